@@ -1,0 +1,1 @@
+"""One recipe per dataset, and the trees the project ships."""

@@ -1,0 +1,129 @@
+"""CIFAR-100 through torchvision: the last 50 training images of each class are validation (FIDELITY row 23)."""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torchvision.datasets import CIFAR100
+from torchvision.datasets.utils import check_integrity
+
+from hierbench.data.source import CHUNK, Images, Labels, Source, Split, shipped_paths, unpack
+from hierbench.errors import UserError
+from hierbench.files import file_digest
+
+FOLDER = CIFAR100.base_folder
+VAL_PER_CLASS = 50
+# All that the official files refer to besides plain containers.
+ALLOWED_GLOBALS = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+class _Reader(CIFAR100):  # type: ignore[misc]  # torchvision has no types
+    """torchvision's reader; checksums are compared by `open_source`, which only reports a difference."""
+
+    def _check_integrity(self) -> bool:
+        return True
+
+
+def open_source(source: Path | None, downloads: Path) -> Source:
+    """Read CIFAR-100.
+
+    Args:
+        source: the folder that holds `cifar-100-python`, or the archive; None downloads it.
+        downloads: where a download goes.
+
+    Raises:
+        UserError: no data, damaged data, or files that hold more than arrays and lists.
+    """
+    root = _root(source, downloads)
+    names = [entry[0] for entry in (*CIFAR100.train_list, *CIFAR100.test_list)] + [CIFAR100.meta["filename"]]
+    for name in names:
+        if not (root / FOLDER / name).is_file():
+            raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
+        _check_only_arrays(root / FOLDER / name)
+    md5s = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
+    changed = [name for name, md5 in md5s.items() if not check_integrity(root / FOLDER / name, md5)]
+    try:
+        train, test = _Reader(root, train=True), _Reader(root, train=False)
+        train_labels, test_labels = (np.asarray(data.targets, dtype=np.int64) for data in (train, test))
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise UserError(f"{root / FOLDER} can not be read: {type(error).__name__}: {error}") from None
+    paths = shipped_paths("cifar100")
+    if list(train.classes) != list(paths):
+        raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
+    for data, labels in ((train, train_labels), (test, test_labels)):
+        if data.data.shape != (len(labels), 32, 32, 3) or not len(labels) or not 0 <= labels.min() <= labels.max() < 100:
+            raise UserError(f"{root / FOLDER}: images and labels do not fit: {data.data.shape}, {len(labels)} labels")
+    is_val = _last_of_each_class(train_labels, VAL_PER_CLASS)
+    splits = {
+        "train": _split(train.data[~is_val], train_labels[~is_val]),
+        "val": _split(train.data[is_val], train_labels[is_val]),
+        "test": _split(test.data, test_labels),
+    }
+    remark = f"{', '.join(changed)} differ from the official CIFAR-100" if changed else ""
+    checksums = {name: file_digest(root / FOLDER / name) for name in names}
+    return Source(paths, splits, (32, 32), checksums, remark)
+
+
+def _root(source: Path | None, downloads: Path) -> Path:
+    if source is None:
+        try:
+            CIFAR100(downloads, download=True)
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"CIFAR-100 could not be downloaded ({error}); get cifar-100-python.tar.gz elsewhere and run: "
+                "hierbench data prepare cifar100 --source FILE"
+            ) from None
+        return downloads
+    if source.is_dir():
+        return source.parent if source.name == FOLDER else source
+    return unpack(source, downloads)
+
+
+def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Mark the last `num` examples of each class, at most half of them where an archive holds fewer."""
+    marked = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        marked[rows[len(rows) - min(num, len(rows) // 2) :]] = True
+    return marked
+
+
+def _split(images: Any, labels: Labels) -> Split:
+    def batches() -> Iterator[Images]:
+        for start in range(0, len(images), CHUNK):
+            yield np.ascontiguousarray(images[start : start + CHUNK].transpose(0, 3, 1, 2))
+
+    return Split(labels, batches)
+
+
+def _check_only_arrays(path: Path) -> None:
+    """Refuse a pickle that could run code: one that refers to anything but NumPy's array constructors."""
+    strings: list[str] = []
+    try:
+        with path.open("rb") as file:
+            for opcode, argument, _ in pickletools.genops(file):
+                if isinstance(argument, str):
+                    strings.append(argument)
+                if opcode.name in ("GLOBAL", "STACK_GLOBAL", "INST"):
+                    named = argument.split(" ", 1) if opcode.name != "STACK_GLOBAL" else strings[-2:]
+                    if tuple(named) not in ALLOWED_GLOBALS:
+                        raise UserError(f"{path} refers to {'.'.join(named)}: it is no CIFAR-100 file and is not read")
+                elif opcode.name in ("EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"):
+                    raise UserError(f"{path} is no CIFAR-100 file and is not read")
+    except UserError:
+        raise
+    except (ValueError, IndexError, EOFError) as error:
+        raise UserError(f"{path} is truncated or damaged ({error})") from None
+
+

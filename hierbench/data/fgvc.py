@@ -1,0 +1,103 @@
+"""FGVC-Aircraft through torchvision: the banner cropped, resized to 224x224, the tree joined from the annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torchvision.datasets import FGVCAircraft
+
+from hierbench.data.source import Images, Source, Split, decoded, unpack
+from hierbench.errors import UserError
+from hierbench.files import file_digest
+
+FOLDER = "fgvc-aircraft-2013b"
+BANNER = 20  # pixels at the bottom with the copyright
+SIZE = 224
+LEVELS = ("manufacturer", "family", "variant")
+
+
+def open_source(source: Path | None, downloads: Path) -> Source:
+    """Read the annotations; images are decoded later.
+
+    Args:
+        source: the folder that holds `fgvc-aircraft-2013b`, or the archive; None downloads it.
+        downloads: where a download goes.
+
+    Raises:
+        UserError: no data, or annotations that contradict each other.
+    """
+    root = _root(source, downloads)
+    annotated = {split: _annotations(root, split) for split in ("train", "val", "test")}
+    paths = _paths(annotated)
+    index = {variant: i for i, variant in enumerate(paths)}
+    splits = {}
+    for split, images in annotated.items():
+        # torchvision's own reader knows where the images are and in which order.
+        reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
+        items = [Path(file) for file in reader._image_files]
+        labels = np.array([index[images[file.stem]["variant"]] for file in items], dtype=np.int64)
+        splits[split] = Split(labels, decoded(items, load_image))
+    lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
+    return Source(paths, splits, (SIZE, SIZE), {path.name: file_digest(path) for path in lists})
+
+
+def load_image(path: Path) -> Images:
+    """Read an image, crop the banner and stretch it to 224x224 with antialiased bilinear interpolation."""
+    try:
+        with Image.open(path) as image:
+            image = image.convert("RGB")
+            image = image.crop((0, 0, image.width, image.height - BANNER))
+            pixels = np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise UserError(f"image {path} can not be read ({error})") from None
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _root(source: Path | None, downloads: Path) -> Path:
+    if source is None:
+        try:
+            FGVCAircraft(str(downloads), download=True)
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"FGVC-Aircraft could not be downloaded ({error}); get {FOLDER}.tar.gz elsewhere and run: "
+                "hierbench data prepare fgvc --source FILE"
+            ) from None
+        return downloads
+    root = source if source.is_dir() else unpack(source, downloads)
+    root = root.parent if root.name == FOLDER else root
+    if not (root / FOLDER / "data" / "images").is_dir():
+        raise UserError(f"no folder {root / FOLDER / 'data' / 'images'}; --source takes the folder that holds {FOLDER}")
+    return root
+
+
+def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
+    """Return {image: {level: name}} of a split, from the three annotation files."""
+    images: dict[str, dict[str, str]] = {}
+    for level in LEVELS:
+        path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise UserError(f"no file {path}") from None
+        for line in lines:
+            image, _, name = line.partition(" ")
+            if not name.strip():
+                raise UserError(f"{path.name}: a line is not 'image name': {line!r}")
+            images.setdefault(image, {})[level] = name.strip()
+    for image, names in images.items():
+        if len(names) != len(LEVELS):
+            raise UserError(f"image {image} of {split} has no {next(iter(set(LEVELS) - set(names)))} annotation")
+    return images
+
+
+def _paths(annotated: dict[str, dict[str, dict[str, str]]]) -> dict[str, tuple[str, ...]]:
+    """Join the tree: {variant: (manufacturer, family, variant)}, variants in sorted order, as torchvision has them."""
+    paths: dict[str, tuple[str, ...]] = {}
+    for images in annotated.values():
+        for image, names in images.items():
+            path = tuple(names[level] for level in LEVELS)
+            if paths.setdefault(names["variant"], path) != path:
+                raise UserError(f"image {image}: {path} contradicts {paths[names['variant']]} of another image")
+    return {variant: paths[variant] for variant in sorted(paths)}

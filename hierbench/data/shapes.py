@@ -1,0 +1,142 @@
+"""`shapes`: generated 32x32 colour images of 48 classes, for a comparison that needs no download.
+
+The tree has height 3: four outline families, three shapes each, four fills each. A shape is given by its radius as a
+function of the angle, a fill by a texture in the shape's own coordinates; position, scale, rotation, colours, clutter
+and noise are random. Two fills of one shape share their outline, two shapes of one family their character, so classes
+that are close in the tree look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.data.source import CHUNK, Images, Labels, Source, Split, shipped_paths
+
+Floats = NDArray[np.float32]
+
+SIZE = 32
+SEED = 20231002
+PER_CLASS = {"train": 100, "val": 20, "test": 40}
+
+
+def _regular(corners: int) -> Callable[[Floats], Floats]:
+    """Return the radius of a regular polygon with the given number of corners."""
+
+    def radius(angle: Floats) -> Floats:
+        sector = np.float32(2.0 * np.pi / corners)
+        return np.cos(sector / 2.0) / np.cos(angle % sector - sector / 2.0)
+
+    return radius
+
+
+def _star(points: int) -> Callable[[Floats], Floats]:
+    """Return the radius of a star: straight lines between radius 1 and 0.42."""
+
+    def radius(angle: Floats) -> Floats:
+        half, inner = np.float32(np.pi / points), np.float32(0.42)
+        turn = np.abs((angle + half) % (2.0 * half) - half)  # angle from the nearest point
+        return inner * np.sin(half) / (np.sin(half - turn) * inner + np.sin(turn))
+
+    return radius
+
+
+def _flower(petals: int) -> Callable[[Floats], Floats]:
+    """Return the radius of a flower with round petals."""
+    return lambda angle: (0.68 + 0.32 * np.cos(petals * angle)).astype(np.float32)
+
+
+FAMILIES: dict[str, dict[str, Callable[[Floats], Floats]]] = {
+    "round": {
+        "circle": lambda angle: np.full_like(angle, 0.85),
+        "ellipse": lambda angle: 0.62 / np.sqrt(1.0 - 0.55 * np.cos(angle) ** 2),
+        "egg": lambda angle: 0.76 * (1.0 + 0.25 * np.cos(angle)),
+    },
+    "polygon": {"triangle": _regular(3), "square": _regular(4), "pentagon": _regular(5)},
+    "star": {"star-6": _star(6), "star-7": _star(7), "star-8": _star(8)},
+    "flower": {"flower-3": _flower(3), "flower-4": _flower(4), "flower-5": _flower(5)},
+}
+
+# A fill maps (u, v) in the shape's frame and the depth below the outline to the weight of the second colour.
+FILLS: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
+    "solid": lambda u, v, depth: np.zeros_like(u),
+    "striped": lambda u, v, depth: 0.5 + 0.5 * np.tanh(4.0 * np.sin(9.0 * u)),
+    "checked": lambda u, v, depth: 0.5 + 0.5 * np.tanh(6.0 * np.sin(7.0 * u) * np.sin(7.0 * v)),
+    "hollow": lambda u, v, depth: 0.5 + 0.5 * np.tanh(12.0 * (depth - 0.2)),
+}
+
+
+def class_paths() -> dict[str, tuple[str, ...]]:
+    """Return {class: (family, shape, class)} for the 48 classes, in target order."""
+    return {
+        f"{fill} {shape}": (family, shape, f"{fill} {shape}")
+        for family, shapes in FAMILIES.items()
+        for shape in shapes
+        for fill in FILLS
+    }
+
+
+def draw(labels: Labels, rng: np.random.Generator) -> Images:
+    """Draw one image per label.
+
+    Args:
+        labels: [n] class indices in the order of `class_paths`.
+        rng: source of everything random.
+
+    Returns:
+        uint8 [n, 3, 32, 32].
+    """
+    num = len(labels)
+
+    def uniform(low: float, high: float, *shape: int) -> Floats:
+        return rng.uniform(low, high, (num, *shape)).astype(np.float32)
+
+    grid = ((np.arange(SIZE, dtype=np.float32) + 0.5) / (SIZE / 2) - 1.0)[None]
+    x = grid[:, None, :] - uniform(-0.2, 0.2, 1, 1)
+    y = grid[:, :, None] - uniform(-0.2, 0.2, 1, 1)
+    turn, scale = uniform(0.0, 2.0 * np.pi, 1, 1), uniform(0.65, 0.95, 1, 1)
+    u = (np.cos(turn) * x + np.sin(turn) * y) / scale
+    v = (np.cos(turn) * y - np.sin(turn) * x) / scale
+    distance, angle = np.hypot(u, v), np.arctan2(v, u)
+
+    outlines = [radius for shapes in FAMILIES.values() for radius in shapes.values()]
+    radius_of_pixel, weight = np.empty_like(u), np.empty_like(u)
+    shapes, fills = np.divmod(labels, len(FILLS))
+    for shape, radius in enumerate(outlines):
+        radius_of_pixel[shapes == shape] = radius(angle[shapes == shape])
+    for fill, texture in enumerate(FILLS.values()):
+        mine = fills == fill
+        weight[mine] = texture(u[mine], v[mine], (radius_of_pixel - distance)[mine])
+    inside = 0.5 + 0.5 * np.tanh((radius_of_pixel - distance) * scale * (SIZE / 2))
+
+    # Light shapes on dark ground, the second colour of a fill dark again: colours vary, the contrast's sign does not.
+    slope = uniform(-0.5, 0.5, 1, 1) * grid[:, None, :] + uniform(-0.5, 0.5, 1, 1) * grid[:, :, None]
+    background = uniform(0.0, 0.4, 3, 1, 1) + slope[:, None] * uniform(0.0, 0.4, 3, 1, 1)
+    for _ in range(3):  # clutter: discs anywhere, behind the shape
+        away = np.hypot(grid[:, None, :] - uniform(-1, 1, 1, 1), grid[:, :, None] - uniform(-1, 1, 1, 1))
+        disc = 0.5 + 0.5 * np.tanh((uniform(0.1, 0.35, 1, 1) - away) * (SIZE / 4))
+        background += disc[:, None] * (uniform(0.0, 0.6, 3, 1, 1) - background) * 0.6
+    light = uniform(0.6, 1.0, 3, 1, 1)
+    dark = light - uniform(0.1, 0.5, 1, 1, 1)
+    image = background + inside[:, None] * (light + weight[:, None] * (dark - light) - background)
+    image += rng.standard_normal(image.shape, dtype=np.float32) * uniform(0.02, 0.08, 1, 1, 1)
+    return (np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
+
+
+def open_source(source: Path | None, downloads: Path) -> Source:
+    """Return the generated dataset; both arguments are for datasets that are read from files."""
+    paths = shipped_paths("shapes")
+    splits = {}
+    for number, (name, per_class) in enumerate(PER_CLASS.items()):
+        labels = np.tile(np.arange(len(paths)), per_class)
+        splits[name] = Split(labels, lambda number=number, labels=labels: _drawn(labels, number))  # type: ignore[misc]
+    return Source(paths, splits, (SIZE, SIZE), {"seed": str(SEED)})
+
+
+def _drawn(labels: Labels, split: int) -> Iterator[Images]:
+    rng = np.random.default_rng([SEED, split])
+    for start in range(0, len(labels), CHUNK):
+        yield draw(labels[start : start + CHUNK], rng)

@@ -1,0 +1,112 @@
+"""Tiny ImageNet: 200 classes of 64x64 photographs, read straight from the official zip.
+
+Train is the train folder less the last 10% of each class's images by number, which are validation; test is the
+labelled val folder. A zip with fewer images of each class works too. The tree is derived from WordNet, see
+benchmarks/hierarchies/derive_tiny_imagenet.py.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from hierbench.data.source import Images, Source, Split, decoded, download, shipped_paths
+from hierbench.errors import UserError
+from hierbench.files import file_digest
+
+URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+ROOT = "tiny-imagenet-200"
+SIZE = 64
+VAL_SHARE = 10  # one in so many of each class's train images
+
+
+def open_source(source: Path | None, downloads: Path) -> Source:
+    """Read the zip's table of contents and annotations; images are decoded later.
+
+    Args:
+        source: the zip, or a folder that holds it; None downloads it.
+        downloads: where a download goes.
+
+    Raises:
+        UserError: no archive, a damaged one, or one without the official layout.
+    """
+    if source is None:
+        path = download(URL, MD5, downloads, "tiny-imagenet", "the zip of Tiny ImageNet (for research use only)")
+    else:
+        path = source / f"{ROOT}.zip" if source.is_dir() else source
+    if not path.is_file():
+        raise UserError(f"no archive {path}; give the zip of Tiny ImageNet with --source")
+    try:
+        archive = zipfile.ZipFile(path)
+        wnids = archive.read(f"{ROOT}/wnids.txt").decode("ascii").split()
+        annotations = archive.read(f"{ROOT}/val/val_annotations.txt").decode("ascii").splitlines()
+    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} is no whole zip file ({error})") from None
+    except KeyError as error:
+        raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None
+
+    paths = shipped_paths("tiny-imagenet")
+    if set(wnids) != set(paths):
+        odd = sorted(set(wnids) ^ set(paths))[0]
+        raise UserError(f"{path.name}: wnids.txt does not list the 200 classes of Tiny ImageNet ({odd} differs)")
+    index = {name: i for i, name in enumerate(paths)}
+    train, val = _train_and_val(archive.namelist(), index, path.name)
+    test = _test(annotations, index, set(archive.namelist()), path.name)
+
+    def load(item: tuple[str, int]) -> Images:
+        name = item[0]
+        try:
+            with Image.open(io.BytesIO(archive.read(name))) as image:
+                pixels = np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError, EOFError, zipfile.BadZipFile, Image.DecompressionBombError) as error:
+            raise UserError(f"{path.name}: image {name} can not be read ({error})") from None
+        if pixels.shape != (SIZE, SIZE, 3):
+            raise UserError(f"{path.name}: image {name} is {pixels.shape[1]}x{pixels.shape[0]}, not {SIZE}x{SIZE}")
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+    items = {"train": train, "val": val, "test": test}
+    splits = {
+        split: Split(np.array([label for _, label in rows], dtype=np.int64), decoded(rows, load))
+        for split, rows in items.items()
+    }
+    return Source(paths, splits, (SIZE, SIZE), {path.name: file_digest(path)})
+
+
+def _train_and_val(
+    names: list[str], index: dict[str, int], archive: str
+) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name in names:
+        if match := re.fullmatch(rf"{ROOT}/train/(n\d+)/images/\1_(\d+)\.JPEG", name):
+            numbered[match[1]].append((int(match[2]), name))
+    train, val = [], []
+    for wnid, label in index.items():
+        images = [name for _, name in sorted(numbered[wnid])]
+        held_out = len(images) // VAL_SHARE
+        if not held_out:
+            raise UserError(f"{archive}: class {wnid} has {len(images)} train images; at least {VAL_SHARE} are needed")
+        train += [(name, label) for name in images[:-held_out]]
+        val += [(name, label) for name in images[-held_out:]]
+    return train, val
+
+
+def _test(annotations: list[str], index: dict[str, int], names: set[str], archive: str) -> list[tuple[str, int]]:
+    test = []
+    for line in annotations:
+        fields = line.split("\t")
+        if len(fields) < 2 or fields[1] not in index:
+            raise UserError(f"{archive}: val_annotations.txt has a line that is not 'image class ...': {line[:80]!r}")
+        name = f"{ROOT}/val/images/{fields[0]}"
+        if name not in names:
+            raise UserError(f"{archive}: val_annotations.txt lists {fields[0]}, which is not in val/images")
+        test.append((name, index[fields[1]]))
+    if not test:
+        raise UserError(f"{archive}: val_annotations.txt lists no images")
+    return test

@@ -1,0 +1,185 @@
+"""Finding methods: files in `methods/`, files given by path, and the entry-point group `hierbench.methods`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from hierbench.errors import UserError, unknown_name
+from hierbench.files import write_text
+from hierbench.method import Method, PostHoc
+from hierbench.recipe import describe_params_error
+
+GROUP = "hierbench.methods"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A method that was found.
+
+    Attributes:
+        reference: how to find it again, in another process too: a name or a path.
+        cls: the class itself.
+        code: digest of its file, see `code_digest`.
+    """
+
+    reference: str
+    cls: type[Method] | type[PostHoc]
+    code: str
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return self.cls.name
+
+    def params(self, values: dict[str, Any]) -> BaseModel:
+        """Return the method's hyperparameters with `values` in place of defaults; a UserError if they do not fit."""
+        try:
+            return self.cls.Params.model_validate(values)
+        except ValidationError as error:
+            raise describe_params_error(error, self.cls.Params, self.name) from None
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A method that could not be imported."""
+
+    name: str
+    reason: str
+
+
+def _folder() -> Path:
+    package = importlib.import_module("hierbench.methods")
+    return Path(next(iter(package.__path__)))
+
+
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def method_names() -> list[str]:
+    """Return the names of all installed methods, without importing them."""
+    files = {path.stem for path in _folder().glob("*.py") if not path.stem.startswith("_")}
+    return sorted(files | set(_entries()))
+
+
+def find_method(reference: str) -> Found:
+    """Import one method by name or by path.
+
+    Raises:
+        UserError: an unknown name (the nearest is suggested), no such file, or a file that holds no valid method.
+    """
+    if reference.endswith(".py") or "/" in reference:
+        return _from_path(Path(reference))
+    folder, entries = _folder(), _entries()
+    if (folder / f"{reference}.py").is_file():
+        module = _imported(reference, lambda: importlib.import_module(f"hierbench.methods.{reference}"))
+        return _checked(reference, _only_method(module, reference), folder / f"{reference}.py", reference)
+    if reference in entries:
+        cls = _imported(reference, entries[reference].load)
+        file = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
+        return _checked(reference, cls, Path(file) if file else None, reference)
+    raise unknown_name("method", reference, method_names())
+
+
+def find_all() -> Iterator[Found | Broken]:
+    """Yield every installed method; one that fails to import does not stop the others."""
+    for name in method_names():
+        try:
+            yield find_method(name)
+        except UserError as error:
+            yield Broken(name, str(error))
+
+
+def _from_path(path: Path) -> Found:
+    if not path.is_file():
+        raise UserError(f"no method file {path}")
+    path = path.resolve()
+    if path.is_relative_to(_folder().resolve()):
+        return find_method(path.stem)
+    module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is no Python file")
+    module, loader = importlib.util.module_from_spec(spec), spec.loader
+    sys.modules[module_name] = module
+    _imported(str(path), lambda: loader.exec_module(module))
+    return _checked(path.stem, _only_method(module, str(path)), path, str(path))
+
+
+def _imported(what: str, load: Any) -> Any:
+    """Run an import; whatever goes wrong in somebody's file becomes one line that names it."""
+    try:
+        return load()
+    except Exception as error:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        line = f" (line {place.tb_lineno} of {Path(place.tb_frame.f_code.co_filename).name})" if place else ""
+        raise UserError(f"method {what} can not be imported: {type(error).__name__}: {error}{line}") from error
+
+
+def _only_method(module: ModuleType, what: str) -> Any:
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Method | PostHoc) and value.__module__ == module.__name__
+    ]
+    if len(classes) != 1:
+        raise UserError(f"method {what}: the file must define exactly one Method or PostHoc, it defines {len(classes)}")
+    return classes[0]
+
+
+def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
+    if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
+        raise UserError(f"method {name}: {cls!r} is no Method or PostHoc")
+    for attribute in ("name", "title", "source"):
+        if not isinstance(getattr(cls, attribute, None), str):
+            raise UserError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")
+    if cls.name != name:
+        raise UserError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
+    return Found(reference, cls, code_digest(file) if file else "")
+
+
+def new_method(name: str, folder: Path) -> Path:
+    """Write the commented template of a method called `name` and return its path.
+
+    Raises:
+        UserError: the name is no file name for a method, or is taken.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name == "all":
+        raise UserError(f"a method's name is lower-case letters, digits, - and _, starting with a letter; got {name!r}")
+    path = folder / f"{name}.py"
+    if path.exists() or name in method_names():
+        raise UserError(f"there is a method {name} already" + (f": {path}" if path.exists() else ""))
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    template = resources.files("hierbench").joinpath("method.py.tmpl").read_text(encoding="utf-8")
+    class_name = "".join(part.capitalize() for part in re.split("[-_]", name))
+    write_text(path, template.replace("NAME", name).replace("CLASS", class_name))
+    return path
+
+
+def code_digest(path: Path) -> str:
+    """Return the SHA-256 of a Python file without comments and blank space, so that only its code counts."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    kept = [
+        ">" if token.type == tokenize.INDENT else "<" if token.type == tokenize.DEDENT else token.string.strip()
+        for token in tokens
+        if token.type not in (tokenize.COMMENT, tokenize.NL)
+    ]
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()

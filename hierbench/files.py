@@ -1,0 +1,66 @@
+"""Writing files so that a kill or a full disk leaves either the old file, the new one or none, never a torn one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries, so that a rename in it survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically; NaN becomes null, as JSON has no NaN."""
+    write_text(path, json.dumps(_without_nan(content), indent=1, allow_nan=False) + "\n")
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and content != content else content
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

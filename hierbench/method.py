@@ -1,0 +1,100 @@
+"""What a method is: the part of a classifier that sits on the penultimate features, or that re-ranks predictions.
+
+Shapes: B batch, N examples, D features, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from hierbench.hierarchy import Hierarchy
+from hierbench.recipe import FEATURE_TYPES, FeatureType
+
+
+def hyperparameter(
+    default: float, *, low: float | None = None, high: float | None = None, grid: Sequence[float] = ()
+) -> Any:
+    """Declare a hyperparameter once: its default, its bounds (inclusive) and the grid that tuning searches."""
+    return Field(default=default, ge=low, le=high, json_schema_extra={"grid": list(grid)})
+
+
+class Parameters(BaseModel):
+    """A method's hyperparameters: typed and closed, so an unknown name is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Method(nn.Module):
+    """Base class of all trained methods. A subclass fills in the names below and the three functions.
+
+    Attributes:
+        name: as on the command line; equal to the file's name without `.py`.
+        title: as in the leaderboard.
+        source: citation with equation numbers.
+        version: raise it when results change.
+        types: the feature extractors it can stand on.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    version: ClassVar[str] = "1"
+    types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
+
+    class Params(Parameters):
+        """No hyperparameters unless the method declares some."""
+
+    def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
+        """Keep the hierarchy and the hyperparameters; `params` is a `Params` or None for the defaults."""
+        super().__init__()
+        self.hierarchy = hierarchy
+        self.num_features = num_features
+        self.params = params if params is not None else self.Params()
+
+    def forward(self, features: Tensor) -> Any:
+        """Map features [B, D] to outputs: whatever `loss` and `scores` need."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    def loss(self, outputs: Any, targets: Tensor) -> dict[str, Tensor]:
+        """Return the named loss terms, already weighted and averaged over the batch; the objective is their sum.
+
+        Args:
+            outputs: what `forward` returned.
+            targets: [B] class indices.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no loss")
+
+    def scores(self, outputs: Any) -> Tensor:
+        """Return scores [B, K], larger = ranked earlier; their softmax is what post-hoc methods take."""
+        raise NotImplementedError(f"{type(self).__name__} defines no scores")
+
+
+class PostHoc:
+    """Base class of methods that re-rank a trained method's predictions and train nothing.
+
+    Attributes:
+        base: the name of the method whose predictions it takes.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    version: ClassVar[str] = "1"
+    types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
+    base: ClassVar[str] = "ce"
+
+    class Params(Parameters):
+        """No hyperparameters unless the method declares some."""
+
+    def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:
+        """Keep the hierarchy and the hyperparameters; `params` is a `Params` or None for the defaults."""
+        self.hierarchy = hierarchy
+        self.params = params if params is not None else self.Params()
+
+    def rescore(self, probabilities: Tensor) -> Tensor:
+        """Map the base method's probabilities [N, K] to scores [N, K], larger = ranked earlier."""
+        raise NotImplementedError(f"{type(self).__name__} defines no rescore")

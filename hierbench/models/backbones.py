@@ -1,0 +1,123 @@
+"""Backbones: from images [B, 3, H, W] to feature maps [B, C, h, w], with C in `num_channels`."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hierbench.errors import UserError, unknown_name
+
+Weights = Literal["none", "imagenet1k-v1"]
+
+
+class Backbone(nn.Module):
+    """A network that ends in a feature map of `num_channels` channels."""
+
+    num_channels: int
+
+    def __init__(self, layers: nn.Module, num_channels: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.num_channels = num_channels
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images [B, 3, H, W] to a feature map [B, C, h, w]."""
+        features: Tensor = self.layers(images)
+        return features
+
+
+class WideBlock(nn.Module):
+    """Pre-activation residual block of a wide ResNet: two 3x3 convolutions, a 1x1 shortcut where the shape changes."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, momentum: float) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(in_channels, momentum=momentum)
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out_channels, momentum=momentum)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, 1, 1, bias=False)
+        changes = stride != 1 or in_channels != out_channels
+        self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False) if changes else None
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map [B, C, h, w] to [B, C', h / stride, w / stride]."""
+        active = F.leaky_relu(self.bn1(images), 0.1, inplace=True)
+        residual = images if self.shortcut is None else self.shortcut(active)
+        out: Tensor = self.conv2(F.leaky_relu(self.bn2(self.conv1(active)), 0.1, inplace=True))
+        return out + residual
+
+
+def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: int = 1) -> Backbone:
+    """Build a wide ResNet with LeakyReLU 0.1 and He fan-out initialisation.
+
+    Args:
+        depth: 6 n + 4 layers.
+        width: channels are 16, 32 and 64 times this.
+        momentum: of the batch norms, in PyTorch's sense (weight of the new batch).
+        stem_stride: 2 halves the resolution at once, which makes the network four times cheaper.
+
+    Reference: Zagoruyko & Komodakis, BMVC 2016.
+    """
+    num_blocks, rest = divmod(depth - 4, 6)
+    if rest or num_blocks < 1 or width < 1:
+        raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {depth}-{width}")
+    channels = 16
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, stem_stride, 1, bias=False)]
+    for group, base in enumerate((16, 32, 64)):
+        for block in range(num_blocks):
+            stride = 2 if group > 0 and block == 0 else 1
+            layers.append(WideBlock(channels, base * width, stride, momentum))
+            channels = base * width
+    layers += [nn.BatchNorm2d(channels, momentum=momentum), nn.LeakyReLU(0.1, inplace=True)]
+    network = nn.Sequential(*layers)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="leaky_relu")
+    return Backbone(network, channels)
+
+
+def resnet50(weights: Weights = "none") -> Backbone:
+    """Build torchvision's ResNet-50 without pooling and classifier.
+
+    Raises:
+        UserError: the weights can not be downloaded.
+
+    Reference: He et al., CVPR 2016.
+    """
+    from torchvision.models import ResNet50_Weights
+    from torchvision.models import resnet50 as torchvision_resnet50
+
+    network = torchvision_resnet50(weights=None)
+    if weights != "none":
+        try:
+            state = ResNet50_Weights.IMAGENET1K_V1.get_state_dict(progress=True, check_hash=True)
+        except OSError as error:  # urllib's errors among them
+            raise UserError(
+                f"the ImageNet weights could not be downloaded ({error}); connect to the network or train from "
+                "scratch with --set model.weights=none"
+            ) from error
+        network.load_state_dict(state)
+    return Backbone(nn.Sequential(*list(network.children())[:-2]), 2048)
+
+
+def build_backbone(name: str, weights: Weights = "none") -> Backbone:
+    """Build a backbone by name.
+
+    Args:
+        name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
+            `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` the same with a
+            stem of stride 2.
+        weights: "imagenet1k-v1" for `resnet50` alone.
+    """
+    if name == "resnet50":
+        return resnet50(weights)
+    match = re.fullmatch(r"wrn(\d+)-(\d+)(-s2)?", name)
+    if match is None:
+        raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s2"])
+    if weights != "none":
+        raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
+    depth, width, half = match.groups()
+    momentum = 0.001 if name == "wrn28-8" else 0.1
+    return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=2 if half else 1)

@@ -1,0 +1,77 @@
+"""Penultimate feature extractors: from a feature map [B, C, h, w] to features [B, D].
+
+Reference: Liang & Davis, ICCV 2023, sections 3.3 and 4 ("Training Configurations").
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+Pool = Literal["average", "max"]
+POOLS: dict[Pool, type[nn.AdaptiveAvgPool2d] | type[nn.AdaptiveMaxPool2d]] = {
+    "average": nn.AdaptiveAvgPool2d,
+    "max": nn.AdaptiveMaxPool2d,
+}
+
+
+class TypeI(nn.Module):
+    """Pool, batch norm, linear layer of 600 units, batch norm, ELU; D = 600."""
+
+    def __init__(self, num_channels: int, num_features: int = 600, pool: Pool = "average") -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.pool = POOLS[pool](1)
+        self.transform = nn.Sequential(
+            nn.BatchNorm1d(num_channels),
+            nn.Linear(num_channels, num_features),
+            nn.BatchNorm1d(num_features),
+            nn.ELU(inplace=True),
+        )
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        """Map [B, C, h, w] to [B, D]."""
+        features: Tensor = self.transform(self.pool(feature_map).flatten(1))
+        return features
+
+
+class ResidualBlock(nn.Module):
+    """Linear, BN, PReLU, linear, BN, PReLU, plus the block's input; nothing after the sum."""
+
+    def __init__(self, num_features: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(num_features, num_features, bias=False),
+            nn.BatchNorm1d(num_features),
+            nn.PReLU(num_features),
+            nn.Linear(num_features, num_features, bias=False),
+            nn.BatchNorm1d(num_features),
+            nn.PReLU(num_features),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map [B, K] to [B, K]."""
+        out: Tensor = features + self.layers(features)
+        return out
+
+
+class TypeII(nn.Module):
+    """1x1 convolution to K channels without bias, average pool, batch norm, two residual blocks; D = K."""
+
+    def __init__(self, num_channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.num_features = num_classes
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.reduce = nn.Conv2d(num_channels, num_classes, 1, bias=False)
+        self.transform = nn.Sequential(
+            nn.BatchNorm1d(num_classes), ResidualBlock(num_classes), ResidualBlock(num_classes)
+        )
+
+    def forward(self, feature_map: Tensor) -> Tensor:
+        """Map [B, C, h, w] to [B, K].
+
+        Averaging commutes with a 1x1 convolution without bias, so it goes first: h w times fewer operations.
+        """
+        features: Tensor = self.transform(self.reduce(self.pool(feature_map)).flatten(1))
+        return features

@@ -1,0 +1,132 @@
+"""The runs on disk: `<runs>/<id>/` with the files of one job, each written atomically; the disk is the truth."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.errors import UserError
+from hierbench.files import read_json, write_atomically, write_json, write_text
+
+HistoryRow = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One job's folder.
+
+    Files: spec.json, status.json ({"state": planned | running | done | failed, ...}), history.csv, metrics.json,
+    predictions.npz (test scores float32 [N, K] and targets [N]), checkpoint.pt, environment.json. A run is done when
+    its status says so, which is written last.
+    """
+
+    folder: Path
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What status.json says, {} without one."""
+        return self._read("status.json")
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished and its result can be used."""
+        return self.status.get("state") == "done" and (self.folder / "metrics.json").exists()
+
+    def metrics(self) -> dict[str, Any]:
+        """Return metrics.json."""
+        return self._read("metrics.json")
+
+    def spec(self) -> dict[str, Any]:
+        """Return spec.json."""
+        return self._read("spec.json")
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            content = read_json(path)
+        except FileNotFoundError:
+            return {}
+        except (ValueError, OSError) as error:
+            raise UserError(f"{path} is damaged ({error}); remove the folder {self.folder} to run it again") from None
+        if not isinstance(content, dict):
+            raise UserError(f"{path} is damaged; remove the folder {self.folder} to run it again")
+        return content
+
+    def plan(self, spec: dict[str, Any]) -> None:
+        """Create the folder with its spec, so that a planned job counts even if it never runs."""
+        if not (self.folder / "spec.json").exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / "spec.json", spec)
+        if not self.status:
+            self.set_status("planned")
+
+    def set_status(self, state: str, **details: Any) -> None:
+        """Write status.json."""
+        write_json(self.folder / "status.json", {"state": state, **details})
+
+    def write_history(self, rows: list[HistoryRow]) -> None:
+        """Write history.csv, a row per epoch; floats in full precision."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.folder / "history.csv", text.getvalue())
+
+    def history(self) -> list[dict[str, float]]:
+        """Read history.csv."""
+        with (self.folder / "history.csv").open(newline="", encoding="utf-8") as file:
+            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+    def write_predictions(self, scores: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
+        """Write the test scores [N, K] and targets [N]."""
+        write_atomically(
+            self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets)
+        )
+
+    def predictions(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Read the test scores [N, K] and targets [N].
+
+        Raises:
+            ValueError: the file is missing or damaged.
+        """
+        try:
+            with np.load(self.folder / "predictions.npz", allow_pickle=False) as content:
+                return content["scores"], content["targets"]
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Store:
+    """All runs below one folder."""
+
+    root: Path
+
+    def run(self, job_id: str) -> Run:
+        """Return the run of a job."""
+        return Run(self.root / job_id)
+
+    def runs(self) -> Iterator[Run]:
+        """Yield every run that has a spec, oldest first."""
+        specs = self.root.glob("*/spec.json") if self.root.is_dir() else iter(())
+        for path in sorted(specs, key=lambda path: (path.stat().st_mtime_ns, path.parent.name)):
+            yield Run(path.parent)
+
+    def writable(self) -> None:
+        """Raise a UserError unless runs can be written here."""
+        probe = self.root / ".probe"
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            write_text(probe, json.dumps({}))
+            probe.unlink()
+        except OSError as error:
+            raise UserError(f"runs can not be written to {self.root}: {error.strerror or error}") from None

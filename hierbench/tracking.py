@@ -1,0 +1,137 @@
+"""MLflow as a mirror of the runs on disk: one experiment per dataset, a parent run per invocation, a child per job.
+
+The mirror is never the truth: a server that does not answer costs one warning, and what it missed is mirrored by the
+next invocation that finds it alive (each run's `mirrored.json` says where it has been written).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hierbench.files import read_json, write_json
+from hierbench.plan import Job
+from hierbench.store import Run, Store
+
+Warn = Callable[[str], None]
+
+
+def default_uri(runs: Path) -> str:
+    """Return MLFLOW_TRACKING_URI, or a SQLite file in the output folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(runs / 'mlflow.db').resolve()}"
+
+
+class Mirror:
+    """Writes finished jobs to MLflow; MLflow itself is imported when there is something to write."""
+
+    def __init__(self, uri: str, runs: Path, dataset: str, title: str, warn: Warn) -> None:
+        self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
+        self._client: Any = None
+        self._experiment = self._parent = ""
+
+    def missing(self, plan: list[Job]) -> list[Job]:
+        """Return the finished jobs that this MLflow has not seen."""
+        store = Store(self.runs)
+        return [job for job in plan if (run := store.run(job.id)).done and not self._has(run)]
+
+    def _has(self, run: Run) -> bool:
+        try:
+            return bool(read_json(run.folder / "mirrored.json").get("uri") == self.uri)
+        except (OSError, ValueError):
+            return False
+
+    def write(self, job: Job) -> None:
+        """Mirror one finished job; after a failure nothing more is tried."""
+        if self.uri == "off":
+            return
+        run = Store(self.runs).run(job.id)
+        try:
+            self._connect()
+            child = self._write_child(job, run)
+            write_json(run.folder / "mirrored.json", {"uri": self.uri, "run_id": child})
+        except Exception as error:  # MLflow raises of every kind; none may stop a comparison
+            self._give_up(error)
+
+    def close(self, leaderboard: Path | None, *, failed: bool) -> None:
+        """End the invocation's parent run, with its leaderboard attached."""
+        if not self._parent or self.uri == "off":
+            return
+        try:
+            if leaderboard is not None:
+                self._client.log_artifact(self._parent, str(leaderboard))
+            self._client.set_terminated(self._parent, "FAILED" if failed else "FINISHED")
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        self.warn(f"MLflow at {self.uri} does not take the results ({reason}); the runs on disk are complete")
+        self.uri = "off"
+
+    def _connect(self) -> None:
+        if self._client is not None:
+            return
+        # Before the import: no telemetry, and a dead server is found out in seconds instead of minutes.
+        os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        os.environ["DO_NOT_TRACK"] = "true"
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        import logging
+
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=self.uri)
+        experiment = client.get_experiment_by_name(self.dataset)
+        if experiment is None:
+            artifacts = (self.runs / "mlartifacts").resolve().as_uri() if self.uri.startswith("sqlite:") else None
+            self._experiment = client.create_experiment(self.dataset, artifact_location=artifacts)
+        else:
+            self._experiment = experiment.experiment_id
+        self._parent = client.create_run(self._experiment, run_name=self.title).info.run_id
+        self._client = client
+
+    def _write_child(self, job: Job, run: Run) -> str:
+        from mlflow.entities import Metric, Param, RunTag
+
+        tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
+        child = self._client.create_run(self._experiment, tags=tags, run_name=job.spec.label)
+        child_id: str = child.info.run_id
+        started = int(1000 * run.status.get("started", 0))
+        metrics = [Metric(*entry) for entry in _metrics(run, started)]
+        for start in range(0, len(metrics), 1000):  # MLflow's limit per batch
+            self._client.log_batch(child_id, metrics=metrics[start : start + 1000])
+        params = [Param(name, str(value)) for name, value in _flat(job.spec.content())]
+        self._client.log_batch(child_id, params=params[:100], tags=[RunTag("hierbench.method", job.spec.method.name)])
+        for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
+            if (run.folder / name).exists():
+                self._client.log_artifact(child_id, str(run.folder / name))
+        self._client.set_terminated(child_id)
+        return child_id
+
+
+def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:
+    """Yield (name, value, timestamp, step) of every epoch and of the test set; MLflow allows no "@" in names."""
+    if (run.folder / "history.csv").exists():
+        for row in run.history():
+            for name, value in row.items():
+                if name != "epoch":
+                    yield _allowed(name), value, timestamp, int(row["epoch"])
+    for name, value in run.metrics()["test"].items():
+        if value is not None:
+            yield _allowed(f"test_{name}"), value, timestamp, 0
+
+
+def _allowed(name: str) -> str:
+    return name.replace("@", "_at_")
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield prefix + name, value

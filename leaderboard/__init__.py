@@ -1,0 +1,1 @@
+"""From run records to tables: aggregation, highlighting, rendering; nothing here imports torch."""

@@ -1,0 +1,132 @@
+"""A leaderboard: rows of one dataset and one protocol, read from run records or from the published tables."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError
+
+from hierbench.errors import UserError, unknown_name
+from hierbench.job import Spec
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
+from hierbench.store import Run, Store
+
+
+@dataclass
+class Board:
+    """Rows that may be ranked together."""
+
+    dataset: str
+    protocol: str
+    distance: str
+    rows: list[Row]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the contract of leaderboard.json."""
+        return {"schema": 1, **asdict(self)}
+
+
+def paper_datasets() -> list[str]:
+    """Return the datasets whose published table is shipped."""
+    files = (resources.files("hierbench.leaderboard") / "paper").iterdir()
+    return sorted(file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv"))
+
+
+def board_from_paper(dataset: str) -> Board:
+    """Return the published table of a dataset (Liang & Davis, ICCV 2023, Tables 2 to 5): five runs a row."""
+    if dataset not in paper_datasets():
+        raise unknown_name("table of the paper for dataset", dataset, paper_datasets())
+    text = (resources.files("hierbench.leaderboard") / "paper" / f"{dataset}.csv").read_text(encoding="utf-8")
+    rows = [
+        Row(
+            type=line["type"],
+            method=line["method"],
+            title=line["title"],
+            n=5,
+            planned=5,
+            metrics={metric: Cell(float(line[metric]), float(line[f"{metric} ci95"])) for metric in METRICS},
+        )
+        for line in csv.DictReader(text.splitlines())
+    ]
+    highlight(rows)
+    distance = "depth" if dataset == "tieredimagenet-h" else "height"
+    return Board(dataset, "published", distance, rows)
+
+
+def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None) -> Board:
+    """Return the table of the runs on disk.
+
+    Args:
+        dataset: its name.
+        store: where the runs are.
+        ids: only these runs; by default all that may be compared with the newest run of the dataset.
+
+    Raises:
+        UserError: no runs of the dataset.
+    """
+    found = [(spec, run) for spec, run in map(_record, store.runs()) if spec.dataset.name == dataset]
+    if ids is not None:
+        found = [(spec, run) for spec, run in found if run.folder.name in ids]
+    if not found:
+        raise UserError(f"no runs of {dataset} in {store.root}; run: hierbench run --methods all --dataset {dataset}")
+    newest = found[-1][0]
+    found = [(spec, run) for spec, run in found if spec.comparison == newest.comparison]
+    # Learning rates may differ between the types, code between methods; within one, the newest counts.
+    rates = {spec.type: spec.train.lr for spec, _ in found}
+    code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in found}
+    found = [
+        (spec, run)
+        for spec, run in found
+        if spec.train.lr == rates[spec.type] and (spec.method.version, spec.method.code) == code[spec.method.name]
+    ]
+    rows = list(_rows(found))
+    highlight(rows)
+    return Board(dataset, newest.protocol, newest.dataset.distance, rows)
+
+
+def _record(run: Run) -> tuple[Spec, Run]:
+    try:
+        return Spec.model_validate(run.spec()), run
+    except ValidationError:
+        raise UserError(f"{run.folder}/spec.json is no run record of this version; move the folder away") from None
+
+
+def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
+    """Group runs by type and method; hyperparameters that differ make rows of their own."""
+    table = pd.DataFrame(
+        [
+            {
+                "type": spec.type,
+                "method": spec.method.name,
+                "variant": spec.model_copy(update={"seed": 0, "base": None}).id,
+                "seed": spec.seed,
+                "spec": spec,
+                "run": run,
+            }
+            for spec, run in found
+        ]
+    )
+    counts = table.groupby(["type", "method"])["variant"].nunique()
+    for (kind, method, _), group in table.groupby(["type", "method", "variant"], sort=False):
+        spec, runs = group["spec"].iloc[0], group.sort_values("seed")["run"].tolist()
+        done = [run for run in runs if run.done]
+        results = [run.metrics()["test"] for run in done]
+        title = str(done[0].metrics()["title"] if done else method)
+        if counts[kind, method] > 1:
+            title += f" ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})"
+        names = [metric for metric in METRICS if not results or metric in results[0]]
+        values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
+        yield Row(
+            type=str(kind),
+            method=str(method),
+            title=title,
+            n=len(done),
+            planned=len(runs),
+            metrics={name: summarise(values[name]) for name in names},
+            runs=[run.folder.name for run in runs],
+        )

@@ -1,0 +1,150 @@
+"""Tables in markdown, LaTeX, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
+
+TITLES = {
+    "top1": ("Top-1 accuracy", "up"),
+    "mistake_severity": ("Mistake severity", "down"),
+    "hierdist@1": ("HierDist@1", "down"),
+    "hierdist@5": ("HierDist@5", "down"),
+    "hierdist@20": ("HierDist@20", "down"),
+}
+ARROWS = {"up": "↑", "down": "↓"}
+
+
+def shown_metrics(board: Board) -> list[str]:
+    """Return the metrics that at least one row has, in the paper's order."""
+    return [metric for metric in METRICS if any(metric in row.metrics for row in board.rows)]
+
+
+def ordered_rows(board: Board) -> list[Row]:
+    """Return the rows as the paper has them: type I before type II, methods by name within."""
+    return sorted(board.rows, key=lambda row: (row.type, row.method))
+
+
+def number(cell: Cell | None) -> str:
+    """Return "mean +/- half-width" with the paper's digits, "-" where there is nothing."""
+    if cell is None or cell.mean is None:
+        return "-"
+    width = "-" if cell.ci95 is None else f"{cell.ci95:.4f}"
+    return f"{cell.mean:.2f} +/- {width}"
+
+
+def _seeds(row: Row) -> str:
+    return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+
+
+def markdown(board: Board) -> str:
+    """Return a markdown table: competitive rows marked with *, best cells bold."""
+    from tabulate import tabulate
+
+    metrics = shown_metrics(board)
+    lines = []
+    for row in ordered_rows(board):
+        cells = [row.metrics.get(metric) for metric in metrics]
+        texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
+        lines.append([row.type, row.title + (" *" if row.competitive else ""), *texts, _seeds(row)])
+    headers = ["Model", "Method", *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics), "Runs"]
+    table = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
+    return f"{table}\n\n{legend(board)}\n"
+
+
+def legend(board: Board) -> str:
+    """Return the line that explains the marks."""
+    return (
+        f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width of the 95% "
+        "t-interval over runs.\n"
+        "\\* competitive: mistake severity at most 0.05 above the smallest. **Bold**: best of the competitive."
+    )
+
+
+def as_csv(board: Board) -> str:
+    """Return CSV with numbers at full precision; a metric's columns are its mean and its half-width."""
+    metrics = shown_metrics(board)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = [name for metric in metrics for name in (metric, f"{metric} ci95", f"{metric} best")]
+    writer.writerow(["type", "method", "title", "n", "planned", "competitive", *columns])
+    for row in ordered_rows(board):
+        cells = [row.metrics.get(metric, Cell(None, None)) for metric in metrics]
+        values = [value for cell in cells for value in (cell.mean, cell.ci95, int(cell.best))]
+        writer.writerow([row.type, row.method, row.title, row.n, row.planned, int(row.competitive), *values])
+    return text.getvalue()
+
+
+def as_json(board: Board) -> str:
+    """Return leaderboard.json; NaN becomes null."""
+    board = Board(board.dataset, board.protocol, board.distance, ordered_rows(board))
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: clean(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [clean(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(clean(board.as_json()), indent=1, allow_nan=False) + "\n"
+
+
+def latex_escaped(text: str) -> str:
+    """Return text that TeX prints as it stands."""
+    special = {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        **{char: "\\" + char for char in "&%$#_{}"},
+    }
+    return "".join(special.get(char, char if char.isascii() else "?") for char in text)
+
+
+def latex(board: Board) -> str:
+    """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        variable_start_string="<<",
+        variable_end_string=">>",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  (TeX, escaped by the filter)
+    )
+    environment.filters["tex"] = latex_escaped
+    template = (resources.files("hierbench.leaderboard") / "table.tex.j2").read_text(encoding="utf-8")
+    rows = ordered_rows(board)
+    groups = [(kind, [row for row in rows if row.type == kind]) for kind in dict.fromkeys(row.type for row in rows)]
+    return environment.from_string(template).render(
+        board=board,
+        groups=groups,
+        metrics=shown_metrics(board),
+        titles=TITLES,
+        arrows={"up": r"$\uparrow$", "down": r"$\downarrow$"},
+        number=number,
+        seeds=_seeds,
+    )
+
+
+FORMATS: dict[str, Callable[[Board], str]] = {
+    "markdown": markdown,
+    "latex": latex,
+    "csv": as_csv,
+    "json": as_json,
+}

@@ -1,0 +1,1 @@
+"""One file per method, named as it is called on the command line."""

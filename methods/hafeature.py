@@ -1,0 +1,111 @@
+"""HAFeature: a head per level on shared features, tied to each other by four losses."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hierbench import Hierarchy, Method
+from hierbench.levels import coarse_levels, level_log_softmax, node_parents
+
+MARGIN = 3.0  # the most that two examples' dissimilarity can cost
+M_FLOOR = 1e-7  # the mean distribution is clamped here before its logarithm
+
+
+class Outputs(NamedTuple):
+    """Logits [B, M] of all levels, and the L2-normalised weights [M, D] that gave them."""
+
+    logits: Tensor
+    weight: Tensor
+
+
+def jensen_shannon_loss(log_probs: Tensor, summed: Tensor) -> Tensor:
+    """Return the JSD of the levels' own and their children's summed probabilities, summed over levels, batch mean.
+
+    Args:
+        log_probs: [B, C] of the coarse nodes' own heads.
+        summed: [B, C] probabilities of their children, summed.
+    """
+    probs = log_probs.exp()
+    mean = 0.5 * (probs + summed)
+    entropies = probs * log_probs + summed * summed.clamp_min(torch.finfo(summed.dtype).tiny).log()
+    return (0.5 * entropies - mean * mean.clamp(M_FLOOR, 1.0).log()).sum() / len(probs)
+
+
+def dissimilarity_loss(log_probs: Tensor, coarse_targets: Tensor, order: Tensor, levels: Tensor) -> Tensor:
+    """Push the coarse predictions of neighbours in `order` apart where their labels differ; sum over levels.
+
+    Args:
+        log_probs: [B, C] of the coarse nodes.
+        coarse_targets: [B, L - 1] node of each example at each coarse level.
+        order: [B] a permutation of the batch.
+        levels: [C, L - 1] membership, see `hierbench.levels.coarse_levels`.
+    """
+    log_probs, coarse_targets = log_probs[order], coarse_targets[order]
+    probs = log_probs.exp()
+    log_mean = (0.5 * (probs[1:] + probs[:-1])).clamp(M_FLOOR, 1.0).log()
+    divergences = torch.stack([probs[:-1] * (log_probs[:-1] - log_mean), probs[1:] * (log_probs[1:] - log_mean)])
+    hinges = (MARGIN - divergences @ levels).clamp_min(0.0).mean(dim=0)  # [B - 1, L - 1]
+    differs = (coarse_targets[1:] != coarse_targets[:-1]).to(hinges)
+    return ((hinges * differs).sum(dim=0) / differs.sum(dim=0).clamp_min(1.0)).sum()
+
+
+class HAFeature(Method):
+    """Every level's classifier has L2-normalised rows and a bias; cross-entropy on the finest level only.
+
+    Added to it: the JSD between a level's probabilities and those summed from its children; minus the mean cosine of
+    a node's weight with the normalised sum of its children's; the dissimilarity of examples that differ at a level.
+    Shapes: B batch, D features, K classes, C coarse nodes of all L - 1 coarse levels, M = C + K.
+    """
+
+    name = "hafeature"
+    title = "HAFeature"
+    source = "Garg et al., ECCV 2022, section 3: equations for L_CE, L_JSD, L_geometric and L_margin"
+
+    parents: Tensor
+    levels: Tensor
+    coarse_targets: Tensor
+
+    def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
+        super().__init__(hierarchy, num_features, params)
+        self.num_coarse = sum(hierarchy.level_sizes[:-1])
+        self.heads = nn.Linear(num_features, sum(hierarchy.level_sizes))  # coarsest level first, classes last
+        self.register_buffer("parents", node_parents(hierarchy), persistent=False)
+        self.register_buffer("levels", coarse_levels(hierarchy), persistent=False)
+        self.register_buffer("coarse_targets", torch.tensor(hierarchy.level_targets[:, :-1]), persistent=False)
+
+    def forward(self, features: Tensor) -> Outputs:
+        """Return the logits [B, M] of features [B, D] at all levels."""
+        weight = F.normalize(self.heads.weight, dim=1)
+        return Outputs(F.linear(features, weight, self.heads.bias), weight)
+
+    def loss(self, outputs: Outputs, targets: Tensor) -> dict[str, Tensor]:
+        """Return the four terms for targets [B]; the neighbours of the dissimilarity are drawn at random."""
+        order = torch.randperm(len(targets), device=targets.device)
+        return self.loss_in_order(outputs, targets, order)
+
+    def loss_in_order(self, outputs: Outputs, targets: Tensor, order: Tensor) -> dict[str, Tensor]:
+        """Return the four terms with the dissimilarity taken over neighbours in `order` [B]."""
+        finest = self.hierarchy.level_sizes[0]  # nodes from here on have a parent
+        log_probs = level_log_softmax(outputs.logits, self.hierarchy.level_sizes)
+        coarse = log_probs[:, : self.num_coarse]
+        child_probs = log_probs[:, finest:].exp()
+        summed = torch.zeros_like(coarse).scatter_add(1, self.parents.expand_as(child_probs), child_probs)
+        return {
+            "cross_entropy": F.nll_loss(log_probs[:, self.num_coarse :], targets),
+            "jsd": jensen_shannon_loss(coarse, summed),
+            "weights": -self._weight_cosine(outputs.weight, finest),
+            "dissimilarity": dissimilarity_loss(coarse, self.coarse_targets[targets], order, self.levels),
+        }
+
+    def _weight_cosine(self, weight: Tensor, finest: int) -> Tensor:
+        """Return the mean cosine of a node's weight with its children's sum, summed over coarse levels."""
+        coarse = weight[: self.num_coarse]
+        summed = torch.zeros_like(coarse).index_add(0, self.parents, weight[finest:])
+        cosines = (coarse * F.normalize(summed, dim=1)).sum(dim=1)
+        return (cosines @ self.levels / self.levels.sum(dim=0)).sum()
+
+    def scores(self, outputs: Outputs) -> Tensor:
+        """Return the finest level's logits [B, K]."""
+        return outputs.logits[:, self.num_coarse :]

@@ -1,0 +1,170 @@
+"""HAFrame: a classifier fixed to a frame whose cosines follow the hierarchy, and features drawn onto it."""
+
+from typing import Any, Literal
+
+import numpy as np
+import scipy.linalg
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from hierbench import Hierarchy, Method, hyperparameter
+
+Mode = Literal["paper", "authors", "exact"]
+Matrix = NDArray[np.float64]
+
+
+def _decay(distances: ArrayLike, gamma: float) -> tuple[Matrix, Matrix, Matrix]:
+    """Return E = exp(-gamma D / d_max), its lower Cholesky factor L and x = E^-1 1."""
+    distances = np.asarray(distances)
+    if distances.dtype.kind in "iu":  # a tree has few distinct distances: look the exponentials up
+        decay = np.exp(np.arange(distances.max() + 1) * (-gamma / distances.max()))[distances]
+    else:
+        decay = np.exp(distances * (-gamma / distances.max()))
+    try:
+        factor = scipy.linalg.cholesky(decay, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"exp(-gamma D / d_max) is not positive definite for gamma = {gamma}") from None
+    return decay, factor, scipy.linalg.cho_solve((factor, True), np.ones(len(decay)), check_finite=False)
+
+
+def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
+    infimum = -1.0 / (q - 1.0)
+    if mode == "exact":
+        return infimum
+    if mode == "paper":
+        grid = np.arange(-50, 51) / 50.0
+    elif mode == "authors":
+        grid = np.linspace(-1.0 / (num_classes - 1), -1.0, 100)[::-1]
+    else:
+        raise ValueError(f"mode must be paper, authors or exact, got {mode!r}")
+    return float(grid[grid > infimum][0])
+
+
+def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper") -> float:
+    """Return s_min, the smallest cosine the mapping may use: S = (1 - s_min) E + s_min, E = exp(-gamma D / d_max).
+
+    S is positive definite exactly for s_min > -1 / (q - 1) with q = 1^T E^-1 1, so one Cholesky factorisation
+    replaces a search with an eigendecomposition per step.
+
+    Args:
+        distances: [K, K] hierarchical distances, zero on the diagonal.
+        gamma: the mapping's decay, > 0.
+        mode: "paper": smallest positive definite value on the grid -1, -0.98, ..., 1. "authors": on the grid of the
+            authors' code, 100 values from -1 / (K - 1) to -1 (it counts eigenvalues below 1e-6 as zero, which moves
+            the bound by less than one part in a million). "exact": the infimum itself, where S is singular.
+
+    Raises:
+        ValueError: E is not positive definite (never so for distances from a tree), or an unknown mode.
+
+    Reference: Liang & Davis, ICCV 2023, equation 2 and the text below it.
+    """
+    _, _, solved = _decay(distances, gamma)
+    return _smallest_similarity(float(solved.sum()), len(solved), mode)
+
+
+def rotate_at_random(root: Matrix, seed: int) -> Matrix:
+    """Return root Q^T for a Haar-distributed orthogonal Q.
+
+    Q is the orthogonal factor of a Gaussian matrix whose R has a positive diagonal. The Householder reflections that
+    make it up are those of independent Gaussian columns (Stewart, SIAM J. Numer. Anal. 17(3), 1980, section 3), so
+    their vectors are drawn as such, nothing is factorised, and LAPACK applies them.
+
+    Args:
+        root: [M, K] float64.
+        seed: of the Gaussian numbers.
+    """
+    size = root.shape[1]
+    columns = np.random.default_rng(seed).standard_normal((size, size)).T  # only the lower triangle is used
+    head = columns.diagonal().copy()
+    sign = np.where(head < 0, -1.0, 1.0)
+    norms = np.sqrt(np.einsum("ij,ij->j", np.tril(columns), columns))
+    scales = 1.0 + np.abs(head) / norms
+    columns /= head + sign * norms  # LAPACK's form: the vector's first entry is 1 and not stored
+    scales[-1] = 0.0  # the last reflection is a sign alone
+    sign[:-1] *= -1.0  # reflection i maps its column to -sign times its norm; this makes it plus the norm
+    rotated, _, info = scipy.linalg.lapack.dormqr("R", "T", columns, scales, root * sign, lwork=64 * len(root))
+    assert info == 0, info
+    return rotated
+
+
+def hierarchy_aware_frame(
+    distances: ArrayLike, gamma: float, mode: Mode = "paper", seed: int = 0
+) -> tuple[Matrix, Matrix]:
+    """Solve W with W W^T = S and unit rows, rotated at random.
+
+    With E = L L^T, u = L^-1 1, q = u^T u, t = s / (1 - s) and c = (sqrt(1 + t q) - 1) / q, the rows of
+    sqrt(1 - s) (L + c 1 u^T) have Gram matrix S: the factor that gave s_min gives the root as well. It is L that is
+    rotated, to M = L Q^T; u follows as Q u = M^T E^-1 1.
+
+    Args:
+        distances: [K, K] hierarchical distances.
+        gamma: the mapping's decay, > 0.
+        mode: see `minimum_similarity`.
+        seed: of the rotation.
+
+    Returns:
+        W [K, K] float64 with one class per row, and S [K, K] float64.
+
+    Reference: Liang & Davis, ICCV 2023, equations 2 to 6.
+    """
+    similarity, factor, solved = _decay(distances, gamma)
+    q = float(solved.sum())
+    s_min = _smallest_similarity(q, len(factor), mode)
+    stretch = (np.sqrt(max(0.0, 1.0 + s_min / (1.0 - s_min) * q)) - 1.0) / q
+    frame = rotate_at_random(factor, seed)
+    # SciPy's BLAS once more: NumPy brings another one, whose threads would wait on the same cores.
+    frame += scipy.linalg.blas.dgemv(stretch, frame, solved, trans=1)
+    frame *= np.sqrt(1.0 - s_min)
+    similarity *= 1.0 - s_min
+    similarity += s_min
+    return frame, similarity
+
+
+class HAFrame(Method):
+    """Logits W h with a fixed frame W; loss (1 - alpha) cross-entropy + alpha sum_i (cos(w_i, h) - S_iy)^2."""
+
+    name = "haframe"
+    title = "HAFrame"
+    source = "Liang & Davis, ICCV 2023, equations 2 to 9"
+    types = ("type-II",)
+
+    class Params(Method.Params):
+        """alpha mixes the losses, gamma spaces the classes, s_min says how the smallest cosine is chosen."""
+
+        alpha: float = hyperparameter(0.4, low=0.0, high=1.0, grid=(0.3, 0.4, 0.5, 0.6))
+        gamma: float = hyperparameter(3.0, low=0.1, high=20.0, grid=(1.0, 2.0, 3.0, 4.0, 5.0))
+        s_min: Mode = "paper"
+
+    frame: Tensor
+    similarity: Tensor
+    params: Params
+
+    def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
+        super().__init__(hierarchy, num_features, params)
+        if num_features != hierarchy.num_classes:
+            raise ValueError(f"haframe needs as many features as classes ({hierarchy.num_classes}), got {num_features}")
+        seed = int(torch.randint(2**62, ()))  # the run has seeded the global generator
+        frame, similarity = hierarchy_aware_frame(hierarchy.distances, self.params.gamma, self.params.s_min, seed)
+        self.register_buffer("frame", torch.from_numpy(frame).float())
+        self.register_buffer("similarity", torch.from_numpy(similarity).float())
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [B, K] and cosines [B, K] for features [B, K]."""
+        logits = F.linear(features, self.frame)
+        norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+        return logits, logits / norms.clamp_min(torch.finfo(norms.dtype).tiny)
+
+    def loss(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
+        """Return the two weighted terms for targets [B] (equations 8 and 9)."""
+        logits, cosines = outputs
+        cosine_loss = F.mse_loss(cosines, self.similarity[targets], reduction="sum") / len(targets)
+        return {
+            "cross_entropy": (1.0 - self.params.alpha) * F.cross_entropy(logits, targets),
+            "cosine": self.params.alpha * cosine_loss,
+        }
+
+    def scores(self, outputs: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the logits [B, K]; cosines would rank the same."""
+        return outputs[0]
