@@ -49,7 +49,7 @@ def _seconds_per_image(job: Job, hierarchy: Hierarchy, image_size: tuple[int, in
     cls = job.found.cls
     assert issubclass(cls, Method)
     model = build_classifier(cls, hierarchy, job.spec.type, job.spec.model.backbone)
-    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = model.to(memory_format=torch.channels_last)
     images = torch.randn(PROBE_BATCH, 3, *image_size).contiguous(memory_format=torch.channels_last)
     targets = torch.arange(PROBE_BATCH) % hierarchy.num_classes
     seconds = []

@@ -22,7 +22,7 @@ IntArray = NDArray[np.int64]
 
 
 class _Node(NamedTuple):
-    """A node read from paths: a name that follows itself on a path (a family with one variant) is one node each time."""
+    """A node read from paths: a name that follows itself on a path (a family of one variant) is a node each time."""
 
     name: str
     repeat: int
@@ -88,7 +88,7 @@ class Hierarchy:
         parent = _parents_of(edges)
         inner = set(parent.values())
         leaves = {node for node in parent if node not in inner}
-        order = sorted(leaves) if classes is None else [str(name) for name in classes]
+        order = sorted(map(str, leaves)) if classes is None else [str(name) for name in classes]
         _check_classes(order, leaves, inner)
         chains = _chains(order, parent)
         return _build(order, chains, distance)
@@ -126,9 +126,7 @@ class Hierarchy:
         return _build(list(leaf_of), chains, distance)
 
     @classmethod
-    def read(
-        cls, path: str | Path, classes: Sequence[str] | None = None, distance: Distance = "height"
-    ) -> Hierarchy:
+    def read(cls, path: str | Path, classes: Sequence[str] | None = None, distance: Distance = "height") -> Hierarchy:
         """Read a tree from a file.
 
         A `.csv` holds one path a row, coarsest first and the class last, or the class first and its ancestors after
@@ -215,7 +213,7 @@ def _check_count(order: Sequence[str]) -> None:
 
 
 def _check_classes(order: Sequence[str], leaves: Iterable[Hashable], inner: set[Hashable]) -> None:
-    """The classes are exactly the leaves, each once."""
+    """Raise unless the classes are exactly the leaves, each once."""
     leaves, seen = set(leaves), set()
     for name in order:
         if name in seen:
@@ -249,7 +247,7 @@ def _natural(node: Hashable) -> tuple[list[tuple[int, int | str]], str]:
 
 
 def _build(classes: Sequence[str], chains: list[list[Hashable]], distance: Distance) -> Hierarchy:
-    """Number the nodes level by level, then fill the [K, K] distances with one vectorised pass per level."""
+    """Build the arrays: number the nodes of each level, then fill the distances, vectorised over pairs of classes."""
     if distance not in get_args(Distance):
         raise ValueError(f"distance must be one of {get_args(Distance)}, got {distance!r}")
     num_classes, depths = len(classes), np.array([len(chain) for chain in chains])
@@ -282,9 +280,7 @@ def _build(classes: Sequence[str], chains: list[list[Hashable]], distance: Dista
 
     for array in (distances, targets, *parents, *node_distances):
         array.flags.writeable = False
-    return Hierarchy(
-        tuple(classes), height, distances, sizes, targets, tuple(parents), tuple(node_distances), distance
-    )
+    return Hierarchy(tuple(classes), height, distances, sizes, targets, tuple(parents), tuple(node_distances), distance)
 
 
 def _edges_from_lines(text: str) -> list[tuple[str, str]]:

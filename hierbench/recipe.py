@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hierbench.errors import UserError, unknown_name
 
-
 FeatureType = Literal["type-I", "type-II"]
 FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
 

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -36,9 +37,7 @@ class Setting:
 
 def states(plan: list[Job], store: Store) -> dict[str, State]:
     """Return what will happen to each job."""
-    return {
-        job.id: "cached" if store.run(job.id).done else "train" if job.trains else "rescore" for job in plan
-    }
+    return {job.id: "cached" if store.run(job.id).done else "train" if job.trains else "rescore" for job in plan}
 
 
 def default_workers(plan: list[Job], device: str) -> tuple[int, int | None]:
@@ -132,8 +131,7 @@ def _run_here(
     while waiting:
         unfinished = {job.id for job in waiting}
         if (job := _take(waiting, failed, unfinished, end)) is not None:
-            current = job
-            end(job, execute(job, setting, lambda done, total: on_progress(current, done, total)))
+            end(job, execute(job, setting, partial(on_progress, job)))
 
 
 def _run_in_workers(
@@ -189,18 +187,21 @@ class _Worker:
             while self.connection.poll():
                 message = self.connection.recv()
                 if isinstance(message, str):
-                    job, self.job = self.job, None
-                    end(job, message)
+                    self._end(message, end)
                     return True
                 on_progress(self.job, *message)
         except (EOFError, OSError):
             self.process.join(5)
             code = self.process.exitcode or 0
             how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
-            job, self.job = self.job, None
-            end(job, f"the worker process ended ({how}); run the same command to go on from its last epoch")
+            self._end(f"the worker process ended ({how}); run the same command to go on from its last epoch", end)
             return False
         return True
+
+    def _end(self, error: str, end: OnEnd) -> None:
+        job, self.job = self.job, None
+        assert job is not None
+        end(job, error)
 
     def stop(self) -> None:
         """End the process at once."""
@@ -227,7 +228,7 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
 
             def report(done: float, total: int) -> None:
                 nonlocal last
-                if time.monotonic() - last > 0.2:  # noqa: B023
+                if time.monotonic() - last > 0.2:
                     connection.send((done, total))
                     last = time.monotonic()
 

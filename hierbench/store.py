@@ -88,9 +88,7 @@ class Run:
 
     def write_predictions(self, scores: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
         """Write the test scores [N, K] and targets [N]."""
-        write_atomically(
-            self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets)
-        )
+        write_atomically(self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets))
 
     def predictions(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Read the test scores [N, K] and targets [N].

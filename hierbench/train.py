@@ -111,7 +111,7 @@ def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device
         spec.model.backbone,
         spec.model.weights,
         method.Params.model_validate(spec.method.params),
-    ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    ).to(memory_format=torch.channels_last)
     rates = spec.train.lr.model_dump()
     optimizer = torch.optim.SGD(
         [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
@@ -206,8 +206,8 @@ def validate(model: Classifier, split: Split, hierarchy: Hierarchy) -> dict[str,
 def predict(model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
     """Return scores [N, K] float32 and targets [N] of a split, on the CPU."""
     model.eval()
-    batches = [(model.method.scores(model(images)).float().cpu(), labels.cpu()) for images, labels in split.eval_batches()]
-    return torch.cat([scores for scores, _ in batches]), torch.cat([labels for _, labels in batches])
+    scores = [model.method.scores(model(images)).float().cpu() for images, _ in split.eval_batches()]
+    return torch.cat(scores), split.labels.cpu()
 
 
 def write_result(

@@ -111,13 +111,13 @@ def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
             for spec, run in found
         ]
     )
-    counts = table.groupby(["type", "method"])["variant"].nunique()
+    variants = table.groupby(["type", "method"])["variant"].nunique().to_dict()
     for (kind, method, _), group in table.groupby(["type", "method", "variant"], sort=False):
         spec, runs = group["spec"].iloc[0], group.sort_values("seed")["run"].tolist()
         done = [run for run in runs if run.done]
         results = [run.metrics()["test"] for run in done]
         title = str(done[0].metrics()["title"] if done else method)
-        if counts[kind, method] > 1:
+        if variants[kind, method] > 1:
             title += f" ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})"
         names = [metric for metric in METRICS if not results or metric in results[0]]
         values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}

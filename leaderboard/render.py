@@ -125,7 +125,7 @@ def latex(board: Board) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  (TeX, escaped by the filter)
+        autoescape=False,  # TeX, escaped by the filter below
     )
     environment.filters["tex"] = latex_escaped
     template = (resources.files("hierbench.leaderboard") / "table.tex.j2").read_text(encoding="utf-8")

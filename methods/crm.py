@@ -22,7 +22,7 @@ class CRM(PostHoc):
 
     name = "crm"
     title = "CRM"
-    source = "Karthik et al., ICLR 2021, equation 1; Liang & Davis, ICCV 2023, section 4"
+    source = "Karthik et al., No Cost Likelihood Manipulation at Test Time, ICLR 2021: argmin of the expected cost P C"
     base = "ce"
 
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:

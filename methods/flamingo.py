@@ -26,7 +26,9 @@ class Flamingo(Method):
 
     name = "flamingo"
     title = "Flamingo"
-    source = 'Chang et al., "Your \'Flamingo\' is My \'Bird\'", CVPR 2021, section 3.2'
+    source = (
+        "Chang et al., Your Flamingo is My Bird: Fine-Grained, or Not, CVPR 2021; Liang & Davis, ICCV 2023, section 4"
+    )
 
     level_targets: Tensor
 

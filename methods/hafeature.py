@@ -61,7 +61,7 @@ class HAFeature(Method):
 
     name = "hafeature"
     title = "HAFeature"
-    source = "Garg et al., ECCV 2022, section 3: equations for L_CE, L_JSD, L_geometric and L_margin"
+    source = "Garg et al., Learning Hierarchy Aware Features, ECCV 2022; Liang & Davis, ICCV 2023, section 4"
 
     parents: Tensor
     levels: Tensor

@@ -13,6 +13,7 @@ from hierbench import Hierarchy, Method, hyperparameter
 
 Mode = Literal["paper", "authors", "exact"]
 Matrix = NDArray[np.float64]
+BLOCK = 64  # columns drawn at a time
 
 
 def _decay(distances: ArrayLike, gamma: float) -> tuple[Matrix, Matrix, Matrix]:
@@ -23,7 +24,7 @@ def _decay(distances: ArrayLike, gamma: float) -> tuple[Matrix, Matrix, Matrix]:
     else:
         decay = np.exp(distances * (-gamma / distances.max()))
     try:
-        factor = scipy.linalg.cholesky(decay, lower=True, check_finite=False)
+        factor = scipy.linalg.cholesky(decay.T, lower=True, check_finite=False)  # as LAPACK wants it; it is symmetric
     except np.linalg.LinAlgError:
         raise ValueError(f"exp(-gamma D / d_max) is not positive definite for gamma = {gamma}") from None
     return decay, factor, scipy.linalg.cho_solve((factor, True), np.ones(len(decay)), check_finite=False)
@@ -65,28 +66,35 @@ def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper")
 
 
 def rotate_at_random(root: Matrix, seed: int) -> Matrix:
-    """Return root Q^T for a Haar-distributed orthogonal Q.
+    """Return root Q^T for a Haar-distributed orthogonal Q, in the memory of `root` where its layout allows.
 
     Q is the orthogonal factor of a Gaussian matrix whose R has a positive diagonal. The Householder reflections that
     make it up are those of independent Gaussian columns (Stewart, SIAM J. Numer. Anal. 17(3), 1980, section 3), so
     their vectors are drawn as such, nothing is factorised, and LAPACK applies them.
 
     Args:
-        root: [M, K] float64.
+        root: [M, K] float64, best in Fortran order (as LAPACK's factors are): then nothing is copied.
         seed: of the Gaussian numbers.
     """
     size = root.shape[1]
-    columns = np.random.default_rng(seed).standard_normal((size, size)).T  # only the lower triangle is used
+    rng = np.random.default_rng(seed)
+    columns = np.zeros((size, size), order="F")
+    for start in range(0, size, BLOCK):  # the lower triangle alone is drawn: column i starts at row i
+        stop = min(start + BLOCK, size)
+        columns[start:, start:stop] = np.triu(rng.standard_normal((stop - start, size - start))).T
     head = columns.diagonal().copy()
     sign = np.where(head < 0, -1.0, 1.0)
-    norms = np.sqrt(np.einsum("ij,ij->j", np.tril(columns), columns))
+    norms = np.sqrt(np.einsum("ij,ij->j", columns, columns))
     scales = 1.0 + np.abs(head) / norms
     columns /= head + sign * norms  # LAPACK's form: the vector's first entry is 1 and not stored
     scales[-1] = 0.0  # the last reflection is a sign alone
     sign[:-1] *= -1.0  # reflection i maps its column to -sign times its norm; this makes it plus the norm
-    rotated, _, info = scipy.linalg.lapack.dormqr("R", "T", columns, scales, root * sign, lwork=64 * len(root))
+    root *= sign
+    rotated, _, info = scipy.linalg.lapack.dormqr(
+        "R", "T", columns, scales, root, lwork=64 * len(root), overwrite_c=True
+    )
     assert info == 0, info
-    return rotated
+    return np.asarray(rotated)
 
 
 def hierarchy_aware_frame(

@@ -9,6 +9,7 @@ node with a single child. Usage, with data.noun from Debian's package wordnet-ba
 import csv
 import sys
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -38,7 +39,7 @@ def paths_to_root(classes: list[str], synsets: dict[str, tuple[str, str | None]]
         chains[name] = chain[::-1]
     children: dict[str, set[str]] = defaultdict(set)
     for chain in chains.values():
-        for above, node in zip(chain, chain[1:], strict=False):
+        for above, node in pairwise(chain):
             children[above].add(node)
     branching = {name: [node for node in chain if len(children[node]) != 1] for name, chain in chains.items()}
     return {name: chain[1:] for name, chain in branching.items()}  # the first is the root

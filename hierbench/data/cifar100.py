@@ -61,9 +61,9 @@ def open_source(source: Path | None, downloads: Path) -> Source:
     paths = shipped_paths("cifar100")
     if list(train.classes) != list(paths):
         raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
-    for data, labels in ((train, train_labels), (test, test_labels)):
-        if data.data.shape != (len(labels), 32, 32, 3) or not len(labels) or not 0 <= labels.min() <= labels.max() < 100:
-            raise UserError(f"{root / FOLDER}: images and labels do not fit: {data.data.shape}, {len(labels)} labels")
+    for images, labels in ((train.data, train_labels), (test.data, test_labels)):
+        if images.shape != (len(labels), 32, 32, 3) or not len(labels) or not 0 <= labels.min() <= labels.max() < 100:
+            raise UserError(f"{root / FOLDER}: images and labels do not fit: {images.shape}, {len(labels)} labels")
     is_val = _last_of_each_class(train_labels, VAL_PER_CLASS)
     splits = {
         "train": _split(train.data[~is_val], train_labels[~is_val]),
@@ -116,7 +116,7 @@ def _check_only_arrays(path: Path) -> None:
                 if isinstance(argument, str):
                     strings.append(argument)
                 if opcode.name in ("GLOBAL", "STACK_GLOBAL", "INST"):
-                    named = argument.split(" ", 1) if opcode.name != "STACK_GLOBAL" else strings[-2:]
+                    named = strings[-2:] if opcode.name == "STACK_GLOBAL" else str(argument).split(" ", 1)
                     if tuple(named) not in ALLOWED_GLOBALS:
                         raise UserError(f"{path} refers to {'.'.join(named)}: it is no CIFAR-100 file and is not read")
                 elif opcode.name in ("EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"):
@@ -125,5 +125,3 @@ def _check_only_arrays(path: Path) -> None:
         raise
     except (ValueError, IndexError, EOFError) as error:
         raise UserError(f"{path} is truncated or damaged ({error})") from None
-
-

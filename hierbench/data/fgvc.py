@@ -47,9 +47,8 @@ def load_image(path: Path) -> Images:
     """Read an image, crop the banner and stretch it to 224x224 with antialiased bilinear interpolation."""
     try:
         with Image.open(path) as image:
-            image = image.convert("RGB")
-            image = image.crop((0, 0, image.width, image.height - BANNER))
-            pixels = np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+            without_banner = image.convert("RGB").crop((0, 0, image.width, image.height - BANNER))
+            pixels = np.asarray(without_banner.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UserError(f"image {path} can not be read ({error})") from None
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ def _regular(corners: int) -> Callable[[Floats], Floats]:
 
     def radius(angle: Floats) -> Floats:
         sector = np.float32(2.0 * np.pi / corners)
-        return np.cos(sector / 2.0) / np.cos(angle % sector - sector / 2.0)
+        return _float32(np.cos(sector / 2.0) / np.cos(angle % sector - sector / 2.0))
 
     return radius
 
@@ -39,21 +40,25 @@ def _star(points: int) -> Callable[[Floats], Floats]:
     def radius(angle: Floats) -> Floats:
         half, inner = np.float32(np.pi / points), np.float32(0.42)
         turn = np.abs((angle + half) % (2.0 * half) - half)  # angle from the nearest point
-        return inner * np.sin(half) / (np.sin(half - turn) * inner + np.sin(turn))
+        return _float32(inner * np.sin(half) / (np.sin(half - turn) * inner + np.sin(turn)))
 
     return radius
 
 
 def _flower(petals: int) -> Callable[[Floats], Floats]:
     """Return the radius of a flower with round petals."""
-    return lambda angle: (0.68 + 0.32 * np.cos(petals * angle)).astype(np.float32)
+    return lambda angle: _float32(0.68 + 0.32 * np.cos(petals * angle))
+
+
+def _float32(values: NDArray[Any]) -> Floats:
+    return np.asarray(values, dtype=np.float32)
 
 
 FAMILIES: dict[str, dict[str, Callable[[Floats], Floats]]] = {
     "round": {
         "circle": lambda angle: np.full_like(angle, 0.85),
-        "ellipse": lambda angle: 0.62 / np.sqrt(1.0 - 0.55 * np.cos(angle) ** 2),
-        "egg": lambda angle: 0.76 * (1.0 + 0.25 * np.cos(angle)),
+        "ellipse": lambda angle: _float32(0.62 / np.sqrt(1.0 - 0.55 * np.cos(angle) ** 2)),
+        "egg": lambda angle: _float32(0.76 * (1.0 + 0.25 * np.cos(angle))),
     },
     "polygon": {"triangle": _regular(3), "square": _regular(4), "pentagon": _regular(5)},
     "star": {"star-6": _star(6), "star-7": _star(7), "star-8": _star(8)},
@@ -123,7 +128,7 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     dark = light - uniform(0.1, 0.5, 1, 1, 1)
     image = background + inside[:, None] * (light + weight[:, None] * (dark - light) - background)
     image += rng.standard_normal(image.shape, dtype=np.float32) * uniform(0.02, 0.08, 1, 1, 1)
-    return (np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
+    return np.asarray(np.clip(image, 0.0, 1.0) * 255.0 + 0.5, dtype=np.uint8)
 
 
 def open_source(source: Path | None, downloads: Path) -> Source:

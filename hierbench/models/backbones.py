@@ -56,7 +56,7 @@ def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: i
         depth: 6 n + 4 layers.
         width: channels are 16, 32 and 64 times this.
         momentum: of the batch norms, in PyTorch's sense (weight of the new batch).
-        stem_stride: 2 halves the resolution at once, which makes the network four times cheaper.
+        stem_stride: 2 or 4 lowers the resolution at once, which makes the network 4 or 16 times cheaper.
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
     """
@@ -107,17 +107,17 @@ def build_backbone(name: str, weights: Weights = "none") -> Backbone:
 
     Args:
         name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
-            `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` the same with a
-            stem of stride 2.
+            `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` and `-s4` the same
+            with a stem of stride 2 or 4.
         weights: "imagenet1k-v1" for `resnet50` alone.
     """
     if name == "resnet50":
         return resnet50(weights)
-    match = re.fullmatch(r"wrn(\d+)-(\d+)(-s2)?", name)
+    match = re.fullmatch(r"wrn(\d+)-(\d+)(?:-s([24]))?", name)
     if match is None:
-        raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s2"])
+        raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>"])
     if weights != "none":
         raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
-    depth, width, half = match.groups()
+    depth, width, stride = match.groups()
     momentum = 0.001 if name == "wrn28-8" else 0.1
-    return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=2 if half else 1)
+    return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=int(stride or 1))

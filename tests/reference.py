@@ -1,0 +1,147 @@
+"""Readable reference implementations: loops over examples and classes, straight from the definitions."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+
+def rank(scores):
+    """Classes of one example, best first, ties to the lower index."""
+    return sorted(range(len(scores)), key=lambda k: (-scores[k], k))
+
+
+def evaluate(scores, targets, distances, ks=(1, 5, 20)):
+    scores, targets = np.asarray(scores).tolist(), np.asarray(targets).tolist()
+    num_correct, severities, per_k = 0, [], {k: [] for k in ks}
+    for row, target in zip(scores, targets, strict=True):
+        order = rank(row)
+        if order[0] == target:
+            num_correct += 1
+        else:
+            severities.append(int(distances[target, order[0]]))
+        for k in ks:
+            if k <= len(row):
+                per_k[k].append(sum(int(distances[target, c]) for c in order[:k]) / k)
+    metrics = {
+        "top1": 100.0 * num_correct / len(targets),
+        "mistake_severity": sum(severities) / len(severities) if severities else math.nan,
+    }
+    return metrics | {f"hierdist@{k}": sum(values) / len(values) for k, values in per_k.items() if values}
+
+
+def crm(probabilities, distances):
+    """Minus the expected distance, class by class and example by example."""
+    probabilities, distances = np.asarray(probabilities), np.asarray(distances, dtype=np.float64)
+    scores = np.empty_like(probabilities)
+    for i, row in enumerate(probabilities):
+        for j in range(len(row)):
+            scores[i, j] = -np.dot(row, distances[:, j])
+    return scores
+
+
+def lca_distance(path_a, path_b, paths, kind):
+    """Distance of two classes from their paths, coarsest first; the root is above."""
+    height = max(map(len, paths))
+    if path_a == path_b:
+        return 0
+    depth = 0
+    while depth < min(len(path_a), len(path_b)) and path_a[depth] == path_b[depth]:
+        depth += 1
+    if kind == "depth":
+        return height - depth
+    return max(len(path) for path in paths if path[:depth] == path_a[:depth]) - depth
+
+
+def similarity(distances, gamma, s_min):
+    return (1.0 - s_min) * np.exp(-gamma * distances / distances.max()) + s_min
+
+
+def smallest_similarity_by_search(distances, gamma):
+    """The paper's search: a hundred eigendecompositions along the grid."""
+    best = 1.0
+    for step in range(100, -1, -1):
+        s_min = -1.0 + 0.02 * step
+        if step < 100 and np.linalg.eigh(similarity(distances, gamma, s_min))[0][0] > 0:
+            best = s_min
+    return best
+
+
+def frame_by_search(distances, gamma, rng):
+    """W = U D^(1/2) Q^T of the paper's equation 6, one class per row."""
+    s_min = smallest_similarity_by_search(distances, gamma)
+    values, vectors = np.linalg.eigh(similarity(distances, gamma, s_min))
+    rotation, upper = np.linalg.qr(rng.standard_normal(distances.shape))
+    rotation = rotation * np.sign(np.diag(upper))
+    return vectors * np.sqrt(values) @ rotation.T
+
+
+def haframe_loss(features, targets, frame, alpha):
+    """Equations 7 to 9, class by class."""
+    cross_entropy, cosine = 0.0, 0.0
+    for h, y in zip(features, targets, strict=True):
+        logits = torch.stack([w @ h for w in frame])
+        cross_entropy = cross_entropy + torch.logsumexp(logits, 0) - logits[y]
+        for w in frame:
+            cosine = cosine + (w @ h / (w.norm() * h.norm()) - w @ frame[y] / (w.norm() * frame[y].norm())) ** 2
+    return ((1 - alpha) * cross_entropy + alpha * cosine) / len(features)
+
+
+def kl(p, q):
+    return (p * (p.log() - q.log())).sum()
+
+
+def hafeature_terms(features, targets, weights, biases, hierarchy, order):
+    """The four terms, example by example and node by node; weights and biases one per level, coarsest first."""
+    num_levels = len(weights)
+    rows = [[w / w.norm() for w in level] for level in weights]
+    probs = [
+        [torch.softmax(torch.stack([w @ x for w in rows[l]]) + biases[l], 0) for x in features]
+        for l in range(num_levels)
+    ]
+    finest = probs[-1]
+    cross_entropy = torch.stack([-p[y].log() for p, y in zip(finest, targets, strict=True)]).mean()
+    jsd, weight_cosine, dissimilarity = 0.0, 0.0, 0.0
+    for l in range(num_levels - 1):
+        parents = hierarchy.parents[l]
+        children = [[c for c in range(len(parents)) if parents[c] == n] for n in range(len(rows[l]))]
+        per_example = []
+        for own, child in zip(probs[l], probs[l + 1], strict=True):
+            summed = torch.stack([sum(child[c] for c in group) for group in children])
+            m = (0.5 * (own + summed)).clamp(1e-7, 1)
+            per_example.append(0.5 * (kl(summed, m) + kl(own, m)))
+        jsd = jsd + torch.stack(per_example).mean()
+        cosines = [
+            F.cosine_similarity(rows[l][n], sum(rows[l + 1][c] for c in group), dim=0)
+            for n, group in enumerate(children)
+        ]
+        weight_cosine = weight_cosine + torch.stack(cosines).mean()
+        left, right = [], []
+        for a, b in zip(order[:-1], order[1:], strict=True):
+            if hierarchy.level_targets[targets[a], l] != hierarchy.level_targets[targets[b], l]:
+                p, q = probs[l][a], probs[l][b]
+                m = (0.5 * (p + q)).clamp(1e-7, 1)
+                left.append((3.0 - kl(p, m)).clamp_min(0))
+                right.append((3.0 - kl(q, m)).clamp_min(0))
+        if left:
+            dissimilarity = dissimilarity + 0.5 * torch.stack(left).mean() + 0.5 * torch.stack(right).mean()
+    return {
+        "cross_entropy": cross_entropy,
+        "jsd": jsd,
+        "weights": -weight_cosine,
+        "dissimilarity": dissimilarity,
+    }
+
+
+def flamingo_losses(features, targets, weights, biases, split, level_targets):
+    """Level by level and example by example: head l sees slices l..L, gradient flows into slice l only."""
+    losses = []
+    for level, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        start, stop = sum(split[:level]), sum(split[: level + 1])
+        total = 0.0
+        for x, y in zip(features, targets, strict=True):
+            seen = torch.cat([x[start:stop], x[stop:].detach()])
+            total = total - (weight @ seen + bias).log_softmax(0)[level_targets[y, level]]
+        losses.append(total / len(features))
+    return losses

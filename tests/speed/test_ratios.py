@@ -1,0 +1,154 @@
+"""Speed as a ratio to the readable references, both timed in turn in one process: `pytest -m speed -s`."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from hierbench import Hierarchy, evaluate
+from hierbench.data.augment import Augmentation, normalise
+from hierbench.methods.ce import CrossEntropy
+from hierbench.methods.crm import CRM
+from hierbench.methods.flamingo import Flamingo
+from hierbench.methods.hafeature import HAFeature
+from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
+from hierbench.models import build_backbone, build_classifier
+
+pytestmark = pytest.mark.speed
+
+
+def median_seconds(function, repeats):
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+def ratio(name, fast, reference, at_least, rounds=3, repeats=5):
+    """Print and check the median over rounds of reference / fast."""
+    fast()  # warm up
+    ratios = [reference_seconds(reference) / median_seconds(fast, repeats) for _ in range(rounds)]
+    print(f"\n{name}: {np.median(ratios):.0f}x (rounds: {', '.join(f'{r:.0f}' for r in ratios)}; asked: {at_least}x)")
+    assert np.median(ratios) >= at_least
+
+
+def reference_seconds(reference):
+    """Time the reference; one that only ran a part returns the factor to the whole."""
+    start = time.perf_counter()
+    factor = reference()
+    return (time.perf_counter() - start) * (factor if isinstance(factor, float) else 1.0)
+
+
+@pytest.fixture(scope="module")
+def inat(shared):
+    return Hierarchy.read(shared / "data/making-better-mistakes/inaturalist19_isa.txt")
+
+
+def test_metrics_and_crm(reference, inat):
+    torch.manual_seed(0)
+    scores, targets = 3 * torch.randn(2000, 1010), torch.randint(1010, (2000,))
+    probabilities = scores.softmax(1)
+    crm = CRM(inat)
+    part = 100
+
+    def fast():
+        evaluate(scores, targets, inat)
+        evaluate(crm.rescore(probabilities), targets, inat)
+
+    def slow():  # on a twentieth of the examples: the loop's cost is per example
+        reference.evaluate(scores[:part], targets[:part], inat.distances)
+        rescored = reference.crm(probabilities[:part], inat.distances)
+        reference.evaluate(rescored, targets[:part], inat.distances)
+        return 2000 / part
+
+    ratio("metrics and CRM, N=2000, K=1010", fast, slow, 75)
+
+
+def test_haframe_loss(reference, inat):
+    torch.manual_seed(0)
+    method = HAFrame(inat, 1010)
+    features, targets = torch.randn(256, 1010), torch.randint(1010, (256,))
+    part = 4
+
+    def fast():
+        x = features.clone().requires_grad_()
+        sum(method.loss(method(x), targets).values()).backward()
+
+    def slow():
+        x = features[:part].clone().requires_grad_()
+        reference.haframe_loss(x, targets[:part], method.frame, 0.4).backward()
+        return 256 / part
+
+    ratio("HAFrame loss, forward and backward, B=256, K=1010", fast, slow, 30)
+
+
+def test_hafeature(reference, shared):
+    tiered = Hierarchy.read(shared / "data/making-better-mistakes/tiered_imagenet_isa.txt", distance="depth")
+    torch.manual_seed(0)
+    method = HAFeature(tiered, 600)
+    features, targets = torch.randn(256, 600), torch.randint(608, (256,))
+    part = 4
+
+    def fast():
+        x = features.clone().requires_grad_()
+        sum(method.loss(method(x), targets).values()).backward()
+
+    def slow():
+        x = features[:part].clone().requires_grad_()
+        sizes = list(tiered.level_sizes)
+        weights = method.heads.weight.split(sizes)
+        terms = reference.hafeature_terms(
+            x, targets[:part], weights, method.heads.bias.split(sizes), tiered, range(part)
+        )
+        sum(terms.values()).backward()
+        return 256 / part
+
+    ratio("HAFeature head and loss, 12 levels, B=256", fast, slow, 10, rounds=1)
+
+
+def test_frame(reference, inat):
+    def slow():
+        reference.frame_by_search(inat.distances, 3.0, np.random.default_rng(0))
+
+    ratio("frame with its s_min, K=1010", lambda: hierarchy_aware_frame(inat.distances, 3.0), slow, 150)
+
+
+@pytest.mark.parametrize("kind", ["type-I", "type-II"])
+@pytest.mark.parametrize("cls", [CrossEntropy, Flamingo, HAFeature, HAFrame])
+def test_overhead_of_a_step(cls, kind, cifar100):
+    """Head, loss and data path against the whole WRN-28-2 step at B=64, K=100."""
+    if kind not in cls.types:
+        pytest.skip("not for this type")
+    torch.manual_seed(0)
+    backbone = build_backbone("wrn28-2").to(memory_format=torch.channels_last)
+    features = build_classifier(cls, cifar100, kind, "wrn10-2").features
+    method = cls(cifar100, features.num_features)
+    images = torch.randint(0, 256, (5000, 3, 32, 32), dtype=torch.uint8)
+    mean, std = torch.full((3,), 0.5), torch.full((3,), 0.25)
+    augmentation = Augmentation(4, "reflect", flip=True)
+    targets = torch.randint(100, (64,))
+    channels = torch.randn(64, 128, 8, 8).contiguous(memory_format=torch.channels_last)
+
+    def batch():
+        return normalise(augmentation(images, torch.randint(5000, (64,))), mean, std)
+
+    def ours():
+        batch()
+        inner = features(channels).detach().requires_grad_()  # the extractor is the model's, not the head's
+        sum(method.loss(method(inner), targets).values()).backward()
+
+    def extractor():
+        features(channels)
+
+    def bare():
+        backbone(batch()).mean().backward()
+
+    bare()
+    shares = []
+    for _ in range(5):
+        extra = median_seconds(ours, 3) - median_seconds(extractor, 3)
+        shares.append(extra / (median_seconds(bare, 1) + extra))
+    print(f"\n{cls.name} {kind}: head, loss and data path are {100 * np.median(shares):.1f} % of a WRN-28-2 step")
+    assert np.median(shares) <= 0.10
