@@ -34,7 +34,7 @@ def node_parents(hierarchy: Hierarchy) -> Tensor:
 
 def coarse_levels(hierarchy: Hierarchy) -> Tensor:
     """Return [C, L - 1] float32: 1 where a coarse node belongs to a level; a product with it sums per level."""
-    sizes = torch.tensor(hierarchy.level_sizes[:-1])
+    sizes = torch.tensor(hierarchy.level_sizes[:-1], dtype=torch.int64)
     return torch.repeat_interleave(torch.eye(len(sizes)), sizes, dim=0)
 
 

@@ -54,7 +54,8 @@ def markdown(board: Board) -> str:
     for row in ordered_rows(board):
         cells = [row.metrics.get(metric) for metric in metrics]
         texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
-        lines.append([row.type, row.title + (" *" if row.competitive else ""), *texts, _seeds(row)])
+        title = row.title.replace("|", "\\|") + (" *" if row.competitive else "")
+        lines.append([row.type, title, *texts, _seeds(row)])
     headers = ["Model", "Method", *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics), "Runs"]
     table = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
     return f"{table}\n\n{legend(board)}\n"

@@ -16,12 +16,21 @@ def shared():
     return folder
 
 
-@pytest.fixture(scope="session")
-def reference():
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "tests/reference.py")
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"tests/{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def reference():
+    return _load("reference")
+
+
+@pytest.fixture(scope="session")
+def miniatures():
+    return _load("miniatures")
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +55,23 @@ def pytest_collection_modifyitems(config, items):
 
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """Folder with a fifth of `shapes` prepared: 960 training, 192 validation and 384 test images."""
+    from hierbench.data import shapes
+    from hierbench.data.prepared import prepare
+
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "PER_CLASS", {"train": 20, "val": 4, "test": 8})
+        prepare("shapes", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shapes(data_dir):
+    from hierbench.data.prepared import find
+
+    return find("shapes", data_dir)

@@ -1,6 +1,7 @@
 """Readable reference implementations: loops over examples and classes, straight from the definitions."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -95,32 +96,32 @@ def kl(p, q):
 def hafeature_terms(features, targets, weights, biases, hierarchy, order):
     """The four terms, example by example and node by node; weights and biases one per level, coarsest first."""
     num_levels = len(weights)
-    rows = [[w / w.norm() for w in level] for level in weights]
+    rows = [[row / row.norm() for row in weight] for weight in weights]
     probs = [
-        [torch.softmax(torch.stack([w @ x for w in rows[l]]) + biases[l], 0) for x in features]
-        for l in range(num_levels)
+        [torch.softmax(torch.stack([w @ x for w in rows[level]]) + biases[level], 0) for x in features]
+        for level in range(num_levels)
     ]
     finest = probs[-1]
     cross_entropy = torch.stack([-p[y].log() for p, y in zip(finest, targets, strict=True)]).mean()
     jsd, weight_cosine, dissimilarity = 0.0, 0.0, 0.0
-    for l in range(num_levels - 1):
-        parents = hierarchy.parents[l]
-        children = [[c for c in range(len(parents)) if parents[c] == n] for n in range(len(rows[l]))]
+    for level in range(num_levels - 1):
+        parents = hierarchy.parents[level]
+        children = [[c for c in range(len(parents)) if parents[c] == n] for n in range(len(rows[level]))]
         per_example = []
-        for own, child in zip(probs[l], probs[l + 1], strict=True):
+        for own, child in zip(probs[level], probs[level + 1], strict=True):
             summed = torch.stack([sum(child[c] for c in group) for group in children])
             m = (0.5 * (own + summed)).clamp(1e-7, 1)
             per_example.append(0.5 * (kl(summed, m) + kl(own, m)))
         jsd = jsd + torch.stack(per_example).mean()
         cosines = [
-            F.cosine_similarity(rows[l][n], sum(rows[l + 1][c] for c in group), dim=0)
+            F.cosine_similarity(rows[level][n], sum(rows[level + 1][c] for c in group), dim=0)
             for n, group in enumerate(children)
         ]
         weight_cosine = weight_cosine + torch.stack(cosines).mean()
         left, right = [], []
-        for a, b in zip(order[:-1], order[1:], strict=True):
-            if hierarchy.level_targets[targets[a], l] != hierarchy.level_targets[targets[b], l]:
-                p, q = probs[l][a], probs[l][b]
+        for a, b in pairwise(order):
+            if hierarchy.level_targets[targets[a], level] != hierarchy.level_targets[targets[b], level]:
+                p, q = probs[level][a], probs[level][b]
                 m = (0.5 * (p + q)).clamp(1e-7, 1)
                 left.append((3.0 - kl(p, m)).clamp_min(0))
                 right.append((3.0 - kl(q, m)).clamp_min(0))

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
+
 from hierbench import Hierarchy, evaluate
 from hierbench.data.augment import Augmentation, normalise
 from hierbench.methods.ce import CrossEntropy

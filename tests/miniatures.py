@@ -1,0 +1,105 @@
+"""Small archives in the official layouts of the datasets, drawn at random."""
+
+import csv
+import io
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+TREES = Path(__file__).resolve().parents[1] / "benchmarks/hierarchies"
+
+
+def jpeg(rng, width, height):
+    buffer = io.BytesIO()
+    pixels = rng.integers(0, 256, (height // 4 + 1, width // 4 + 1, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((width, height)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def classes_of(tree):
+    with (TREES / f"{tree}.csv").open(newline="", encoding="utf-8") as file:
+        return [[cell for cell in row if cell] for row in csv.reader(file)][1:]
+
+
+def tiny_imagenet(path, *, train_per_class=10, test_per_class=1, change=lambda name, content: content):
+    """Write the zip; `change` may replace a member's bytes, or drop it with None."""
+    rng = np.random.default_rng(0)
+    wnids = [row[-1] for row in classes_of("tiny-imagenet")]
+    image = jpeg(rng, 64, 64)
+    grey = io.BytesIO()
+    Image.new("L", (64, 64), 128).save(grey, "JPEG")
+    members = {"wnids.txt": "\n".join(wnids[::-1]).encode(), "words.txt": b""}
+    lines = []
+    for wnid in wnids:
+        members[f"train/{wnid}/{wnid}_boxes.txt"] = b""
+        for i in range(train_per_class):
+            members[f"train/{wnid}/images/{wnid}_{i}.JPEG"] = grey.getvalue() if i == 0 else image
+    for i, wnid in enumerate(wnids * test_per_class):
+        members[f"val/images/val_{i}.JPEG"] = image
+        lines.append(f"val_{i}.JPEG\t{wnid}\t0\t0\t62\t62")
+    members["val/val_annotations.txt"] = "\n".join(lines).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            if (content := change(name, content)) is not None:
+                archive.writestr(f"tiny-imagenet-200/{name}", content)
+    return path
+
+
+def cifar100(folder, *, train_per_class=4, test_per_class=1):
+    """Write `cifar-100-python` with all classes."""
+    rows = classes_of("cifar100")
+    fine = [row[-1] for row in rows]
+    coarse = sorted({row[-2] for row in rows})
+    rng = np.random.default_rng(0)
+    (folder / "cifar-100-python").mkdir(parents=True)
+    for name, per_class in (("train", train_per_class), ("test", test_per_class)):
+        labels = np.tile(np.arange(100), per_class)
+        content = {
+            "data": rng.integers(0, 256, (len(labels), 3072), dtype=np.uint8),
+            "fine_labels": labels.tolist(),
+            "coarse_labels": [coarse.index(rows[label][-2]) for label in labels],
+            "filenames": [f"{i}.png" for i in range(len(labels))],
+            "batch_label": name,
+        }
+        (folder / "cifar-100-python" / name).write_bytes(pickle.dumps(content, protocol=2))
+    meta = {"fine_label_names": fine, "coarse_label_names": coarse}
+    (folder / "cifar-100-python/meta").write_bytes(pickle.dumps(meta, protocol=2))
+    return folder
+
+
+AIRCRAFT = {
+    "707-320": ("Boeing 707", "Boeing"),
+    "747-100": ("Boeing 747", "Boeing"),
+    "747-200": ("Boeing 747", "Boeing"),
+    "DHC-1": ("DHC-1", "de Havilland"),
+    "F/A-18": ("F/A-18", "McDonnell Douglas"),
+}
+
+
+def fgvc(folder, *, per_class=2):
+    """Write `fgvc-aircraft-2013b` with five variants; every image ends in a white banner of 20 rows."""
+    data = folder / "fgvc-aircraft-2013b/data"
+    (data / "images").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    levels = {"variant": sorted(AIRCRAFT)}
+    levels["family"] = sorted({family for family, _ in AIRCRAFT.values()})
+    levels["manufacturer"] = sorted({maker for _, maker in AIRCRAFT.values()})
+    for name, plural in (("variant", "variants"), ("family", "families"), ("manufacturer", "manufacturers")):
+        (data / f"{plural}.txt").write_text("\n".join(levels[name]) + "\n", encoding="utf-8")
+    number = 0
+    for split in ("train", "val", "test"):
+        lines = {"variant": [], "family": [], "manufacturer": []}
+        for variant, (family, maker) in AIRCRAFT.items():
+            for _ in range(per_class):
+                image = Image.open(io.BytesIO(jpeg(rng, 90, 80))).convert("RGB")
+                image.paste((255, 255, 255), (0, 60, 90, 80))
+                image.save(data / f"images/{number:07d}.jpg", quality=95)
+                for level, name in (("variant", variant), ("family", family), ("manufacturer", maker)):
+                    lines[level].append(f"{number:07d} {name}")
+                number += 1
+        for level, rows in lines.items():
+            (data / f"images_{level}_{split}.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder

@@ -1,0 +1,254 @@
+import errno
+import os
+import pickle
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hierbench.data import prepared as data
+from hierbench.data import shapes
+from hierbench.errors import UserError
+
+
+def nothing_is_left(folder):
+    return not [path for path in folder.rglob("*") if path.is_file() and "downloads" not in path.parts]
+
+
+def test_shapes_has_the_shipped_tree():
+    tree = Path(__file__).parents[2] / "benchmarks/hierarchies/shapes.csv"
+    rows = [tuple(line.split(",")) for line in tree.read_text(encoding="utf-8").splitlines()[1:]]
+    assert rows == list(shapes.class_paths().values())
+    families = Counter(row[0] for row in rows)
+    assert list(families.values()) == [12] * 4 and set(Counter(row[1] for row in rows).values()) == {4}
+
+
+def test_shapes_are_drawn_the_same_every_time():
+    labels = np.arange(48)
+    first, second = (shapes.draw(labels, np.random.default_rng(0)) for _ in range(2))
+    assert first.shape == (48, 3, 32, 32) and first.dtype == np.uint8
+    assert (first == second).all()
+    assert (shapes.draw(labels, np.random.default_rng(1)) != first).mean() > 0.8
+
+
+def test_prepare_shapes(tmp_path):
+    seen = []
+    prepared = data.prepare("shapes", tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (7680, 7680)
+    assert prepared.meta["splits"] == {"train": 4800, "val": 960, "test": 1920}
+    assert prepared.hierarchy("height").level_sizes == (4, 12, 48)
+    images, labels = prepared.arrays("val")
+    assert images.shape == (960, 3, 32, 32) and np.bincount(labels).tolist() == [20] * 48
+    train, _ = prepared.arrays("train")
+    assert not (train[:960] == images).all(axis=(1, 2, 3)).any()  # the splits are drawn apart
+    assert data.verify("shapes", tmp_path).digest == prepared.digest
+    again = data.prepare("shapes", tmp_path)
+    assert again.digest == prepared.digest
+    with (prepared.folder / "test-images.npy").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"\x01\x02\x03")
+    with pytest.raises(UserError, match="does not match its digest"):
+        data.verify("shapes", tmp_path)
+    with (prepared.folder / "test-images.npy").open("r+b") as file:
+        file.truncate(5000)
+    with pytest.raises(UserError, match="is damaged"):
+        data.find("shapes", tmp_path)
+
+
+def test_tiny_imagenet(tmp_path, miniatures):
+    archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip")
+    prepared = data.prepare("tiny-imagenet", tmp_path / "data", archive)
+    assert prepared.meta["splits"] == {"train": 1800, "val": 200, "test": 200}
+    hierarchy = prepared.hierarchy("height")
+    assert (hierarchy.height, hierarchy.num_classes) == (11, 200)
+    assert list(hierarchy.classes) == sorted(hierarchy.classes)
+    images, labels = prepared.arrays("train")
+    assert (images[0] == 128).all()  # a grey JPEG became three equal channels
+    assert np.bincount(labels).tolist() == [9] * 200
+
+
+def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
+    from hierbench.data.tiny_imagenet import _train_and_val
+
+    names = [f"tiny-imagenet-200/train/n1/images/n1_{i}.JPEG" for i in (10, 9, 2, 1, 0, 3, 4, 5, 6, 7, 8, 11)]
+    train, val = _train_and_val(names, {"n1": 0}, "zip")
+    assert len(train) == 11 and val == [("tiny-imagenet-200/train/n1/images/n1_11.JPEG", 0)]
+
+
+def test_real_photographs(tmp_path, shared):
+    prepared = data.prepare("tiny-imagenet", tmp_path, shared / "data/tiny-imagenet-200-subset.zip")
+    assert prepared.meta["splits"] == {"train": 18_000, "val": 2_000, "test": 4_000}
+    images, _ = prepared.arrays("test")
+    assert 90 < images[::40].mean() < 140
+
+
+def truncated(target):
+    return lambda name, content: content[: len(content) // 2] if name.endswith(target) else content
+
+
+def dropped(target):
+    return lambda name, content: None if target in name else content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (truncated("n01443537_3.JPEG"), r"image \S+train/n01443537/images/n01443537_3\.JPEG can not be read"),
+        (truncated("val_7.JPEG"), "image tiny-imagenet-200/val/images/val_7.JPEG can not be read"),
+        (dropped("wnids.txt"), "no item named 'tiny-imagenet-200/wnids.txt'"),
+        (dropped("train/n01443537"), "class n01443537 has 0 train images"),
+        (dropped("val/images/val_3."), "val_annotations.txt lists val_3.JPEG, which is not in val/images"),
+        (lambda n, c: b"n00000000" if n == "wnids.txt" else c, "does not list the 200 classes"),
+        (lambda n, c: b"val_0.JPEG n01443537" if "annotations" in n else c, "a line that is not"),
+        (lambda n, c: b"" if "annotations" in n else c, "lists no images"),
+    ],
+)
+def test_a_broken_zip_is_named_and_leaves_nothing(tmp_path, miniatures, change, message):
+    archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip", change=change)
+    with pytest.raises(UserError, match=message):
+        data.prepare("tiny-imagenet", tmp_path / "data", archive)
+    assert nothing_is_left(tmp_path / "data")
+
+
+def test_a_truncated_zip(tmp_path, miniatures):
+    archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip")
+    archive.write_bytes(archive.read_bytes()[:-1000])
+    with pytest.raises(UserError, match=r"tiny\.zip is no whole zip file"):
+        data.prepare("tiny-imagenet", tmp_path / "data", archive)
+
+
+def test_a_missing_archive(tmp_path):
+    with pytest.raises(UserError, match=r"no archive .*nowhere\.zip"):
+        data.prepare("tiny-imagenet", tmp_path / "data", tmp_path / "nowhere.zip")
+
+
+@pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc"])
+def test_without_a_network_the_error_says_what_to_do(tmp_path, monkeypatch, name):
+    import urllib.request
+
+    def no_network(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    with pytest.raises(UserError, match=f"no route to host.*hierbench data prepare {name} --source FILE"):
+        data.prepare(name, tmp_path)
+    assert nothing_is_left(tmp_path)
+
+
+def test_cifar100(tmp_path, miniatures):
+    source = miniatures.cifar100(tmp_path / "source")
+    prepared = data.prepare("cifar100", tmp_path / "data", source)
+    assert prepared.meta["splits"] == {"train": 200, "val": 200, "test": 100}
+    assert "differ from the official CIFAR-100" in prepared.meta["remark"]
+    assert prepared.hierarchy("height").level_sizes == (2, 4, 8, 20, 100)
+    images, labels = prepared.arrays("val")
+    original = pickle.loads((source / "cifar-100-python/train").read_bytes())
+    assert (images.reshape(200, -1) == original["data"][200:]).all()  # the last of each class
+    assert labels.tolist() == original["fine_labels"][200:]
+
+
+def test_cifar100_from_the_archive(tmp_path, miniatures):
+    source = miniatures.cifar100(tmp_path / "source")
+    with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as tar:
+        tar.add(source / "cifar-100-python", "cifar-100-python")
+    prepared = data.prepare("cifar100", tmp_path / "data", tmp_path / "cifar.tar.gz")
+    assert prepared.digest == data.prepare("cifar100", tmp_path / "other", source).digest
+
+
+class Harmful:
+    def __reduce__(self):
+        return os.mkdir, ("harm",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_that_runs_code_is_not_read(tmp_path, miniatures, monkeypatch, protocol):
+    source = miniatures.cifar100(tmp_path / "source")
+    monkeypatch.chdir(tmp_path)
+    (source / "cifar-100-python/meta").write_bytes(pickle.dumps({"fine_label_names": Harmful()}, protocol=protocol))
+    with pytest.raises(UserError, match=r"refers to posix\.mkdir"):
+        data.prepare("cifar100", tmp_path / "data", source)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("name", ["train", "meta"])
+def test_a_truncated_cifar_file(tmp_path, miniatures, name):
+    source = miniatures.cifar100(tmp_path / "source")
+    path = source / "cifar-100-python" / name
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match=f"{name} is truncated or damaged"):
+        data.prepare("cifar100", tmp_path / "data", source)
+
+
+def test_fgvc(tmp_path, miniatures):
+    prepared = data.prepare("fgvc", tmp_path / "data", miniatures.fgvc(tmp_path))
+    hierarchy = prepared.hierarchy("height")
+    assert hierarchy.classes == ("707-320", "747-100", "747-200", "DHC-1", "F/A-18")
+    assert hierarchy.level_sizes == (3, 4, 5) and hierarchy.height == 3
+    assert hierarchy.distances[0].tolist() == [0, 2, 2, 3, 3]
+    images, labels = prepared.arrays("test")
+    assert images.shape == (10, 3, 224, 224) and labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert (images[:, :, -3:] > 250).mean() < 0.2  # the white banner is cropped
+
+
+def test_fgvc_with_a_truncated_image(tmp_path, miniatures):
+    source = miniatures.fgvc(tmp_path)
+    path = source / "fgvc-aircraft-2013b/data/images/0000012.jpg"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(UserError, match=r"image .*0000012\.jpg can not be read"):
+        data.prepare("fgvc", tmp_path / "data", source)
+    assert nothing_is_left(tmp_path / "data")
+
+
+def test_fgvc_with_annotations_that_contradict(tmp_path, miniatures):
+    source = miniatures.fgvc(tmp_path)
+    path = source / "fgvc-aircraft-2013b/data/images_family_val.txt"
+    path.write_text(path.read_text().replace("Boeing 707", "Boeing 747", 1))
+    with pytest.raises(UserError, match="contradicts"):
+        data.prepare("fgvc", tmp_path / "data", source)
+
+
+def test_fgvc_in_the_wrong_folder(tmp_path):
+    with pytest.raises(UserError, match="--source takes the folder that holds fgvc-aircraft-2013b"):
+        data.prepare("fgvc", tmp_path / "data", tmp_path)
+
+
+def test_an_archive_that_would_write_elsewhere_is_refused(tmp_path):
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(evil, "w") as tar:
+        tar.add(__file__, "../outside.py")
+    with pytest.raises(UserError, match="is no whole tar archive"):
+        data.prepare("cifar100", tmp_path / "data", evil)
+    assert not (tmp_path / "outside.py").exists()
+
+
+def test_a_full_disk_is_found_out_before_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(data.shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and type("U", (), {"free": 10}))
+    with pytest.raises(UserError, match="the disk is full; nothing was kept"):
+        data.prepare("shapes", tmp_path)
+    assert nothing_is_left(tmp_path)
+
+
+def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(data, "write_json", full)
+    with pytest.raises(UserError, match="the disk is full; nothing was kept"):
+        data.prepare("shapes", tmp_path)
+    assert nothing_is_left(tmp_path)
+
+
+def test_what_a_killed_preparation_left_is_removed(tmp_path):
+    left = tmp_path / "prepared/.shapes.partial-999999"
+    left.mkdir(parents=True)
+    (left / "train-images.npy").write_bytes(b"half")
+    assert data.find("shapes", tmp_path) is None
+    data.prepare("shapes", tmp_path)
+    assert not left.exists()
+
+
+def test_an_unknown_dataset_suggests_the_nearest(tmp_path):
+    with pytest.raises(UserError, match="unknown dataset 'cifar10'; did you mean 'cifar100'"):
+        data.prepare("cifar10", tmp_path)

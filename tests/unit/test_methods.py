@@ -1,0 +1,243 @@
+import numpy as np
+import pytest
+import torch
+
+from hierbench import Hierarchy
+from hierbench.contract import METHOD_CHECKS, POSTHOC_CHECKS, ContractError
+from hierbench.discovery import find_all, find_method
+from hierbench.method import Method
+from hierbench.methods import flamingo
+from hierbench.methods.crm import CRM
+from hierbench.methods.hafeature import HAFeature
+from hierbench.methods.haframe import HAFrame
+
+PATHS = {path[-1]: tuple(path) for path in ("pta", "ptb", "puc", "qd", "qve", "qvf")}
+SMALL = Hierarchy.from_paths(PATHS)
+CASES = [
+    pytest.param(found.cls, check, id=f"{found.name}: {name}")
+    for found in find_all()
+    for name, check in (METHOD_CHECKS if issubclass(found.cls, Method) else POSTHOC_CHECKS).items()
+]
+
+
+def close(ours, expected, tolerance):
+    """Largest difference relative to the largest value."""
+    ours, expected = np.asarray(ours.detach()), np.asarray(expected)
+    return np.abs(ours - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("cls", "check"), CASES)
+def test_contract(cls, check):
+    check(cls)
+
+
+def test_all_five_are_found():
+    assert {found.cls.name for found in find_all()} >= {"ce", "crm", "flamingo", "hafeature", "haframe"}
+
+
+class Wrong(Method):
+    """Breaks the contract in the way `how` says."""
+
+    name = title = source = "wrong"
+    how = ""
+
+    class Params(Method.Params):
+        """One that does nothing."""
+
+        beta: float = 1.0
+
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.linear = torch.nn.Linear(num_features, hierarchy.num_classes)
+        self.unused = torch.nn.Parameter(torch.zeros(1))
+        self.table = torch.rand(hierarchy.num_classes)  # neither parameter nor buffer
+        self.first = torch.arange(hierarchy.num_classes) == 0  # a class index in the code
+
+    def forward(self, features):
+        logits = self.linear(features)
+        return {
+            "table": lambda: logits + self.table,
+            "batch": lambda: logits - logits.mean(dim=0),
+            "order": lambda: logits + self.first,
+            "shape": lambda: logits[:, 1:],
+        }.get(self.how, lambda: logits)()
+
+    def loss(self, outputs, targets):
+        if self.how == "nan":
+            return {"loss": outputs.sum() * float("nan")}
+        if self.how == "targets":
+            return {"loss": outputs.square().mean()}
+        return {"loss": torch.nn.functional.cross_entropy(outputs, targets) + 0 * torch.rand(())}
+
+    def scores(self, outputs):
+        return outputs
+
+
+@pytest.mark.parametrize(
+    ("how", "check", "message"),
+    [
+        ("shape", "shapes and finite values", "scores must be"),
+        ("nan", "shapes and finite values", "is nan"),
+        ("", "gradients reach every parameter", "no gradient reaches unused"),
+        ("targets", "the loss depends on the targets", "does not depend"),
+        ("batch", "examples do not mix", "rest of the batch"),
+        ("order", "relabelling permutes the scores", "must permute"),
+        ("table", "checkpoint round trip", "loaded checkpoint"),
+        ("", "every hyperparameter acts", "beta does not change"),
+    ],
+)
+def test_the_contract_catches(how, check, message):
+    cls = type("Case", (Wrong,), {"how": how})
+    with pytest.raises(ContractError, match=message):
+        METHOD_CHECKS[check](cls)
+
+
+@pytest.mark.parametrize("gamma", [1, 3, 5])
+def test_haframe_equals_the_oracle(shared, cifar100, gamma):
+    oracle = np.load(shared / f"oracles/haframe-cifar100-g{gamma}.npz")
+    method = HAFrame(cifar100, 100, HAFrame.Params(gamma=gamma, alpha=float(oracle["alpha"]), s_min="authors"))
+    assert close(method.similarity, oracle["S"], 1e-7)
+    assert close(method.frame @ method.frame.T, oracle["S"], 1e-6)
+    method = method.double()
+    method.frame, method.similarity = torch.from_numpy(oracle["W"]), torch.from_numpy(oracle["S"])
+    features = torch.from_numpy(oracle["h"]).requires_grad_()
+    terms = method.loss(method(features), torch.from_numpy(oracle["y"]))
+    assert terms["cross_entropy"].item() == pytest.approx(0.6 * float(oracle["ce"]), rel=1e-12)
+    assert terms["cosine"].item() == pytest.approx(0.4 * float(oracle["cos"]), rel=1e-12)
+    sum(terms.values()).backward()
+    assert close(features.grad, oracle["grad_h"], 1e-12)
+
+
+def load_hafeature(oracle, hierarchy):
+    method = HAFeature(hierarchy, oracle["x"].shape[1])
+    levels = range(1, hierarchy.num_levels + 1)
+    state = {
+        "heads.weight": torch.from_numpy(np.concatenate([oracle[f"W{level}"] for level in levels])),
+        "heads.bias": torch.from_numpy(np.concatenate([oracle[f"b{level}"] for level in levels])),
+    }
+    method.load_state_dict(state)
+    return method
+
+
+def test_hafeature_equals_the_oracle(shared, cifar100):
+    oracle = np.load(shared / "oracles/hafeature-cifar100.npz")
+    method = load_hafeature(oracle, cifar100)
+    features = torch.from_numpy(oracle["x"]).requires_grad_()
+    outputs = method(features)
+    terms = method.loss_in_order(outputs, torch.from_numpy(oracle["y"]), torch.arange(len(features)))
+    assert close(method.scores(outputs).softmax(1), oracle["out"], 1e-5)
+    assert terms["cross_entropy"].item() == pytest.approx(oracle["ce"].sum(), rel=1e-5)
+    assert terms["jsd"].item() == pytest.approx(oracle["jsd"].sum(), rel=1e-5)
+    assert terms["weights"].item() == pytest.approx(-oracle["weight_cos"].sum(), rel=1e-5, abs=1e-7)
+    assert terms["dissimilarity"].item() == pytest.approx(oracle["dissim"].sum(), rel=1e-5)
+    total = sum(terms.values())
+    assert total.item() == pytest.approx(float(oracle["total"]), rel=1e-5)
+    total.backward()
+    assert close(features.grad, oracle["grad_x"], 1e-5)
+    gradients = np.concatenate([oracle[f"gW{level}"] for level in range(1, 6)])
+    assert close(method.heads.weight.grad, gradients, 1e-5)
+
+
+def test_flamingo_equals_the_oracle(shared, cifar100, monkeypatch):
+    oracle = np.load(shared / "oracles/flamingo-cifar100.npz")
+    # The oracle's case has the remainder of 512 / 5 in the two finest levels.
+    monkeypatch.setattr(flamingo, "split_sizes", lambda num_features, num_levels: [102, 102, 102, 103, 103])
+    method = flamingo.Flamingo(cifar100, 512)
+    state = {f"heads.{i}.weight": torch.from_numpy(oracle[f"W{i + 1}"]) for i in range(5)}
+    method.load_state_dict(state | {f"heads.{i}.bias": torch.from_numpy(oracle[f"b{i + 1}"]) for i in range(5)})
+    features = torch.from_numpy(oracle["x"]).requires_grad_()
+    outputs = method(features)
+    terms = method.loss(outputs, torch.from_numpy(oracle["y"]))
+    assert close(method.scores(outputs), oracle["out"], 1e-5)
+    assert [term.item() for term in terms.values()] == pytest.approx(oracle["ce_fine_to_coarse"][::-1], rel=1e-5)
+    total = sum(terms.values())
+    assert total.item() == pytest.approx(float(oracle["total"]), rel=1e-5)
+    total.backward()
+    assert close(features.grad, oracle["grad_x"], 1e-5)
+
+
+def test_flamingo_split():
+    assert flamingo.split_sizes(600, 7) == [85] * 6 + [90]
+    with pytest.raises(ValueError, match="a feature per level"):
+        flamingo.split_sizes(3, 4)
+
+
+def test_flamingo_equals_the_reference(reference):
+    torch.manual_seed(0)
+    method = flamingo.Flamingo(SMALL, 11).double()
+    features, targets = torch.randn(9, 11, dtype=torch.float64, requires_grad=True), torch.arange(9) % 6
+    ours = list(method.loss(method(features), targets).values())
+    (gradient,) = torch.autograd.grad(sum(ours), features)
+    weights, biases = [head.weight for head in method.heads], [head.bias for head in method.heads]
+    expected = reference.flamingo_losses(features, targets, weights, biases, method.split, SMALL.level_targets)
+    assert torch.stack(ours).tolist() == pytest.approx([loss.item() for loss in expected], rel=1e-12)
+    assert close(gradient, torch.autograd.grad(sum(expected), features)[0], 1e-12)
+
+
+def test_hafeature_equals_the_reference(reference):
+    torch.manual_seed(0)
+    method = HAFeature(SMALL, 7).double()
+    features, targets = 3 * torch.randn(9, 7, dtype=torch.float64), torch.arange(9) % 6
+    features.requires_grad_()
+    order = torch.randperm(9)
+    ours = method.loss_in_order(method(features), targets, order)
+    (gradient,) = torch.autograd.grad(sum(ours.values()), features)
+    sizes = list(SMALL.level_sizes)
+    weights, biases = method.heads.weight.split(sizes), method.heads.bias.split(sizes)
+    expected = reference.hafeature_terms(features, targets, weights, biases, SMALL, order)
+    for name, value in expected.items():
+        assert ours[name].item() == pytest.approx(value.item(), rel=1e-10)
+    assert close(gradient, torch.autograd.grad(sum(expected.values()), features)[0], 1e-10)
+
+
+def test_hafeature_stays_finite_when_probabilities_vanish():
+    torch.manual_seed(0)
+    method = HAFeature(SMALL, 7)
+    features = (200 * torch.randn(8, 7)).requires_grad_()
+    terms = method.loss(method(features), torch.arange(8) % 6)
+    sum(terms.values()).backward()
+    assert all(term.isfinite() for term in terms.values())
+    assert features.grad.isfinite().all()
+
+
+def test_hafeature_with_one_class_in_the_batch_has_no_dissimilarity():
+    method = HAFeature(SMALL, 7)
+    terms = method.loss(method(torch.randn(4, 7)), torch.zeros(4, dtype=torch.long))
+    assert terms["dissimilarity"].item() == 0.0
+
+
+def test_hafeature_on_a_flat_tree_is_cross_entropy():
+    flat = Hierarchy.from_paths({name: (name,) for name in "abc"})
+    method = HAFeature(flat, 4)
+    terms = method.loss(method(torch.randn(5, 4)), torch.arange(5) % 3)
+    assert [terms[name].item() for name in ("jsd", "weights", "dissimilarity")] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("distance", ["height", "depth"])
+def test_crm_equals_the_matrix_product(reference, distance):
+    tree = Hierarchy.from_paths(PATHS, distance)
+    probabilities = torch.randn(20, 6, dtype=torch.float64).softmax(1)
+    expected = reference.crm(probabilities, tree.distances)
+    assert close(CRM(tree).rescore(probabilities), expected, 1e-14)
+
+
+def test_crm_breaks_ties_of_siblings_exactly():
+    """Two siblings the base can not tell apart tie, so that the lower index wins, whatever the rounding elsewhere."""
+    probabilities = torch.tensor([[0.1, 0.1, 0.3, 0.2, 0.15, 0.15]])
+    scores = CRM(SMALL).rescore(probabilities)
+    assert scores[0, 0] == scores[0, 1]
+    assert scores[0, 4] == scores[0, 5]
+
+
+def test_params_are_closed():
+    from hierbench.errors import UserError
+
+    with pytest.raises(UserError, match="unknown key 'gama'; did you mean 'gamma'"):
+        find_method("haframe").params({"gama": 1.0})
+    with pytest.raises(UserError, match=r"alpha = 1\.5: input should be less than or equal to 1"):
+        find_method("haframe").params({"alpha": 1.5})
+
+
+def test_haframe_needs_as_many_features_as_classes():
+    with pytest.raises(ValueError, match=r"as many features as classes \(6\), got 5"):
+        HAFrame(SMALL, 5)

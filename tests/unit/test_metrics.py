@@ -1,0 +1,163 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy, evaluate
+from hierbench.metric_classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
+from hierbench.metrics import mistakes_by_distance, top_classes
+
+TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in ("pta", "ptb", "pc", "qd", "qe")})
+
+
+def same(ours, expected):
+    return ours.keys() == expected.keys() and all(
+        ours[key] == pytest.approx(expected[key], rel=1e-12, nan_ok=True) for key in ours
+    )
+
+
+@st.composite
+def batches(draw):
+    num = draw(st.integers(1, 12))
+    row = st.lists(st.integers(0, 3), min_size=5, max_size=5)
+    scores = draw(st.lists(row, min_size=num, max_size=num))
+    return torch.tensor(scores).float(), torch.tensor(draw(st.lists(st.integers(0, 4), min_size=num, max_size=num)))
+
+
+@given(batches())
+def test_equal_to_the_reference_with_many_ties(reference, case):
+    scores, targets = case
+    for ks in [(1, 5, 20), (1, 2, 3), (4,)]:
+        ours = evaluate(scores, targets, TREE, ks)
+        expected = reference.evaluate(scores, targets, TREE.distances, ks)
+        assert same(ours, expected)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from([1, 2, 7, 39, 40]))
+def test_top_classes_is_a_stable_sort(seed, num_values, k):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, num_values, (16, 40), generator=generator).double()
+    expected = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    assert torch.equal(top_classes(scores, k), expected)
+
+
+def test_infinite_scores_have_a_rank():
+    scores = torch.tensor([[-math.inf, 1.0, math.inf, -math.inf]])
+    assert top_classes(scores, 3).tolist() == [[2, 1, 0]]
+
+
+def test_by_hand():
+    scores = torch.tensor([[5.0, 4, 3, 2, 1], [5, 4, 3, 2, 1], [5, 4, 3, 2, 1], [0, 0, 0, 0, 0]])
+    targets = torch.tensor([0, 1, 3, 4])
+    metrics = evaluate(scores, targets, TREE, (1, 2))
+    # distances of the first class: 0, 1, 3, 3; of the second: 1, 0, 3, 3
+    assert metrics == {
+        "top1": 25.0,
+        "mistake_severity": pytest.approx(7 / 3),
+        "hierdist@1": 7 / 4,
+        "hierdist@2": 14 / 8,
+    }
+    assert mistakes_by_distance(scores, targets, TREE) == [0, 1, 0, 2]
+
+
+def test_without_mistakes_severity_is_undefined():
+    metrics = evaluate(torch.eye(5), torch.arange(5), TREE)
+    assert metrics["top1"] == 100.0
+    assert math.isnan(metrics["mistake_severity"])
+
+
+def test_metrics_of_more_classes_than_there_are_are_absent():
+    assert set(evaluate(torch.eye(5), torch.arange(5), TREE)) == {
+        "top1",
+        "mistake_severity",
+        "hierdist@1",
+        "hierdist@5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("scores", "targets", "message"),
+    [
+        (torch.zeros(0, 5), torch.zeros(0, dtype=torch.long), "no examples"),
+        (torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), r"must be \[N, 5\]"),
+        (torch.zeros(2, 5), torch.zeros(3, dtype=torch.long), r"must be \[N, 5\]"),
+        (torch.zeros(2, 5), torch.tensor([0, 5]), "integers from 0 to 4"),
+        (torch.zeros(2, 5), torch.tensor([0, -1]), "integers from 0 to 4"),
+        (torch.zeros(2, 5), torch.tensor([0.0, 1.0]), "integers from 0 to 4"),
+        (torch.tensor([[0, math.nan, 0, 0, 0.0]]), torch.tensor([0]), "NaN"),
+    ],
+)
+def test_bad_input(scores, targets, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(scores, targets, TREE)
+
+
+def test_k_below_one():
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        evaluate(torch.eye(5), torch.arange(5), TREE, (0,))
+
+
+@pytest.mark.parametrize(("key", "rescore"), [("base", False), ("crm", True)])
+def test_equal_to_the_oracle(shared, cifar100, key, rescore):
+    from hierbench.methods.crm import CRM
+
+    oracle = np.load(shared / "oracles/metrics-cifar100.npz")
+    scores = torch.from_numpy(oracle["logits"])
+    if rescore:
+        scores = CRM(cifar100).rescore(scores.softmax(1))
+        assert (top_classes(scores, 20).numpy() == oracle["crm_top20"]).all()
+    metrics = evaluate(scores, oracle["targets"], cifar100)
+    assert list(metrics.values()) == pytest.approx(oracle[key].tolist(), rel=1e-12)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 1000))
+def test_classes_do_not_depend_on_batching(sizes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 4, (sum(sizes), 5), generator=generator).float()
+    targets = torch.randint(0, 5, (sum(sizes),), generator=generator)
+    whole = HierarchicalMetrics(TREE)
+    singles = [Top1Accuracy(TREE), MistakeSeverity(TREE), HierarchicalDistance(TREE, 1), HierarchicalDistance(TREE, 5)]
+    for part, part_targets in zip(scores.split(sizes), targets.split(sizes), strict=True):
+        for metric in (whole, *singles):
+            metric.update(part, part_targets)
+    expected = evaluate(scores, targets, TREE)
+    assert list(whole.compute().values()) == pytest.approx(list(expected.values()), rel=0, abs=0, nan_ok=True)
+    for metric, value in zip(singles, expected.values(), strict=True):
+        assert metric.compute().item() == value or math.isnan(value)
+
+
+def _on_a_rank(rank, port, scores, targets, queue):
+    import os
+
+    import torch.distributed as dist
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    metric = HierarchicalMetrics(TREE)
+    split = [slice(0, 5), slice(5, None)][rank]  # unequal shares
+    metric.update(scores[split], targets[split])
+    queue.put(metric.compute())
+    dist.destroy_process_group()
+
+
+def test_classes_under_ddp():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    generator = torch.Generator().manual_seed(0)
+    scores, targets = torch.randn(17, 5, generator=generator), torch.randint(0, 5, (17,), generator=generator)
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    ranks = [context.Process(target=_on_a_rank, args=(rank, port, scores, targets, queue)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    results = [queue.get(timeout=120) for _ in ranks]
+    for process in ranks:
+        process.join(60)
+    assert results == [evaluate(scores, targets, TREE)] * 2

@@ -1,0 +1,73 @@
+import pytest
+
+from hierbench.errors import UserError
+from hierbench.recipe import load_recipe, parse_recipe, recipe_names
+
+PAPER = {  # dataset: backbone, batch, alpha, gamma (section 4 of the paper)
+    "fgvc": ("resnet50", 64, 0.5, 1.0),
+    "cifar100": ("wrn28-8", 64, 0.4, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_valid_and_named_as_its_file(name):
+    recipe = load_recipe(name)
+    assert recipe.dataset == name
+    for method, params in recipe.methods.items():
+        from hierbench.discovery import find_method
+
+        find_method(method).params(params)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_configuration(name):
+    recipe = load_recipe(name)
+    backbone, batch, alpha, gamma = PAPER[name]
+    assert (recipe.model.backbone, recipe.train.batch_size) == (backbone, batch)
+    assert recipe.methods["haframe"] == {"alpha": alpha, "gamma": gamma}
+    assert (recipe.train.epochs, recipe.train.momentum, recipe.train.weight_decay) == (100, 0.9, 5e-4)
+    assert recipe.seeds == 5
+    one, two = recipe.train.lr.type_i, recipe.train.lr.type_ii
+    assert (one.backbone, one.transform, one.classifier) == (0.01, 0.1, 0.1)
+    assert (two.backbone, two.transform, two.classifier) == (0.01, 0.01, 0.1)
+
+
+def test_overrides():
+    recipe = load_recipe(
+        "shapes", ["train.epochs=3", "model.backbone=wrn10-1", "train.lr.type-I.backbone = 0.5", "methods.ce={}"]
+    )
+    assert recipe.train.epochs == 3 and recipe.model.backbone == "wrn10-1"
+    assert recipe.train.lr.type_i.backbone == 0.5
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.epoch=3", "unknown key 'train.epoch'; did you mean 'train.epochs'"),
+        ("trian.epochs=3", "unknown key 'trian'"),
+        ("train.lr.type-III.backbone=1", "unknown key 'train.lr.type-III'"),
+        ("train.epochs=0", "train.epochs = 0: input should be greater than or equal to 1"),
+        ("train.epochs=many", "train.epochs = 'many': input should be a valid integer"),
+        ("train.batch_size=1", "train.batch_size = 1"),
+        ("augment.mean=[0.5]", "augment.mean"),
+        ("train.weight_decay=nan", "train.weight_decay"),
+        ("train.epochs", "--set takes KEY=VALUE"),
+        ("=3", "--set takes KEY=VALUE"),
+        ("title.x=3", "title is a value, not a section"),
+        ("distance=width", "distance = 'width'"),
+    ],
+)
+def test_a_typo_is_one_line_that_names_the_nearest(override, message):
+    with pytest.raises(UserError, match=message) as error:
+        load_recipe("shapes", [override])
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_recipe():
+    with pytest.raises(UserError, match="unknown dataset 'shape'; did you mean 'shapes'"):
+        load_recipe("shape")
+
+
+def test_a_missing_key():
+    with pytest.raises(UserError, match="key title is missing"):
+        parse_recipe({"dataset": "x"}, "recipe x")

@@ -1,0 +1,80 @@
+import csv
+import io
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from hierbench.leaderboard.board import Board, board_from_paper
+from hierbench.leaderboard.render import as_csv, as_json, latex, markdown
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight
+
+
+@pytest.fixture
+def board():
+    """A row of each kind: complete, incomplete, failed, without severity, with a title that needs escaping."""
+
+    def row(kind, method, mean, n=3, title=None):
+        cells = {metric: Cell(mean, 0.1 if mean is not None and n > 1 else None, [1.0] * n) for metric in METRICS}
+        return Row(kind, method, title or method, n, 3, cells, ["id"] * 3)
+
+    rows = [
+        row("type-II", "b", 2.0),
+        row("type-I", "z_1", 2.04, n=1, title="z_1 & 100% {of} ~^\\ #$<é>"),
+        row("type-I", "a", None, n=0),
+    ]
+    highlight(rows)
+    return Board("shapes", "paper", "height", rows)
+
+
+def test_markdown(board):
+    lines = markdown(board).splitlines()
+    assert lines[0].split("|")[1].strip() == "Model"
+    assert [line.split("|")[2].strip() for line in lines[2:5]] == ["a", "z_1 & 100% {of} ~^\\ #$<é> *", "b *"]
+    assert lines[2].count(" - ") >= 5
+    assert "0 of 3" in lines[2] and "1 of 3" in lines[3] and "**2.00 +/- 0.1000**" in lines[4]
+
+
+def test_a_pipe_in_a_title_does_not_break_the_table(board):
+    board.rows[0].title = "a|b"
+    line = next(line for line in markdown(board).splitlines() if "b" in line and "type-II" in line)
+    assert line.replace("\\|", "").count("|") == 9
+
+
+def test_csv(board):
+    rows = list(csv.DictReader(io.StringIO(as_csv(board))))
+    assert [row["method"] for row in rows] == ["a", "z_1", "b"]
+    assert rows[2]["top1"] == "2.0" and rows[2]["top1 ci95"] == "0.1" and rows[2]["competitive"] == "1"
+    assert rows[0]["top1"] == "" and rows[0]["n"] == "0"
+
+
+def test_json_keeps_the_contract(board):
+    content = json.loads(as_json(board))
+    assert set(content) == {"schema", "dataset", "protocol", "distance", "rows"}
+    assert set(content["rows"][0]) == {
+        "type", "method", "title", "n", "planned", "competitive", "metrics", "runs"
+    }  # fmt: skip
+    assert set(content["rows"][0]["metrics"]) == set(METRICS)
+    assert set(content["rows"][0]["metrics"]["top1"]) == {"mean", "ci95", "values", "best"}
+    assert content["rows"][0]["metrics"]["top1"]["mean"] is None
+    assert content["rows"][2]["metrics"]["top1"]["mean"] == 2.0
+
+
+def test_latex_has_the_papers_look():
+    text = latex(board_from_paper("fgvc"))
+    assert r"\multirow{4}{*}{Type-I}" in text and r"\multirow{5}{*}{Type-II}" in text
+    assert r"\cellcolor{blue!35}81.00 +/- 0.5873" in text
+    assert r"\cellcolor{blue!15}2.04 +/- 0.0343" in text
+    assert "\n & 79.18 +/- 0.5511" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
+@pytest.mark.parametrize("name", ["paper", "odd"])
+def test_latex_compiles(tmp_path, board, name):
+    text = latex(board if name == "odd" else board_from_paper("tieredimagenet-h"))
+    (tmp_path / "table.tex").write_text(text, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "table.pdf").stat().st_size > 1000

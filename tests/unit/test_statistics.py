@@ -1,0 +1,103 @@
+import math
+import re
+
+import pytest
+
+from hierbench.leaderboard.board import board_from_paper, paper_datasets
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
+
+CAPTIONS = {
+    "FGVC-Aircraft": "fgvc",
+    "CIFAR-100": "cifar100",
+    "iNaturalist2019": "inat19",
+    "tieredImageNet-H": "tieredimagenet-h",
+}
+
+
+def test_interval_by_hand():
+    cell = summarise([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert cell.mean == 3.0
+    assert cell.ci95 == pytest.approx(2.7764451051977987 * math.sqrt(2.5) / math.sqrt(5), rel=1e-12)
+
+
+def test_one_run_has_no_interval():
+    assert summarise([2.5]) == Cell(2.5, None, [2.5])
+
+
+def test_runs_without_mistakes_have_no_severity():
+    assert summarise([math.nan]).mean is None
+    assert summarise([math.nan, 2.0]).mean == 2.0
+
+
+def row(severity, top1=50.0, ci95=0.1, name="m"):
+    metrics = {metric: Cell(1.0, ci95) for metric in METRICS}
+    metrics |= {"mistake_severity": Cell(severity, ci95), "top1": Cell(top1, ci95)}
+    return Row("type-I", name, name, 5, 5, metrics)
+
+
+def test_limit_is_compared_as_printed_decimals():
+    rows = [row(6.89), row(6.94), row(6.95), row(6.944), row(6.946)]
+    assert 6.94 - 6.89 > 0.05  # in binary
+    highlight(rows)
+    assert [r.competitive for r in rows] == [True, True, False, True, False]
+
+
+def test_best_only_among_competitive_and_ties_by_the_interval():
+    rows = [row(2.0, top1=70.0, ci95=0.2), row(2.01, top1=70.004, ci95=0.1), row(3.0, top1=90.0)]
+    highlight(rows)
+    assert [r.metrics["top1"].best for r in rows] == [False, True, False]
+    assert [r.metrics["mistake_severity"].best for r in rows] == [True, False, False]
+
+
+def test_equal_in_everything_is_best_together():
+    rows = [row(2.0), row(2.0)]
+    highlight(rows)
+    assert all(r.metrics["top1"].best for r in rows)
+
+
+def test_a_row_without_severity_is_not_ranked():
+    rows = [row(None), row(2.0)]
+    highlight(rows)
+    assert [r.competitive for r in rows] == [False, True]
+    highlight([row(None)])
+
+
+def paper_cells(tex, dataset):
+    """The numbers and colours of a table of the paper: {(type, row): (method colour, [(mean, ci, colour)])}."""
+    tables = re.findall(r"\\begin\{table\*\}.*?\\end\{table\*\}", tex, re.S)
+    (table,) = [
+        t
+        for t in tables
+        if (found := re.search(r"Experiment results on (\S+) dataset", t)) and CAPTIONS[found[1]] == dataset
+    ]
+    cells, kind = [], ""
+    for line in table.split(r"\\"):
+        parts = line.split("&")
+        if line.count("+/-") != 5:
+            continue
+        if found := re.search(r"\{(Type-I+)\}", parts[0]):
+            kind = found[1].replace("Type", "type")
+        colours = [int(found[1]) if (found := re.search(r"blue!(\d+)", part)) else 0 for part in parts[1:]]
+        numbers = re.findall(r"([\d.]+) \+/- ([\d.]+)", line)
+        title = re.sub(r"\\cellcolor\{.*?\}|\\cite\{.*?\}|\(ours\)", "", parts[1]).strip()
+        cells.append((kind, title, colours[0], list(zip(numbers, colours[1:], strict=True))))
+    return cells
+
+
+@pytest.mark.parametrize("dataset", CAPTIONS.values())
+def test_highlight_equals_the_papers_colours_cell_by_cell(shared, dataset):
+    tex = (shared / "paper/haframe-iccv2023.tex").read_text(encoding="utf-8")
+    expected = paper_cells(tex, dataset)
+    board = board_from_paper(dataset)
+    assert len(board.rows) == len(expected) == 9
+    for row, (kind, title, colour, cells) in zip(board.rows, expected, strict=True):
+        assert (row.type, row.title) == (kind, title)
+        assert (15 if row.competitive else 0) == colour
+        for metric, ((mean, ci95), shade) in zip(METRICS, cells, strict=True):
+            cell = row.metrics[metric]
+            assert (f"{cell.mean:.2f}", f"{cell.ci95:.4f}") == (mean, ci95)
+            assert (35 if cell.best else 15 if row.competitive else 0) == shade
+
+
+def test_the_four_tables_are_shipped():
+    assert paper_datasets() == sorted(CAPTIONS.values())

@@ -1,0 +1,135 @@
+import csv
+import shutil
+
+import pytest
+import torch
+
+import hierbench.train as training
+from hierbench.discovery import find_method
+from hierbench.job import DatasetSpec
+from hierbench.metrics import evaluate
+from hierbench.plan import Job, make_plan
+from hierbench.recipe import load_recipe
+from hierbench.store import Store
+from hierbench.train import NonFiniteLossError, learning_rate, load_checkpoint, train
+
+QUICK = ["train.epochs=2", "train.batch_size=96", "seeds=1"]
+
+
+def job_for(prepared, method="ce", kind="type-I", overrides=()) -> Job:
+    recipe = load_recipe("shapes", [*QUICK, *overrides])
+    return make_plan(recipe, prepared, [find_method(method)], [kind], 1)[-1]
+
+
+def run_job(job, prepared, folder, report=lambda done, total: None):
+    run = Store(folder).run(job.id)
+    run.plan(job.spec.content())
+    train(job.spec, job.found.cls, prepared, run, "cpu", report)
+    return run
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_at(when):
+    def report(done, total):
+        if done >= when:
+            raise StoppedError
+
+    return report
+
+
+def test_cosine_schedule():
+    rates = [learning_rate(0.1, epoch, 4) for epoch in range(4)]
+    assert rates == pytest.approx([0.1, 0.0853553390593, 0.05, 0.0146446609407])
+
+
+@pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-I"), ("haframe", "type-II")])
+def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path, method, kind):
+    job = job_for(shapes, method, kind)
+    alone = run_job(job, shapes, tmp_path / "alone")
+    for when in (0.1, 1.5):  # within the first epoch, within the second
+        with pytest.raises(StoppedError):
+            run_job(job, shapes, tmp_path / "stopped", stop_at(when))
+    stopped = run_job(job, shapes, tmp_path / "stopped")
+    for name in ("history.csv", "metrics.json", "predictions.npz"):
+        assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+    best, same = (load_checkpoint(run.folder / "checkpoint.pt")["best"] for run in (alone, stopped))
+    assert all(torch.equal(best[key], same[key]) for key in best)
+
+
+def test_a_damaged_checkpoint_starts_anew(shapes, tmp_path):
+    job = job_for(shapes)
+    alone = run_job(job, shapes, tmp_path / "alone")
+    with pytest.raises(StoppedError):
+        run_job(job, shapes, tmp_path / "stopped", stop_at(1.5))
+    checkpoint = tmp_path / "stopped" / job.id / "checkpoint.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    stopped = run_job(job, shapes, tmp_path / "stopped")
+    assert (alone.folder / "predictions.npz").read_bytes() == (stopped.folder / "predictions.npz").read_bytes()
+
+
+def test_what_a_run_leaves(shapes, tmp_path):
+    run = run_job(job_for(shapes), shapes, tmp_path)
+    assert {path.name for path in run.folder.iterdir()} == {
+        "spec.json", "status.json", "history.csv", "metrics.json", "predictions.npz", "checkpoint.pt",
+        "environment.json",
+    }  # fmt: skip
+    with (run.folder / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert float(rows[1]["lr_backbone"]) == pytest.approx(0.5 * float(rows[0]["lr_backbone"]))
+    assert {"train_loss", "train_cross_entropy", "val_top1", "val_hierdist@20"} <= set(rows[0])
+    metrics = run.metrics()
+    best = max(rows, key=lambda row: float(row["val_top1"]))
+    assert metrics["best_epoch"] == int(best["epoch"]) and metrics["val"]["top1"] == float(best["val_top1"])
+    scores, targets = run.predictions()
+    assert scores.shape == (384, 48)
+    assert metrics["test"] == evaluate(scores, targets, shapes.hierarchy("height"))
+    assert sum(metrics["mistakes_by_distance"]) == round(384 * (1 - metrics["test"]["top1"] / 100))
+    assert "last" not in load_checkpoint(run.folder / "checkpoint.pt")
+
+
+def test_the_first_of_equal_validation_accuracies_wins(shapes, tmp_path, monkeypatch):
+    constant = {"top1": 5.0, "mistake_severity": 2.0, "hierdist@1": 1.9, "hierdist@5": 1.9, "hierdist@20": 1.9}
+    monkeypatch.setattr(training, "validate", lambda *_: dict(constant))
+    assert run_job(job_for(shapes), shapes, tmp_path).metrics()["best_epoch"] == 1
+
+
+def test_a_loss_that_is_not_finite_stops_the_job(shapes, tmp_path):
+    with pytest.raises(NonFiniteLossError, match=r"loss is nan at epoch 1, step \d+, in the term 'cross_entropy'"):
+        run_job(job_for(shapes, overrides=["train.lr.type-I.classifier=1e30"]), shapes, tmp_path)
+
+
+def test_the_last_short_batch_is_dropped_and_every_test_example_counted(shapes, tmp_path):
+    seen = []
+    run = run_job(job_for(shapes, overrides=["train.batch_size=200"]), shapes, tmp_path, lambda d, _: seen.append(d))
+    assert len(seen) == 2 * 4  # 960 examples: four whole batches an epoch
+    assert len(run.predictions()[1]) == 384
+
+
+def test_id_depends_on_what_changes_the_result_and_on_nothing_else(shapes, tmp_path):
+    base = job_for(shapes).id
+    assert job_for(shapes).id == base
+    changes = [
+        ["train.epochs=3"], ["augment.flip=false"], ["train.lr.type-I.backbone=0.5"], ["model.backbone=wrn10-1"],
+        ["distance=depth"],
+    ]  # fmt: skip
+    ids = {job_for(shapes, overrides=change).id for change in changes}
+    ids |= {job_for(shapes, "ce", "type-II").id, job_for(shapes, "flamingo").id}
+    assert len(ids) == 7 - (job_for(shapes, overrides=["distance=depth"]).id == base) and base not in ids
+    same = [["title=other"], ["train.lr.type-II.backbone=0.5"], ["methods.haframe.gamma=1"], ["seeds=4"]]
+    assert {job_for(shapes, overrides=change).id for change in same} == {base}
+    copied = type(shapes)(shutil.copytree(shapes.folder, tmp_path / "copy"), shapes.meta)
+    assert job_for(copied).id == base
+
+
+def test_id_is_the_digest_of_the_canonical_json(shapes):
+    import hashlib
+    import json
+
+    spec = job_for(shapes).spec
+    assert isinstance(spec.dataset, DatasetSpec)
+    text = json.dumps(spec.content(), sort_keys=True, separators=(",", ":"))
+    assert spec.id == hashlib.sha256(text.encode()).hexdigest()
