@@ -87,14 +87,21 @@ def leaderboard(
     source: Annotated[SourceOfTable, typer.Option(help="Our runs, or the published table.")] = SourceOfTable.runs,
     format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.markdown,
     output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
+    publish: Annotated[Path | None, typer.Option(help="Folder that gets the table and its run records.")] = None,
 ) -> None:
     """Print the table of a dataset from the runs on disk or from the paper."""
     from hierbench.files import write_text
     from hierbench.leaderboard.board import board_from_paper, board_from_runs
+    from hierbench.leaderboard.publish import publish_board
     from hierbench.leaderboard.render import FORMATS
     from hierbench.store import Store
 
+    if publish is not None and source == "paper":
+        raise UserError("--publish is for runs; the paper's tables are published")
     board = board_from_paper(dataset) if source == "paper" else board_from_runs(dataset, Store(runs))
+    if publish is not None:
+        print(f"wrote {publish_board(board, Store(runs), publish)}, its JSON and the records of its runs")
+        return
     text = FORMATS[format_.value](board)
     if output is None:
         print(text, end="")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 METRICS = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")
 HIGHER_IS_BETTER = ("top1",)
@@ -58,7 +58,7 @@ def summarise(values: Sequence[float]) -> Cell:
     mean = float(known.mean())
     if len(known) < 2:
         return Cell(mean, None, list(values))
-    quantile = float(stats.t.ppf((1.0 + CONFIDENCE) / 2.0, len(known) - 1))
+    quantile = float(stdtrit(len(known) - 1, (1.0 + CONFIDENCE) / 2.0))
     return Cell(mean, quantile * float(known.std(ddof=1)) / math.sqrt(len(known)), list(values))
 
 

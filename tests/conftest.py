@@ -16,8 +16,8 @@ def shared():
     return folder
 
 
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"tests/{name}.py")
+def _load(path):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / f"tests/{path}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -31,6 +31,11 @@ def reference():
 @pytest.fixture(scope="session")
 def miniatures():
     return _load("miniatures")
+
+
+@pytest.fixture(scope="session")
+def rewrite():
+    return _load("golden/rewrite")
 
 
 @pytest.fixture(scope="session")

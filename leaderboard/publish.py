@@ -1,0 +1,38 @@
+"""A table with the records of its runs, small enough to commit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hierbench.errors import UserError
+from hierbench.files import write_text
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.render import as_json, markdown
+from hierbench.store import Store
+
+RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
+
+
+def publish_board(board: Board, store: Store, folder: Path) -> Path:
+    """Write `<dataset>.md`, `<dataset>.json` and `<dataset>/<id>/` with the records; return the table's path.
+
+    Raises:
+        UserError: a run of the table is not finished, so the table would not be what it says.
+    """
+    unfinished = [row.title for row in board.rows if row.n < row.planned]
+    if unfinished:
+        raise UserError(f"not all runs of {unfinished[0]} are finished; a published table is complete")
+    records = folder / board.dataset
+    if records.exists():
+        raise UserError(f"{records} exists; move it away to publish again")
+    for row in board.rows:
+        for run_id in row.runs:
+            (records / run_id).mkdir(parents=True)
+            for name in RECORDS:
+                if (store.run(run_id).folder / name).exists():
+                    shutil.copyfile(store.run(run_id).folder / name, records / run_id / name)
+    write_text(folder / f"{board.dataset}.json", as_json(board))
+    table = folder / f"{board.dataset}.md"
+    write_text(table, markdown(board))
+    return table

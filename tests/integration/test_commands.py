@@ -1,0 +1,361 @@
+"""Real commands in a temporary folder, each in a process of its own."""
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+FAST = ["--set", "train.epochs=1", "--set", "train.batch_size=96"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_dir):
+    folder = tmp_path_factory.mktemp("work")
+    shutil.copytree(data_dir, folder / "data")
+    return folder
+
+
+def hierbench(folder, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "hierbench", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+
+
+def in_this_process(folder, *arguments):
+    """The same without the start of a process, for commands that end before they do anything."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["hierbench", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
+
+
+def one_line(done, *parts):
+    """A user's mistake: exit code 2, one line on standard error, nothing on standard output."""
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("hierbench: error: ")
+    for part in parts:
+        assert part in lines[0]
+    return True
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    """All methods on both types, two seeds."""
+    done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished, folder):
+    rows = [line for line in finished.stdout.splitlines() if line.startswith("| type-")]
+    assert len(rows) == 9
+    assert [row.split("|")[1].strip() for row in rows] == ["type-I"] * 4 + ["type-II"] * 5
+    assert "18 jobs, 14 to train, 4 to re-rank, 0 cached" in finished.stderr
+    assert "mlflow ui --backend-store-uri sqlite:" in finished.stderr
+    content = json.loads((folder / "runs/leaderboard-shapes.json").read_text())
+    assert [row["n"] for row in content["rows"]] == [2] * 9
+
+
+def test_again_it_trains_nothing(finished, folder):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
+    done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
+    assert done.returncode == 0
+    assert "0 to train, 0 to re-rank, 18 cached" in done.stderr
+    assert done.stdout == finished.stdout
+    assert {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")} == before
+
+
+def test_crm_comes_from_the_predictions_of_ce(finished, folder):
+    specs = {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")}
+    crm = {name: spec for name, spec in specs.items() if spec["method"]["name"] == "crm"}
+    assert len(crm) == 4
+    for name, spec in crm.items():
+        base = specs[spec["base"]]
+        assert (base["method"]["name"], base["type"], base["seed"]) == ("ce", spec["type"], spec["seed"])
+        assert not (folder / "runs" / name / "checkpoint.pt").exists()
+
+
+def test_mlflow_mirrors_the_runs(finished, folder):
+    with sqlite3.connect(folder / "runs/mlflow.db") as database:
+
+        def count(query):
+            return database.execute(query).fetchone()[0]
+
+        assert count("select count(*) from experiments where name = 'shapes'") == 1
+        assert count("select count(*) from tags where key = 'mlflow.parentRunId'") == 18
+        assert count("select count(*) from runs") == 19
+        assert count("select count(*) from metrics where key = 'test_hierdist_at_5'") == 18
+        assert count("select count(*) from metrics where key = 'val_top1'") == 14
+        assert count("select count(*) from params where key = 'method.name'") == 18
+    assert len(list((folder / "runs/mlartifacts").rglob("metrics.json"))) == 18
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex", "csv", "json"])
+def test_leaderboard_without_torch(finished, folder, form):
+    code = (
+        "import sys\n"
+        "sys.argv = ['hierbench', 'leaderboard', '--dataset', 'shapes', '--format', sys.argv[1], '--output', 'table']\n"
+        "from hierbench.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, form], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "HAFrame" in (folder / "table").read_text()
+
+
+def test_the_published_table(folder):
+    done = hierbench(folder, "leaderboard", "--dataset", "tieredimagenet-h", "--source", "paper")
+    assert done.returncode == 0 and "**74.00 +/- 0.3549**" in done.stdout
+
+
+def test_dry_run(finished, folder):
+    arguments = ("run", "--dataset", "shapes", "--seeds", "3", *FAST, "--dry-run")
+    before = sorted((folder / "runs").iterdir())
+    done = hierbench(folder, *arguments, "--json")
+    plan = json.loads(done.stdout)
+    states = [job["state"] for job in plan["jobs"]]
+    assert states.count("cached") == 18 and states.count("train") == 7 and states.count("rescore") == 2
+    assert all(re.fullmatch("[0-9a-f]{64}", job["id"]) for job in plan["jobs"])
+    assert plan["estimated_seconds"] > 0
+    assert sorted((folder / "runs").iterdir()) == before
+    assert "27 jobs, 7 to train" in hierbench(folder, *arguments).stderr
+
+
+def test_dry_run_without_data_downloads_nothing(tmp_path):
+    done = hierbench(tmp_path, "run", "--dataset", "cifar100", "--dry-run", "--json")
+    plan = json.loads(done.stdout)
+    assert "cifar100 is not prepared" in plan["blocked"] and {job["state"] for job in plan["jobs"]} == {"blocked"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_json(finished, folder):
+    arguments = ("run", "--methods", "ce,crm", "--types", "type-II", "--dataset", "shapes", "--seeds", "2", *FAST)
+    content = json.loads(hierbench(folder, *arguments, "--json").stdout)
+    assert [(row["type"], row["method"]) for row in content["rows"]] == [("type-II", "ce"), ("type-II", "crm")]
+    alone = json.loads(hierbench(folder, *[a.replace("ce,crm", "crm") for a in arguments], "--json").stdout)
+    assert [row["method"] for row in alone["rows"]] == ["crm"]  # its base runs, and is not shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--methods", "haframes"], ["unknown method 'haframes'", "did you mean 'haframe'"]),
+        (["--methods", "./nowhere.py"], ["no method file nowhere.py"]),
+        (["--methods", ","], ["--methods names no method"]),
+        (["--methods", "haframe", "--types", "type-I"], ["haframe can not stand on type-I"]),
+        (["--types", "type-3"], ["unknown type 'type-3'"]),
+        (["--seeds", "0"], ["--seeds must be at least 1"]),
+        (["--seeds", "two"], ["Invalid value for '--seeds'", "valid integer"]),
+        (["--jobs", "0"], ["--jobs must be at least 1"]),
+        (["--set", "train.epoch=1"], ["unknown key 'train.epoch'", "did you mean 'train.epochs'"]),
+        (["--set", "methods.haframe.gama=1"], ["unknown key 'gama'", "did you mean 'gamma'"]),
+        (["--set", "methods.hafram.gamma=1"], ["unknown method 'hafram'"]),
+        (["--set", "model.backbone=wrn11-1"], ["depth 6 n + 4"]),
+        (["--sed", "1"], ["No such option: --sed"]),
+        (["--device", "gpu"], ["Invalid value for '--device'"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(folder, arguments, parts):
+    before = sorted((folder / "runs").iterdir()) if (folder / "runs").exists() else None
+    assert one_line(in_this_process(folder, "run", "--dataset", "shapes", *arguments), *parts)
+    assert before == (sorted((folder / "runs").iterdir()) if before is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["run"], ["Missing option '--dataset'"]),
+        (["run", "--dataset", "shape"], ["unknown dataset 'shape'", "did you mean 'shapes'"]),
+        (["leaderboard", "--dataset", "fgvc"], ["no runs of fgvc", "hierbench run"]),
+        (["leaderboard", "--dataset", "mnist", "--source", "paper"], ["unknown table"]),
+        (["data", "prepare", "tiny-imagenet", "--source", "nowhere.zip"], ["no archive nowhere.zip"]),
+        (["data", "verify", "cifar100"], ["cifar100 is not prepared"]),
+        (["methods", "check", "cee"], ["unknown method 'cee'", "did you mean 'ce'"]),
+        (["methods", "new", "My Method"], ["lower-case"]),
+        (["methods", "new", "crm"], ["there is a method crm already"]),
+        (["ruin"], ["No such command 'ruin'"]),
+    ],
+)
+def test_other_mistakes(tmp_path, arguments, parts):
+    assert one_line(in_this_process(tmp_path, *arguments), *parts)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
+    options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
+    fatal = ("--set", "train.lr.type-I.classifier=1e30")
+    done = hierbench(folder, "run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", *options, *fatal)
+    assert done.returncode == 1
+    assert "failed: ce type-I seed 0: loss is nan at epoch 1" in done.stderr
+    assert "failed: crm type-I seed 0: its base failed" in done.stderr
+    assert done.stdout.count("0 of 1") == 3
+    records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/status.json")]
+    assert sorted(record["state"] for record in records) == ["failed", "failed", "planned"]
+    assert any("Traceback" in record.get("traceback", "") for record in records)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_method_file_does_not_stop_the_others(folder, tmp_path):
+    (tmp_path / "broken.py").write_text("import hierbench\n1 / 0\n")
+    assert one_line(
+        hierbench(folder, "run", "--methods", f"ce,{tmp_path}/broken.py", "--dataset", "shapes"),
+        "can not be imported: ZeroDivisionError: division by zero (line 2 of broken.py)",
+    )
+
+
+def test_a_new_method_passes_the_check_and_runs(folder, tmp_path):
+    assert hierbench(tmp_path, "methods", "new", "my-soft_labels2").returncode == 0
+    path = tmp_path / "my-soft_labels2.py"
+    checked = hierbench(tmp_path, "methods", "check", str(path))
+    assert checked.returncode == 0, checked.stdout
+    assert "all checks passed" in checked.stdout
+    options = ("--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
+    done = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("my-soft_labels2") == 2
+    again = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
+    assert "2 cached" in again.stderr
+    path.write_text(path.read_text().replace("5.0, low", "6.0, low") + "# a comment\n")
+    changed = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
+    assert "2 to train" in changed.stderr
+    path.write_text(path.read_text().replace("6.0, low", "5.0, low") + "# another comment\n")
+    commented = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
+    assert "2 cached" in commented.stderr
+
+
+def test_the_readmes_method_passes_the_check(tmp_path):
+    from pathlib import Path
+
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (block,) = [part for part in re.findall(r"```python\n(.*?)```", readme, re.S) if "class" in part]
+    assert len(block.strip().splitlines()) <= 25
+    (tmp_path / "soft_labels.py").write_text(block, encoding="utf-8")
+    checked = hierbench(tmp_path, "methods", "check", "./soft_labels.py")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_dead_mlflow_server_only_warns(folder, tmp_path):
+    options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), *FAST)
+    arguments = ("run", "--methods", "ce", "--dataset", "shapes", *options)
+    start = time.monotonic()
+    done = hierbench(folder, *arguments, "--mlflow", "http://127.0.0.1:9")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("warning: MLflow at http://127.0.0.1:9 does not take the results") == 1
+    assert time.monotonic() - start < 120
+    uri = f"sqlite:///{tmp_path}/later.db"  # what was missed is mirrored once there is something to mirror to
+    assert hierbench(folder, *arguments, MLFLOW_TRACKING_URI=uri).returncode == 0
+    with sqlite3.connect(tmp_path / "later.db") as database:
+        assert database.execute("select count(*) from metrics where key = 'test_top1'").fetchone()[0] == 1
+
+
+def start(folder, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "hierbench", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_goes_on_and_ends_the_same(folder, tmp_path, how):
+    options = ("--types", "type-I", "--seeds", "1", "--mlflow", "off", "--set", "train.epochs=6", *FAST[2:])
+    arguments = ("run", "--methods", "ce,crm", "--dataset", "shapes", *options)
+    whole = hierbench(folder, *arguments, "--runs", str(tmp_path / "whole"))
+    assert whole.returncode == 0
+    process = start(folder, *arguments, "--runs", str(tmp_path / "killed"))
+    wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
+    os.killpg(process.pid, how)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    if how == signal.SIGINT:
+        assert "interrupted; what is finished is kept" in stderr and "Traceback" not in stderr
+    done = hierbench(folder, *arguments, "--runs", str(tmp_path / "killed"))
+    assert done.returncode == 0
+    assert done.stdout == whole.stdout
+    for path in (tmp_path / "whole").glob("*/*"):
+        if path.name in ("metrics.json", "history.csv", "predictions.npz"):
+            assert path.read_bytes() == (tmp_path / "killed" / path.parent.name / path.name).read_bytes()
+    assert not list((tmp_path / "killed").rglob("*.tmp"))
+
+
+def test_a_worker_that_is_killed_fails_its_job_alone(folder, tmp_path):
+    options = ("--types", "type-I", "--seeds", "1", "--mlflow", "off", "--jobs", "2", "--set", "train.epochs=8")
+    runs = tmp_path / "runs"
+    process = start(
+        folder, "run", "--methods", "ce,flamingo", "--dataset", "shapes", *options, *FAST[2:], "--runs", str(runs)
+    )
+
+    def running():
+        records = [json.loads(path.read_text()) for path in runs.glob("*/status.json")]
+        return [record["pid"] for record in records if record["state"] == "running"]
+
+    wait_for(lambda: len(running()) == 2)
+    os.kill(running()[0], signal.SIGKILL)
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "the worker process ended (killed by signal 9 (SIGKILL))" in stderr
+    assert stdout.count("0 of 1") == 1
+
+
+def test_runs_that_can_not_be_written(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = in_this_process(folder, "run", "--dataset", "shapes", "--runs", str(tmp_path / "file/runs"))
+    assert one_line(done, "runs can not be written to")
+
+
+def test_a_damaged_record_is_named(finished, folder, tmp_path):
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    path = next((tmp_path / "runs").glob("*/status.json"))
+    path.write_text("{")
+    done = hierbench(folder, "run", "--dataset", "shapes", "--seeds", "2", *FAST, "--runs", str(tmp_path / "runs"))
+    assert one_line(done, "status.json is damaged", "remove the folder")
+
+
+def test_help_is_quick_and_imports_nothing_heavy(folder):
+    code = (
+        "import sys\nsys.argv = ['hierbench', '--help']\nfrom hierbench.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'mlflow', 'numpy', 'pandas', 'scipy', 'pydantic', 'optuna'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+def test_lists(folder, finished):
+    methods = hierbench(folder, "methods", "list").stdout
+    assert all(name in methods for name in ("ce", "crm", "flamingo", "hafeature", "haframe"))
+    assert "prepared: train 960" in hierbench(folder, "data", "list").stdout
+    assert "torch" in hierbench(folder, "env").stdout

@@ -1,0 +1,68 @@
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import hierbench
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {
+    "hierbench": "hierbench",
+    "methods": "hierbench/methods",
+    "benchmarks": "hierbench/benchmarks",
+    "leaderboard": "hierbench/leaderboard",
+}
+
+
+def test_public_names():
+    assert hierbench.__all__ == ["Hierarchy", "Method", "PostHoc", "evaluate", "hyperparameter"]
+    assert all(getattr(hierbench, name).__name__ == name for name in hierbench.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        hierbench.nothing  # noqa: B018
+
+
+def tracked():
+    """The files of the project: what git knows, or in an unpacked archive what is there."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def test_the_wheel_holds_the_four_folders(tmp_path):
+    """Everything that runs is in the wheel under `hierbench`, and nothing lands beside it."""
+    files = tracked()
+    copy = tmp_path / "copy"
+    with tarfile.open(tmp_path / "files.tar", "w") as tar:
+        for name in files:
+            tar.add(ROOT / name, name, recursive=False)
+    with tarfile.open(tmp_path / "files.tar") as tar:
+        tar.extractall(copy, filter="data")
+    build = f"import setuptools.build_meta as b; b.build_wheel({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = set()
+    for name in files:
+        folder, _, rest = name.partition("/")
+        published = name.startswith("leaderboard/published/")
+        script = name == "benchmarks/hierarchies/derive_tiny_imagenet.py"
+        if folder in FOLDERS and not rest.endswith(".md") and not published and not script:
+            expected.add(f"{FOLDERS[folder]}/{rest}")
+    assert inside == expected
+
+
+def test_no_lock_file_and_no_private_path_is_committed():
+    for name in tracked():
+        assert not name.endswith((".lock", "package-lock.json"))
+
+
+def test_every_folder_says_how_to_add_to_it():
+    for folder in ("methods", "benchmarks", "leaderboard"):
+        assert len((ROOT / folder / "README.md").read_text(encoding="utf-8").splitlines()) <= 14
