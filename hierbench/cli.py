@@ -202,6 +202,8 @@ def main() -> None:
     """Run the command line: a user's mistake is one line and exit code 2, an interrupt 130."""
     try:
         code = app(standalone_mode=False)
+        if code == 130:
+            raise KeyboardInterrupt  # Typer turns it into an exit code
     except (UserError, typer.TyperException) as error:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         _end(" ".join(text.split()), 2)

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
-from hierbench.discovery import Broken, Found, find_all, find_method
+from hierbench.discovery import Broken, Found, find_all, find_or_broken
 from hierbench.errors import UserError, unknown_name
 from hierbench.files import write_text
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.render import as_json, markdown
-from hierbench.plan import Job, make_plan
+from hierbench.plan import Job, check_request, make_plan
 from hierbench.progress import Meter, duration
 from hierbench.recipe import FEATURE_TYPES, FeatureType, Recipe, load_recipe
 from hierbench.runner import Setting, State, default_workers, run_plan, states
@@ -60,7 +62,9 @@ def compare(options: Options) -> int:
     if options.workers is not None and options.workers < 1:
         raise UserError(f"--jobs must be at least 1, got {options.workers}")
     types = _types(options.types)
-    methods = _methods(options.methods)
+    methods, broken = _methods(options.methods)
+    check_request(recipe, methods, types)
+    options = replace(options, device=_device(options.device))
     store = Store(options.runs)
 
     if options.dry_run:
@@ -78,10 +82,9 @@ def compare(options: Options) -> int:
     if options.dry_run:
         return 0
 
-    failed = _run(recipe, plan, state, setting, options)
-    board = board_from_runs(recipe.dataset, store, [job.id for job in plan if job.shown])
+    board, failed = _run(recipe, plan, state, setting, options)
     _publish(board, plan, failed, options)
-    return 1 if failed else 0
+    return 1 if failed or broken else 0
 
 
 def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, *, force: bool = False) -> Prepared:
@@ -105,20 +108,30 @@ def _types(text: str) -> list[FeatureType]:
     return [known for known in FEATURE_TYPES if known in asked]
 
 
-def _methods(text: str) -> list[Found]:
-    """Return the methods asked for; with "all", one that can not be imported is reported and left out."""
-    if text.strip() != "all":
+def _methods(text: str) -> tuple[list[Found], int]:
+    """Return the methods asked for, and how many can not be imported: those are reported and left out."""
+    if text.strip() == "all":
+        found = list(find_all())
+    else:
         names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-        if not names:
-            raise UserError("--methods names no method; use all, or names separated by commas")
-        return [find_method(name) for name in names]
-    methods = []
-    for found in find_all():
-        if isinstance(found, Broken):
-            say(f"warning: {found.reason}; it is left out")
-        else:
-            methods.append(found)
-    return methods
+        found = [find_or_broken(name) for name in names]
+    methods = {item.name: item for item in found if isinstance(item, Found)}
+    broken = [item for item in found if isinstance(item, Broken)]
+    if not methods:
+        reasons = "; ".join(item.reason for item in broken)
+        raise UserError(reasons or "--methods names no method; use all, or names separated by commas")
+    for item in broken:
+        say(f"warning: {item.reason}; it is left out")
+    return list(methods.values()), len(broken)
+
+
+def _device(asked: str) -> str:
+    """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
+    if not available[device]:
+        raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
+    return device
 
 
 def _setting(options: Options, plan: list[Job]) -> Setting:
@@ -138,9 +151,8 @@ def _estimate(plan: list[Job], state: dict[str, State], prepared: Prepared, sett
         return None  # on an accelerator: timing it would mean taking it
     from hierbench.estimate import estimate
 
-    recipe = to_train[0].spec
     height, width = prepared.meta["image_size"]
-    hierarchy = prepared.hierarchy(recipe.dataset.distance)
+    hierarchy = prepared.hierarchy(to_train[0].spec.dataset.distance)
     return estimate(to_train, hierarchy, (height, width), prepared.size("train"), setting.workers, setting.threads)
 
 
@@ -196,7 +208,8 @@ def _work(job: Job) -> float:
 
 def _run(
     recipe: Recipe, plan: list[Job], state: dict[str, State], setting: Setting, options: Options
-) -> dict[str, str]:
+) -> tuple[Board, dict[str, str]]:
+    """Run what is not cached, mirror it, and return the leaderboard and what failed."""
     uri = options.mlflow or default_uri(options.runs)
     title = f"{options.methods} {time.strftime('%Y-%m-%d %H:%M:%S')}"
     todo = [job for job in plan if state[job.id] != "cached"]
@@ -207,6 +220,7 @@ def _run(
             meter.end_part(job.spec.label, _work(job))
             if error:
                 meter.say(f"failed: {job.spec.label}: {error}")
+                mirror.write(job)
                 return
             run = Store(setting.runs).run(job.id)
             test, seconds = run.metrics()["test"], run.status["seconds"]
@@ -214,22 +228,22 @@ def _run(
             meter.say(f"done: {job.spec.label}: top-1 {test['top1']:.2f} %, severity {severity} ({duration(seconds)})")
             mirror.write(job)
 
-        failed = run_plan(plan, setting, lambda job, done, total: meter.part(job.spec.label, done, total), ended)
-        if uri != "off":
+        failed: dict[str, str] | None = None
+        try:
+            failed = run_plan(plan, setting, lambda job, done, total: meter.part(job.spec.label, done, total), ended)
             for job in mirror.missing(plan):  # what an earlier invocation could not mirror
                 mirror.write(job)
-    shown = [job.id for job in plan if job.shown]
-    board = board_from_runs(recipe.dataset, Store(setting.runs), shown)
-    path = options.runs / f"leaderboard-{recipe.dataset}.json"
-    write_text(path, as_json(board))
-    mirror.close(path, failed=bool(failed))
-    return failed
+            board = board_from_runs(recipe.dataset, Store(setting.runs), [job.id for job in plan if job.shown])
+            write_text(options.runs / f"leaderboard-{recipe.dataset}.json", as_json(board))
+            write_text(options.runs / f"leaderboard-{recipe.dataset}.md", markdown(board))
+            mirror.attach(options.runs / f"leaderboard-{recipe.dataset}.md")
+        finally:
+            mirror.close("KILLED" if failed is None else "FAILED" if failed else "FINISHED")
+    return board, failed
 
 
 def _publish(board: Board, plan: list[Job], failed: dict[str, str], options: Options) -> None:
-    table = markdown(board)
-    write_text(options.runs / f"leaderboard-{board.dataset}.md", table)
-    print(as_json(board) if options.as_json else f"\n{table}", end="", flush=True)
+    print(as_json(board) if options.as_json else f"\n{markdown(board)}", end="", flush=True)
     say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
     if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
         say(f"browse: mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")

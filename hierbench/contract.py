@@ -6,11 +6,11 @@ Shapes: B batch, D features, K classes, M nodes of all levels.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from hierbench.hierarchy import Hierarchy
@@ -181,18 +181,26 @@ def _check_hyperparameters(cls: type[Method]) -> None:
 def _changed_params(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, BaseModel]]:
     """Yield each hyperparameter's name and the params with it alone moved away from its default."""
     for name, field in cls.Params.model_fields.items():
-        options: Sequence[Any]
+        options: list[Any]
         if get_origin(field.annotation) is Literal:
-            options = get_args(field.annotation)
+            options = list(get_args(field.annotation))
         elif field.annotation is bool:
-            options = (False, True)
+            options = [False, True]
         else:
             extra = field.json_schema_extra
             grid = extra.get("grid") if isinstance(extra, dict) else None
-            options = grid if isinstance(grid, list) and grid else (field.default + 1, field.default / 2)
-        other = next((option for option in options if option != field.default), None)
-        _require(other is not None, f"hyperparameter {name} has no value besides its default: give it a grid")
-        yield name, cls.Params.model_validate({name: other})
+            bounds = [getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)]
+            options = [*(grid if isinstance(grid, list) else []), field.default + 1, field.default / 2, *bounds]
+        for option in options:
+            try:
+                changed = cls.Params.model_validate({name: option})
+            except ValidationError:
+                continue
+            if getattr(changed, name) != field.default:
+                yield name, changed
+                break
+        else:
+            raise ContractError(f"hyperparameter {name} has no value besides its default: give it a grid")
 
 
 def _probabilities() -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -54,6 +55,10 @@ class Found:
             raise describe_params_error(error, self.cls.Params, self.name) from None
 
 
+class BrokenMethodError(UserError):
+    """A method's file that can not be imported or holds no method."""
+
+
 @dataclass(frozen=True)
 class Broken:
     """A method that could not be imported."""
@@ -97,12 +102,16 @@ def find_method(reference: str) -> Found:
 
 
 def find_all() -> Iterator[Found | Broken]:
-    """Yield every installed method; one that fails to import does not stop the others."""
-    for name in method_names():
-        try:
-            yield find_method(name)
-        except UserError as error:
-            yield Broken(name, str(error))
+    """Yield every installed method; one that is broken does not stop the others."""
+    return map(find_or_broken, method_names())
+
+
+def find_or_broken(reference: str) -> Found | Broken:
+    """Import one method; a file that can not be imported is returned as such, an unknown name raises a UserError."""
+    try:
+        return find_method(reference)
+    except BrokenMethodError as error:
+        return Broken(reference, str(error))
 
 
 def _from_path(path: Path) -> Found:
@@ -125,12 +134,12 @@ def _imported(what: str, load: Any) -> Any:
     """Run an import; whatever goes wrong in somebody's file becomes one line that names it."""
     try:
         return load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         line = f" (line {place.tb_lineno} of {Path(place.tb_frame.f_code.co_filename).name})" if place else ""
-        raise UserError(f"method {what} can not be imported: {type(error).__name__}: {error}{line}") from error
+        raise BrokenMethodError(f"method {what} can not be imported: {type(error).__name__}: {error}{line}") from error
 
 
 def _only_method(module: ModuleType, what: str) -> Any:
@@ -140,18 +149,20 @@ def _only_method(module: ModuleType, what: str) -> Any:
         if isinstance(value, type) and issubclass(value, Method | PostHoc) and value.__module__ == module.__name__
     ]
     if len(classes) != 1:
-        raise UserError(f"method {what}: the file must define exactly one Method or PostHoc, it defines {len(classes)}")
+        raise BrokenMethodError(
+            f"method {what}: the file must define exactly one Method or PostHoc, it defines {len(classes)}"
+        )
     return classes[0]
 
 
 def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
-        raise UserError(f"method {name}: {cls!r} is no Method or PostHoc")
+        raise BrokenMethodError(f"method {name}: {cls!r} is no Method or PostHoc")
     for attribute in ("name", "title", "source"):
         if not isinstance(getattr(cls, attribute, None), str):
-            raise UserError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")
+            raise BrokenMethodError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")
     if cls.name != name:
-        raise UserError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
+        raise BrokenMethodError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
     return Found(reference, cls, code_digest(file) if file else "")
 
 
@@ -175,11 +186,17 @@ def new_method(name: str, folder: Path) -> Path:
 
 
 def code_digest(path: Path) -> str:
-    """Return the SHA-256 of a Python file without comments and blank space, so that only its code counts."""
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-    kept = [
-        ">" if token.type == tokenize.INDENT else "<" if token.type == tokenize.DEDENT else token.string.strip()
-        for token in tokens
-        if token.type not in (tokenize.COMMENT, tokenize.NL)
-    ]
+    """Return the SHA-256 of a Python file's text without comments, docstrings and blank lines: only its code counts."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            for row in range(docstring.lineno - 1, docstring.end_lineno or docstring.lineno):
+                lines[row] = ""
+    kept = [line.rstrip() for line in lines if line.strip()]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()

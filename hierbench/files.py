@@ -34,6 +34,24 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def process_is_gone(pid: str) -> bool:
+    """Whether no process of this machine has the number, so that what it left half-written can be removed."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return False
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files of `write_atomically` whose process is gone."""
+    for left in folder.glob(".*.tmp"):
+        if process_is_gone(left.name.split(".")[-2]):
+            left.unlink(missing_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text atomically."""
     write_atomically(path, lambda file: file.write(text.encode()))

@@ -126,18 +126,26 @@ class Hierarchy:
         return _build(list(leaf_of), chains, distance)
 
     @classmethod
-    def read(cls, path: str | Path, classes: Sequence[str] | None = None, distance: Distance = "height") -> Hierarchy:
+    def read(
+        cls,
+        path: str | Path,
+        classes: Sequence[str] | None = None,
+        distance: Distance = "height",
+        header: bool | None = None,
+    ) -> Hierarchy:
         """Read a tree from a file.
 
         A `.csv` holds one path a row, coarsest first and the class last, or the class first and its ancestors after
-        it (the column at one end whose names are all different is the class). A ragged tree leaves cells empty. The
-        first row is a header, and taken for a path only where one of its names stands again in its column. Any other
-        file holds `parent child` lines; blank lines and lines that start with "#" are skipped.
+        it (the column at one end whose names are all different is the class). A ragged tree leaves cells empty. Any
+        other file holds `parent child` lines; blank lines and lines that start with "#" are skipped.
 
         Args:
             path: the file.
             classes: the target order; by default row order for a .csv, sorted leaves for lines.
             distance: see `distances`.
+            header: whether a .csv begins with a header. By default its first row is one, unless one of its names
+                stands again in its column: say False for a file without header whose first class has a family of its
+                own.
 
         Raises:
             ValueError: naming the file, the line or the node that is wrong.
@@ -147,13 +155,13 @@ class Hierarchy:
         try:
             text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() == ".csv":
-                paths = _paths_from_csv(text)
+                paths = _paths_from_csv(text, header)
                 if classes is not None:
                     _check_classes([str(name) for name in classes], set(paths), set())
                     paths = {str(name): paths[str(name)] for name in classes}
                 return cls.from_paths(paths, distance)
             return cls.from_edges(_edges_from_lines(text), classes, distance)
-        except ValueError as error:
+        except (ValueError, csv.Error) as error:
             raise ValueError(f"{path.name}: {error}") from None
 
     def digest(self) -> str:
@@ -295,7 +303,7 @@ def _edges_from_lines(text: str) -> list[tuple[str, str]]:
     return edges
 
 
-def _paths_from_csv(text: str) -> dict[str, tuple[str, ...]]:
+def _paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]:
     rows = [
         (number, [cell.strip() for cell in row])
         for number, row in enumerate(csv.reader(text.splitlines()), 1)
@@ -307,8 +315,11 @@ def _paths_from_csv(text: str) -> dict[str, tuple[str, ...]]:
     rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
     first = rows[0][1]
     columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
-    if not any(cell and cell in column for cell, column in zip(first, columns, strict=True)):
-        rows = rows[1:]  # a header
+    if header is None:
+        header = not any(cell and cell in column for cell, column in zip(first, columns, strict=True))
+    rows = rows[1:] if header else rows
+    if not rows:
+        raise ValueError("there is no path below the header")
     forward = [(number, tuple(cell for cell in row if cell)) for number, row in rows]
     first_cells = [row[0] for _, row in rows]
     last_names = [path[-1] for _, path in forward]

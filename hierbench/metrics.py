@@ -93,8 +93,10 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
         raise ValueError(f"scores and targets must be [N, {num_classes}] and [N], got {shapes}")
     if not len(scores):
         return torch.zeros(2 + len(ks), dtype=torch.int64, device=scores.device)
-    if targets.is_floating_point() or int(targets.min()) < 0 or int(targets.max()) >= num_classes:
+    wrong_type = targets.is_floating_point() or targets.dtype == torch.bool
+    if wrong_type or int(targets.min()) < 0 or int(targets.max()) >= num_classes:
         raise ValueError(f"targets must be integers from 0 to {num_classes - 1}")
+    targets = targets.long()
     classes = top_classes(scores, max(ks))
     distances = _distances_on(hierarchy, scores.device)[targets[:, None], classes]
     sums = distances.sum(dim=0, dtype=torch.int64).cumsum(0)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hierbench.data.prepared import Prepared
-from hierbench.discovery import Found, find_method
-from hierbench.errors import UserError
+from hierbench.discovery import Found, find_method, method_names
+from hierbench.errors import UserError, unknown_name
 from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.method import PostHoc
+from hierbench.models.backbones import check_backbone
 from hierbench.recipe import FEATURE_TYPES, FeatureType, Rates, Recipe
 
 
@@ -37,26 +38,33 @@ def type_rates(recipe: Recipe, feature_type: FeatureType) -> Rates:
     return recipe.train.lr.type_i if feature_type == "type-I" else recipe.train.lr.type_ii
 
 
+def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]) -> None:
+    """Raise a UserError for all that can be wrong before the data is there, so that no download precedes a typo."""
+    check_backbone(recipe.model.backbone, recipe.model.weights)
+    asked = {found.name: found for found in methods}
+    for name, values in recipe.methods.items():
+        if name in asked:
+            asked[name].params(values)
+        elif name not in method_names():  # a section for a method that is not run must still be one of a method
+            raise unknown_name("method", name, method_names())
+    if not any(kind in found.cls.types for found in methods for kind in types):
+        names = ", ".join(found.name for found in methods)
+        raise UserError(f"nothing to run: {names} can not stand on {', '.join(types)}")
+
+
 def make_plan(
     recipe: Recipe, prepared: Prepared, methods: Sequence[Found], types: Sequence[FeatureType], seeds: int
 ) -> list[Job]:
-    """Return the jobs of a comparison: seeds outermost, so that a leaderboard fills evenly.
-
-    Raises:
-        UserError: no method can stand on the types, or a hyperparameter does not fit its method.
-    """
-    unused = set(recipe.methods) - {found.name for found in methods}
-    for name in unused:  # a section for a method that is not run must still be one of a method
-        find_method(name).params(recipe.methods[name])
+    """Return the jobs of a comparison that `check_request` let pass: seeds outermost, so that all rows fill evenly."""
+    size = min(prepared.meta["image_size"])
+    if recipe.augment.pad >= size:
+        raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
     jobs: dict[str, Job] = {}
     for seed in range(seeds):
         for feature_type in (known for known in FEATURE_TYPES if known in types):
             for found in methods:
                 if feature_type in found.cls.types:
-                    _add(jobs, recipe, prepared, found, feature_type, seed)
-    if not jobs:
-        names = ", ".join(found.name for found in methods)
-        raise UserError(f"nothing to run: {names} can not stand on {', '.join(types)}")
+                    _add(jobs, recipe, prepared, found, {m.name: m for m in methods}, feature_type, seed)
     return list(jobs.values())
 
 
@@ -65,13 +73,15 @@ def _add(
     recipe: Recipe,
     prepared: Prepared,
     found: Found,
+    asked: dict[str, Found],
     feature_type: FeatureType,
     seed: int,
     shown: bool = True,
 ) -> str:
     base = None
     if issubclass(found.cls, PostHoc):
-        base = _add(jobs, recipe, prepared, find_method(found.cls.base), feature_type, seed, shown=False)
+        base_method = asked.get(found.cls.base) or find_method(found.cls.base)
+        base = _add(jobs, recipe, prepared, base_method, asked, feature_type, seed, shown=False)
     spec = Spec(
         dataset=DatasetSpec(
             name=recipe.dataset,

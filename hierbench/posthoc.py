@@ -6,10 +6,11 @@ import torch
 
 from hierbench.data.prepared import Prepared
 from hierbench.errors import UserError
+from hierbench.files import write_json
 from hierbench.job import Spec
 from hierbench.method import PostHoc
 from hierbench.store import Run
-from hierbench.train import write_result
+from hierbench.train import environment, write_result
 
 CHUNK = 4096  # examples at a time: bounds the float64 copies
 
@@ -28,3 +29,4 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     chunks = torch.from_numpy(scores).split(CHUNK)
     rescored = torch.cat([posthoc.rescore(chunk.double().softmax(dim=1)) for chunk in chunks])
     write_result(run, method.title, rescored, torch.from_numpy(targets), hierarchy)
+    write_json(run.folder / "environment.json", environment(torch.device("cpu"), prepared))

@@ -33,6 +33,7 @@ class Meter:
     def __init__(self, what: str, total: float) -> None:
         self.what, self.total, self.done = what, total, 0.0
         self.started = self.said = time.monotonic()
+        self.first: tuple[float, float] | None = None  # when work was first seen, and how much: starting up is not pace
         self.parts: dict[str, tuple[TaskID | None, float]] = {}
         console = Console(stderr=True)
         self.bars = (
@@ -89,10 +90,13 @@ class Meter:
         done = self.done + sum(amount for _, amount in self.parts.values())
         if self.bars and self.main is not None:
             self.bars.update(self.main, completed=done)
-        elif time.monotonic() - self.said > LINE_EVERY and done > 0:
+        elif time.monotonic() - self.said > LINE_EVERY:
             self.said = time.monotonic()
-            elapsed = self.said - self.started
-            left = duration(elapsed * (self.total - done) / done)
+            line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.said - self.started)} gone"
+            if self.first is not None and done - self.first[1] > 0.01 * self.total:
+                seconds = (self.said - self.first[0]) * (self.total - done) / (done - self.first[1])
+                line += f", about {duration(seconds)} left"
             running = ", ".join(self.parts)
-            line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(elapsed)} gone, about {left} left"
             self.say(f"{line} ({running})" if running else line)
+        if self.first is None and done > 0:
+            self.first = time.monotonic(), done

@@ -20,7 +20,6 @@ class _Closed(BaseModel):
 
 
 Rate = Annotated[float, Field(gt=0)]
-Triple = Annotated[tuple[float, float, float], Field()]
 
 
 class Rates(_Closed):
@@ -61,8 +60,8 @@ class Augment(_Closed):
     pad: Annotated[int, Field(ge=0)]
     pad_mode: Literal["reflect", "zero"] = "zero"
     flip: bool
-    mean: Triple
-    std: Annotated[tuple[Rate, Rate, Rate], Field()]
+    mean: tuple[float, float, float]
+    std: tuple[Rate, Rate, Rate]
 
 
 class Recipe(_Closed):
@@ -93,10 +92,16 @@ def load_recipe(dataset: str, overrides: Sequence[str] = ()) -> Recipe:
     if dataset not in recipe_names():
         raise unknown_name("dataset", dataset, recipe_names())
     text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
-    content = tomllib.loads(text)
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {dataset} is no TOML: {error}") from None
     for override in overrides:
         _override(content, override)
-    return parse_recipe(content, f"recipe {dataset}")
+    recipe = parse_recipe(content, f"recipe {dataset}")
+    if recipe.dataset != dataset:
+        raise UserError(f"recipe {dataset}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
+    return recipe
 
 
 def parse_recipe(content: dict[str, Any], where: str) -> Recipe:

@@ -15,7 +15,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
+from hierbench.discovery import find_method
 from hierbench.errors import UserError
+from hierbench.files import remove_abandoned
+from hierbench.job import Spec
 from hierbench.plan import Job
 from hierbench.store import Store
 
@@ -30,7 +35,7 @@ class Setting:
 
     runs: Path
     data_dir: Path
-    device: str = "auto"
+    device: str = "cpu"
     workers: int = 1
     threads: int | None = None
 
@@ -44,11 +49,9 @@ def default_workers(plan: list[Job], device: str) -> tuple[int, int | None]:
     """Return worker processes and threads per worker: on a CPU one single-threaded worker per core.
 
     Small models gain more from a second process than from a second thread. The numbers follow from the whole plan,
-    not from what is left of it, so that a killed run goes on with the same rounding.
+    not from what is left of it, so that all its jobs have the same number of threads.
     """
-    import torch
-
-    if device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available()):
+    if device != "cpu":
         return 1, None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = max(1, min(cores, sum(job.trains for job in plan)))
@@ -67,6 +70,9 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
         if run.done:
             return ""
         run.plan(job.spec.content())
+        remove_abandoned(run.folder)
+        if job.found.code != job.spec.method.code:
+            raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
         started = time.time()
         run.set_status("running", started=started, pid=os.getpid())
         dataset = data.find(job.spec.dataset.name, setting.data_dir)
@@ -106,7 +112,7 @@ def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end:
             failed[job.id] = error
         on_end(job, error)
 
-    if setting.workers == 1 and setting.threads is None:
+    if setting.workers == 1:
         _run_here(waiting, failed, setting, on_progress, end)
     else:
         _run_in_workers(waiting, failed, setting, on_progress, end)
@@ -128,6 +134,8 @@ def _take(waiting: list[Job], failed: dict[str, str], unfinished: set[str], end:
 def _run_here(
     waiting: list[Job], failed: dict[str, str], setting: Setting, on_progress: OnProgress, end: OnEnd
 ) -> None:
+    if setting.threads:
+        torch.set_num_threads(setting.threads)
     while waiting:
         unfinished = {job.id for job in waiting}
         if (job := _take(waiting, failed, unfinished, end)) is not None:
@@ -213,25 +221,32 @@ class _Worker:
 def _work(connection: Connection[Any, Any], setting: Setting) -> None:
     """Run jobs until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    import torch
-
-    from hierbench.discovery import find_method
-    from hierbench.job import Spec
-
     if setting.threads:
         torch.set_num_threads(setting.threads)
     try:
         while True:
             content, reference = connection.recv()
-            job = Job(Spec.model_validate(content), find_method(reference))
-            last = 0.0
-
-            def report(done: float, total: int) -> None:
-                nonlocal last
-                if time.monotonic() - last > 0.2:
-                    connection.send((done, total))
-                    last = time.monotonic()
-
-            connection.send(execute(job, setting, report))
+            try:
+                job = Job(Spec.model_validate(content), find_method(reference))
+            except UserError as error:  # the method's file has gone or broken since the plan
+                connection.send(str(error))
+                continue
+            connection.send(execute(job, setting, _reporter(connection)))
     except (EOFError, OSError):
         os._exit(1)  # the parent is gone
+
+
+def _reporter(connection: Connection[Any, Any]) -> Callable[[float, int], None]:
+    """Return a function that passes progress on, a few times a second."""
+    last = 0.0
+
+    def report(done: float, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > 0.2:
+            last = time.monotonic()
+            try:
+                connection.send((done, total))
+            except OSError:
+                os._exit(1)  # the parent is gone; the job itself has not failed and goes on another time
+
+    return report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ class Run:
     """One job's folder.
 
     Files: spec.json, status.json ({"state": planned | running | done | failed, ...}), history.csv, metrics.json,
-    predictions.npz (test scores float32 [N, K] and targets [N]), checkpoint.pt, environment.json. A run is done when
-    its status says so, which is written last.
+    predictions.npz (test scores [N, K], float32 or post-hoc float64, and targets [N]), checkpoint.pt,
+    environment.json. A run is done when its status says so, which is written last.
     """
 
     folder: Path
@@ -86,11 +87,11 @@ class Run:
         with (self.folder / "history.csv").open(newline="", encoding="utf-8") as file:
             return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
-    def write_predictions(self, scores: NDArray[np.float32], targets: NDArray[np.int64]) -> None:
+    def write_predictions(self, scores: NDArray[np.floating[Any]], targets: NDArray[np.int64]) -> None:
         """Write the test scores [N, K] and targets [N]."""
         write_atomically(self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets))
 
-    def predictions(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
         """Read the test scores [N, K] and targets [N].
 
         Raises:
@@ -121,7 +122,7 @@ class Store:
 
     def writable(self) -> None:
         """Raise a UserError unless runs can be written here."""
-        probe = self.root / ".probe"
+        probe = self.root / f".probe-{os.getpid()}"
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             write_text(probe, json.dumps({}))

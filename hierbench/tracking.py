@@ -37,33 +37,41 @@ class Mirror:
         return [job for job in plan if (run := store.run(job.id)).done and not self._has(run)]
 
     def _has(self, run: Run) -> bool:
+        database = self.uri.removeprefix("sqlite:///")
+        if database != self.uri and not Path(database).exists():
+            return False
         try:
             return bool(read_json(run.folder / "mirrored.json").get("uri") == self.uri)
         except (OSError, ValueError):
             return False
 
     def write(self, job: Job) -> None:
-        """Mirror one finished job; after a failure nothing more is tried."""
+        """Mirror one job that has ended, well or not; after an error of MLflow's nothing more is tried."""
         if self.uri == "off":
             return
         run = Store(self.runs).run(job.id)
         try:
             self._connect()
             child = self._write_child(job, run)
-            write_json(run.folder / "mirrored.json", {"uri": self.uri, "run_id": child})
+            if run.done:
+                write_json(run.folder / "mirrored.json", {"uri": self.uri, "run_id": child})
         except Exception as error:  # MLflow raises of every kind; none may stop a comparison
             self._give_up(error)
 
-    def close(self, leaderboard: Path | None, *, failed: bool) -> None:
-        """End the invocation's parent run, with its leaderboard attached."""
-        if not self._parent or self.uri == "off":
-            return
-        try:
-            if leaderboard is not None:
-                self._client.log_artifact(self._parent, str(leaderboard))
-            self._client.set_terminated(self._parent, "FAILED" if failed else "FINISHED")
-        except Exception as error:
-            self._give_up(error)
+    def attach(self, table: Path) -> None:
+        """Attach the leaderboard to the invocation's parent run, if there is one."""
+        self._with_parent(lambda: self._client.log_artifact(self._parent, str(table)))
+
+    def close(self, status: str) -> None:
+        """End the invocation's parent run: FINISHED, FAILED or KILLED."""
+        self._with_parent(lambda: self._client.set_terminated(self._parent, status))
+
+    def _with_parent(self, call: Callable[[], object]) -> None:
+        if self._parent and self.uri != "off":
+            try:
+                call()
+            except Exception as error:
+                self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -78,10 +86,10 @@ class Mirror:
         os.environ["DO_NOT_TRACK"] = "true"
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         import logging
 
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        logging.getLogger("mlflow").setLevel(logging.WARNING)
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri=self.uri)
@@ -109,7 +117,7 @@ class Mirror:
         for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
             if (run.folder / name).exists():
                 self._client.log_artifact(child_id, str(run.folder / name))
-        self._client.set_terminated(child_id)
+        self._client.set_terminated(child_id, "FINISHED" if run.done else "FAILED")
         return child_id
 
 
@@ -120,7 +128,7 @@ def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:
             for name, value in row.items():
                 if name != "epoch":
                     yield _allowed(name), value, timestamp, int(row["epoch"])
-    for name, value in run.metrics()["test"].items():
+    for name, value in run.metrics().get("test", {}).items():
         if value is not None:
             yield _allowed(f"test_{name}"), value, timestamp, 0
 

@@ -11,6 +11,7 @@ import pickle
 import platform
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device
     steps, epochs = len(train_split) // batch_size, spec.train.epochs
 
     progress = _resume(run, model, optimizer)
+    torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     history: list[HistoryRow] = progress["history"]
     for epoch in range(len(history), epochs):
         current = {name: learning_rate(rate, epoch, epochs) for name, rate in rates.items()}
@@ -147,7 +149,7 @@ def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device
             report(epoch + (step + 1) / steps, epochs)
         mean_terms = _mean_terms(torch.stack(losses), list(terms), epoch)
 
-        metrics = validate(model, val_split, hierarchy)
+        metrics = validate(model, val_split, hierarchy, epoch)
         row: HistoryRow = {"epoch": epoch + 1}
         row |= {f"lr_{name}": rate for name, rate in current.items()}
         row |= {"train_loss": sum(mean_terms.values())}
@@ -158,21 +160,21 @@ def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
         last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        run.write_history(history)  # before the checkpoint, which says that the epoch is whole
         save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
-        run.write_history(history)
 
     model.load_state_dict(progress["best"])
     scores, targets = predict(model, Split(prepared, "test", spec, fabric.device))
     write_result(run, method.title, scores, targets, hierarchy, history[progress["best_epoch"] - 1])
     save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-    write_json(run.folder / "environment.json", environment(fabric.device))
+    write_json(run.folder / "environment.json", environment(fabric.device, prepared))
 
 
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Load the last whole epoch into model and optimizer; return the progress, empty if there is none to go on from."""
     progress = load_checkpoint(run.folder / "checkpoint.pt")
     if progress is None or not progress["history"]:
-        return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}}
+        return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": torch.get_num_threads()}
     if (last := progress.pop("last", None)) is not None:  # gone once all epochs are done
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
@@ -190,15 +192,16 @@ def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, f
 
 
 @torch.inference_mode()
-def validate(model: Classifier, split: Split, hierarchy: Hierarchy) -> dict[str, float]:
+def validate(model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
     """Return the metrics of `hierbench.metrics.evaluate` over a split."""
     model.eval()
     ks = usable_ks(DEFAULT_KS, hierarchy.num_classes)
-    counts = sum(
-        distance_counts(model.method.scores(model(images)), labels, hierarchy, ks)
-        for images, labels in split.eval_batches()
-    )
-    assert isinstance(counts, Tensor)
+    counts = torch.zeros(2 + len(ks), dtype=torch.int64, device=split.device)
+    for images, labels in split.eval_batches():
+        scores = model.method.scores(model(images))
+        if scores.isnan().any():  # the last step's loss was finite, what it did to the weights is not
+            raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
+        counts += distance_counts(scores, labels, hierarchy, ks)
     return metrics_from_counts(counts.tolist(), ks)
 
 
@@ -243,10 +246,9 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device, prepared: Prepared | None = None) -> dict[str, Any]:
     """Return what a result was computed with; it is kept, and not part of the id."""
-    from importlib.metadata import version
-
+    data = {} if prepared is None else {"data": {"splits": prepared.meta["splits"], "remark": prepared.meta["remark"]}}
     packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
     return {
         "python": platform.python_version(),
@@ -255,4 +257,5 @@ def environment(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **{package: version(package) for package in packages},
+        **data,
     }

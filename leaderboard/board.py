@@ -12,6 +12,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from hierbench.errors import UserError, unknown_name
+from hierbench.files import read_json
 from hierbench.job import Spec
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.store import Run, Store
@@ -25,10 +26,13 @@ class Board:
     protocol: str
     distance: str
     rows: list[Row]
+    remark: str = ""  # about the data; printed below the table, not part of the JSON contract
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
-        return {"schema": 1, **asdict(self)}
+        content = asdict(self)
+        del content["remark"]
+        return {"schema": 1, **content}
 
 
 def paper_datasets() -> list[str]:
@@ -69,12 +73,12 @@ def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None
     Raises:
         UserError: no runs of the dataset.
     """
-    found = [(spec, run) for spec, run in map(_record, store.runs()) if spec.dataset.name == dataset]
-    if ids is not None:
-        found = [(spec, run) for spec, run in found if run.folder.name in ids]
+    runs = store.runs() if ids is None else map(store.run, ids)
+    found = [(spec, run) for spec, run in map(_record, runs) if spec is not None and spec.dataset.name == dataset]
     if not found:
         raise UserError(f"no runs of {dataset} in {store.root}; run: hierbench run --methods all --dataset {dataset}")
-    newest = found[-1][0]
+    finished = [spec for spec, run in found if run.done]
+    newest = finished[-1] if finished else found[-1][0]
     found = [(spec, run) for spec, run in found if spec.comparison == newest.comparison]
     # Learning rates may differ between the types, code between methods; within one, the newest counts.
     rates = {spec.type: spec.train.lr for spec, _ in found}
@@ -84,16 +88,29 @@ def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None
         for spec, run in found
         if spec.train.lr == rates[spec.type] and (spec.method.version, spec.method.code) == code[spec.method.name]
     ]
+    specs = {run.folder.name: spec for spec, run in found}
+    if ids is None:  # a re-ranked run counts as long as the run it re-ranks does
+        found = [(spec, run) for spec, run in found if spec.base is None or spec.base in specs]
     rows = list(_rows(found))
     highlight(rows)
-    return Board(dataset, newest.protocol, newest.dataset.distance, rows)
+    remarks = {_remark(run) for _, run in found if run.done}
+    return Board(dataset, newest.protocol, newest.dataset.distance, rows, "; ".join(sorted(remarks - {""})))
 
 
-def _record(run: Run) -> tuple[Spec, Run]:
+def _record(run: Run) -> tuple[Spec | None, Run]:
+    """Return a run with its spec, or None for a record of another version, which no table here can hold."""
     try:
         return Spec.model_validate(run.spec()), run
     except ValidationError:
-        raise UserError(f"{run.folder}/spec.json is no run record of this version; move the folder away") from None
+        return None, run
+
+
+def _remark(run: Run) -> str:
+    """Return what is odd about the data of a run, e.g. that it is a part of the dataset."""
+    try:
+        return str(read_json(run.folder / "environment.json")["data"]["remark"])
+    except (OSError, ValueError, KeyError):
+        return ""
 
 
 def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:

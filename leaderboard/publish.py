@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -26,12 +27,17 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
     records = folder / board.dataset
     if records.exists():
         raise UserError(f"{records} exists; move it away to publish again")
-    for row in board.rows:
-        for run_id in row.runs:
-            (records / run_id).mkdir(parents=True)
-            for name in RECORDS:
-                if (store.run(run_id).folder / name).exists():
-                    shutil.copyfile(store.run(run_id).folder / name, records / run_id / name)
+    staging = folder / f".{board.dataset}.partial-{os.getpid()}"
+    try:
+        for row in board.rows:
+            for run_id in row.runs:
+                (staging / run_id).mkdir(parents=True)
+                for name in RECORDS:
+                    if (store.run(run_id).folder / name).exists():
+                        shutil.copyfile(store.run(run_id).folder / name, staging / run_id / name)
+        staging.rename(records)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
     write_text(folder / f"{board.dataset}.json", as_json(board))
     table = folder / f"{board.dataset}.md"
     write_text(table, markdown(board))

@@ -20,6 +20,7 @@ TITLES = {
     "hierdist@5": ("HierDist@5", "down"),
     "hierdist@20": ("HierDist@20", "down"),
 }
+LAST_LATIN = "\u0180"  # what TeX's standard fonts have
 ARROWS = {"up": "↑", "down": "↓"}
 
 
@@ -63,10 +64,12 @@ def markdown(board: Board) -> str:
 
 def legend(board: Board) -> str:
     """Return the line that explains the marks."""
+    remark = f"\nData: {board.remark}." if board.remark else ""
     return (
         f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width of the 95% "
         "t-interval over runs.\n"
         "\\* competitive: mistake severity at most 0.05 above the smallest. **Bold**: best of the competitive."
+        f"{remark}"
     )
 
 
@@ -108,7 +111,7 @@ def latex_escaped(text: str) -> str:
         ">": r"\textgreater{}",
         **{char: "\\" + char for char in "&%$#_{}"},
     }
-    return "".join(special.get(char, char if char.isascii() else "?") for char in text)
+    return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in text)
 
 
 def latex(board: Board) -> str:

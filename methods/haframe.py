@@ -16,13 +16,14 @@ Matrix = NDArray[np.float64]
 BLOCK = 64  # columns drawn at a time
 
 
-def _decay(distances: ArrayLike, gamma: float) -> tuple[Matrix, Matrix, Matrix]:
+def _decay(distances: ArrayLike, gamma: float, d_max: float | None) -> tuple[Matrix, Matrix, Matrix]:
     """Return E = exp(-gamma D / d_max), its lower Cholesky factor L and x = E^-1 1."""
     distances = np.asarray(distances)
+    rate = -gamma / (distances.max() if d_max is None else d_max)
     if distances.dtype.kind in "iu":  # a tree has few distinct distances: look the exponentials up
-        decay = np.exp(np.arange(distances.max() + 1) * (-gamma / distances.max()))[distances]
+        decay = np.exp(np.arange(distances.max() + 1) * rate)[distances]
     else:
-        decay = np.exp(distances * (-gamma / distances.max()))
+        decay = np.exp(distances * rate)
     try:
         factor = scipy.linalg.cholesky(decay.T, lower=True, check_finite=False)  # as LAPACK wants it; it is symmetric
     except np.linalg.LinAlgError:
@@ -43,7 +44,7 @@ def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
     return float(grid[grid > infimum][0])
 
 
-def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper") -> float:
+def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper", d_max: float | None = None) -> float:
     """Return s_min, the smallest cosine the mapping may use: S = (1 - s_min) E + s_min, E = exp(-gamma D / d_max).
 
     S is positive definite exactly for s_min > -1 / (q - 1) with q = 1^T E^-1 1, so one Cholesky factorisation
@@ -55,13 +56,14 @@ def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper")
         mode: "paper": smallest positive definite value on the grid -1, -0.98, ..., 1. "authors": on the grid of the
             authors' code, 100 values from -1 / (K - 1) to -1 (it counts eigenvalues below 1e-6 as zero, which moves
             the bound by less than one part in a million). "exact": the infimum itself, where S is singular.
+        d_max: height of the hierarchy; by default the largest distance, which is less only under a root of one child.
 
     Raises:
         ValueError: E is not positive definite (never so for distances from a tree), or an unknown mode.
 
     Reference: Liang & Davis, ICCV 2023, equation 2 and the text below it.
     """
-    _, _, solved = _decay(distances, gamma)
+    _, _, solved = _decay(distances, gamma, d_max)
     return _smallest_similarity(float(solved.sum()), len(solved), mode)
 
 
@@ -98,7 +100,7 @@ def rotate_at_random(root: Matrix, seed: int) -> Matrix:
 
 
 def hierarchy_aware_frame(
-    distances: ArrayLike, gamma: float, mode: Mode = "paper", seed: int = 0
+    distances: ArrayLike, gamma: float, mode: Mode = "paper", seed: int = 0, d_max: float | None = None
 ) -> tuple[Matrix, Matrix]:
     """Solve W with W W^T = S and unit rows, rotated at random.
 
@@ -111,13 +113,14 @@ def hierarchy_aware_frame(
         gamma: the mapping's decay, > 0.
         mode: see `minimum_similarity`.
         seed: of the rotation.
+        d_max: see `minimum_similarity`.
 
     Returns:
         W [K, K] float64 with one class per row, and S [K, K] float64.
 
     Reference: Liang & Davis, ICCV 2023, equations 2 to 6.
     """
-    similarity, factor, solved = _decay(distances, gamma)
+    similarity, factor, solved = _decay(distances, gamma, d_max)
     q = float(solved.sum())
     s_min = _smallest_similarity(q, len(factor), mode)
     stretch = (np.sqrt(max(0.0, 1.0 + s_min / (1.0 - s_min) * q)) - 1.0) / q
@@ -154,7 +157,9 @@ class HAFrame(Method):
         if num_features != hierarchy.num_classes:
             raise ValueError(f"haframe needs as many features as classes ({hierarchy.num_classes}), got {num_features}")
         seed = int(torch.randint(2**62, ()))  # the run has seeded the global generator
-        frame, similarity = hierarchy_aware_frame(hierarchy.distances, self.params.gamma, self.params.s_min, seed)
+        frame, similarity = hierarchy_aware_frame(
+            hierarchy.distances, self.params.gamma, self.params.s_min, seed, hierarchy.height
+        )
         self.register_buffer("frame", torch.from_numpy(frame).float())
         self.register_buffer("similarity", torch.from_numpy(similarity).float())
 

@@ -47,8 +47,7 @@ def cifar100():
 
 @pytest.fixture(autouse=True)
 def _no_tracking_from_outside(monkeypatch):
-    for name in ("MLFLOW_TRACKING_URI", "HIERBENCH_DATA"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from torchvision.datasets import FGVCAircraft
 
-from hierbench.data.source import Images, Source, Split, decoded, unpack
+from hierbench.data.source import Images, Source, Split, decoded, staged, unpack
 from hierbench.errors import UserError
 from hierbench.files import file_digest
 
@@ -56,8 +56,11 @@ def load_image(path: Path) -> Images:
 
 def _root(source: Path | None, downloads: Path) -> Path:
     if source is None:
+        if (downloads / FOLDER).is_dir():
+            return downloads
         try:
-            FGVCAircraft(str(downloads), download=True)
+            with staged(downloads) as staging:  # torchvision takes half an archive for a whole one
+                FGVCAircraft(str(staging), download=True)
         except (OSError, RuntimeError) as error:
             raise UserError(
                 f"FGVC-Aircraft could not be downloaded ({error}); get {FOLDER}.tar.gz elsewhere and run: "

@@ -22,7 +22,7 @@ import numpy as np
 
 from hierbench.data.source import Images, Labels, Source
 from hierbench.errors import UserError, unknown_name
-from hierbench.files import read_json, sync_folder, write_json
+from hierbench.files import process_is_gone, read_json, sync_folder, write_json
 from hierbench.hierarchy import Distance, Hierarchy
 
 SPLITS = ("train", "val", "test")
@@ -83,6 +83,8 @@ def find(name: str, data_dir: Path) -> Prepared | None:
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
+    if not isinstance(meta, dict) or not {"paths", "splits", "image_size", "digest", "remark"} <= meta.keys():
+        raise UserError(f"{folder} is damaged (meta.json); remove it and prepare {name} again")
     for split in SPLITS:
         expected = (meta["splits"][split], 3, *meta["image_size"])
         try:
@@ -124,12 +126,12 @@ def prepare(
         partial.mkdir()
         meta = _write(name, opened, partial, progress or (lambda done, total: None))
         write_json(partial / "meta.json", meta)
+        old = target.with_name(f".{name}.old-{os.getpid()}")
         if target.exists():
-            old = target.with_name(f".{name}.old-{os.getpid()}")
             target.rename(old)
-            shutil.rmtree(old)
         partial.rename(target)
         sync_folder(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
@@ -207,7 +209,5 @@ def _check_space(source: Source, folder: Path) -> None:
 def _remove_abandoned(folder: Path) -> None:
     """Remove what killed preparations left: folders whose process is gone."""
     for left in [*folder.glob(".*.partial-*"), *folder.glob(".*.old-*")]:
-        try:
-            os.kill(int(left.name.rpartition("-")[2]), 0)
-        except (OSError, ValueError):
+        if process_is_gone(left.name.rpartition("-")[2]):
             shutil.rmtree(left, ignore_errors=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import tarfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import islice
@@ -17,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.errors import UserError
+from hierbench.files import process_is_gone
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -103,14 +107,33 @@ def download(url: str, md5: str, folder: Path, dataset: str, what: str) -> Path:
     return path
 
 
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; what is in it at the end moves to `folder`, and after an error nothing does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".staged.partial-*"):
+        if process_is_gone(left.name.rpartition("-")[2]):
+            shutil.rmtree(left, ignore_errors=True)
+    staging = folder / f".staged.partial-{os.getpid()}"
+    try:
+        staging.mkdir()
+        yield staging
+        for entry in staging.iterdir():
+            target = folder / entry.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            entry.rename(target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpack a tar archive into `folder` and return it; members that would leave it are refused."""
+    if not archive.is_file():
+        raise UserError(f"no archive {archive}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except FileNotFoundError:
-        raise UserError(f"no archive {archive}") from None
-    except (tarfile.TarError, EOFError, ValueError) as error:
+        with staged(folder) as staging, tarfile.open(archive) as tar:
+            tar.extractall(staging, filter="data")
+    except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{archive.name} is no whole tar archive ({error})") from None
     return folder

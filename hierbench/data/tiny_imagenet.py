@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -24,7 +25,9 @@ URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 ROOT = "tiny-imagenet-200"
 SIZE = 64
+SPLIT_SIZES = {"train": 90_000, "val": 10_000, "test": 10_000}
 VAL_SHARE = 10  # one in so many of each class's train images
+DAMAGED = (zipfile.BadZipFile, zlib.error, Image.DecompressionBombError)
 
 
 def open_source(source: Path | None, downloads: Path) -> Source:
@@ -47,7 +50,7 @@ def open_source(source: Path | None, downloads: Path) -> Source:
         archive = zipfile.ZipFile(path)
         wnids = archive.read(f"{ROOT}/wnids.txt").decode("ascii").split()
         annotations = archive.read(f"{ROOT}/val/val_annotations.txt").decode("ascii").splitlines()
-    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+    except (zipfile.BadZipFile, UnicodeDecodeError, zlib.error, EOFError) as error:
         raise UserError(f"{path.name} is no whole zip file ({error})") from None
     except KeyError as error:
         raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None
@@ -65,7 +68,7 @@ def open_source(source: Path | None, downloads: Path) -> Source:
         try:
             with Image.open(io.BytesIO(archive.read(name))) as image:
                 pixels = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError, SyntaxError, EOFError, zipfile.BadZipFile, Image.DecompressionBombError) as error:
+        except (OSError, ValueError, SyntaxError, EOFError, *DAMAGED) as error:
             raise UserError(f"{path.name}: image {name} can not be read ({error})") from None
         if pixels.shape != (SIZE, SIZE, 3):
             raise UserError(f"{path.name}: image {name} is {pixels.shape[1]}x{pixels.shape[0]}, not {SIZE}x{SIZE}")
@@ -76,7 +79,10 @@ def open_source(source: Path | None, downloads: Path) -> Source:
         split: Split(np.array([label for _, label in rows], dtype=np.int64), decoded(rows, load))
         for split, rows in items.items()
     }
-    return Source(paths, splits, (SIZE, SIZE), {path.name: file_digest(path)})
+    whole = {name: len(split.labels) for name, split in splits.items()} == SPLIT_SIZES
+    sizes = ", ".join(f"{len(split.labels):,} {name}" for name, split in splits.items())
+    remark = "" if whole else f"not the whole of Tiny ImageNet: {sizes} images"
+    return Source(paths, splits, (SIZE, SIZE), {path.name: file_digest(path)}, remark)
 
 
 def _train_and_val(
@@ -89,9 +95,9 @@ def _train_and_val(
     train, val = [], []
     for wnid, label in index.items():
         images = [name for _, name in sorted(numbered[wnid])]
-        held_out = len(images) // VAL_SHARE
-        if not held_out:
-            raise UserError(f"{archive}: class {wnid} has {len(images)} train images; at least {VAL_SHARE} are needed")
+        if len(images) < 2:
+            raise UserError(f"{archive}: class {wnid} has {len(images)} train images; at least 2 are needed")
+        held_out = max(1, len(images) // VAL_SHARE)
         train += [(name, label) for name in images[:-held_out]]
         val += [(name, label) for name in images[-held_out:]]
     return train, val

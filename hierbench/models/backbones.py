@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hierbench.errors import UserError, unknown_name
 
 Weights = Literal["none", "imagenet1k-v1"]
+WIDE_RESNET = re.compile(r"wrn(\d+)-(\d+)(?:-s([24]))?")
 
 
 class Backbone(nn.Module):
@@ -60,9 +61,7 @@ def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: i
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
     """
-    num_blocks, rest = divmod(depth - 4, 6)
-    if rest or num_blocks < 1 or width < 1:
-        raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {depth}-{width}")
+    num_blocks = (depth - 4) // 6
     channels = 16
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, stem_stride, 1, bias=False)]
     for group, base in enumerate((16, 32, 64)):
@@ -102,6 +101,19 @@ def resnet50(weights: Weights = "none") -> Backbone:
     return Backbone(nn.Sequential(*list(network.children())[:-2]), 2048)
 
 
+def check_backbone(name: str, weights: Weights = "none") -> None:
+    """Raise a UserError for what `build_backbone` does not know, without building anything."""
+    if name == "resnet50":
+        return
+    match = WIDE_RESNET.fullmatch(name)
+    if match is None:
+        raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>"])
+    if (int(match[1]) - 4) % 6 or int(match[1]) < 10 or int(match[2]) < 1:
+        raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {name}")
+    if weights != "none":
+        raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
+
+
 def build_backbone(name: str, weights: Weights = "none") -> Backbone:
     """Build a backbone by name.
 
@@ -111,13 +123,11 @@ def build_backbone(name: str, weights: Weights = "none") -> Backbone:
             with a stem of stride 2 or 4.
         weights: "imagenet1k-v1" for `resnet50` alone.
     """
+    check_backbone(name, weights)
     if name == "resnet50":
         return resnet50(weights)
-    match = re.fullmatch(r"wrn(\d+)-(\d+)(?:-s([24]))?", name)
-    if match is None:
-        raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>"])
-    if weights != "none":
-        raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
+    match = WIDE_RESNET.fullmatch(name)
+    assert match is not None
     depth, width, stride = match.groups()
     momentum = 0.001 if name == "wrn28-8" else 0.1
     return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=int(stride or 1))

@@ -5,24 +5,16 @@ Reference: Liang & Davis, ICCV 2023, sections 3.3 and 4 ("Training Configuration
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor, nn
-
-Pool = Literal["average", "max"]
-POOLS: dict[Pool, type[nn.AdaptiveAvgPool2d] | type[nn.AdaptiveMaxPool2d]] = {
-    "average": nn.AdaptiveAvgPool2d,
-    "max": nn.AdaptiveMaxPool2d,
-}
 
 
 class TypeI(nn.Module):
-    """Pool, batch norm, linear layer of 600 units, batch norm, ELU; D = 600."""
+    """Average pool, batch norm, linear layer of 600 units, batch norm, ELU; D = 600."""
 
-    def __init__(self, num_channels: int, num_features: int = 600, pool: Pool = "average") -> None:
+    def __init__(self, num_channels: int, num_features: int = 600) -> None:
         super().__init__()
         self.num_features = num_features
-        self.pool = POOLS[pool](1)
+        self.pool = nn.AdaptiveAvgPool2d(1)
         self.transform = nn.Sequential(
             nn.BatchNorm1d(num_channels),
             nn.Linear(num_channels, num_features),

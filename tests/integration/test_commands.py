@@ -14,7 +14,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-FAST = ["--set", "train.epochs=1", "--set", "train.batch_size=96"]
+FAST = ["--set", "train.epochs=1", "--set", "train.batch_size=96", "--jobs", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def one_line(done, *parts):
 @pytest.fixture(scope="module")
 def finished(folder):
     """All methods on both types, two seeds."""
-    done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
+    done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST[:-2])
     assert done.returncode == 0, done.stderr
     return done
 
@@ -79,7 +79,7 @@ def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished, folder):
 
 def test_again_it_trains_nothing(finished, folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
-    done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
+    done = in_this_process(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
     assert done.returncode == 0
     assert "0 to train, 0 to re-rank, 18 cached" in done.stderr
     assert done.stdout == finished.stdout
@@ -126,25 +126,25 @@ def test_leaderboard_without_torch(finished, folder, form):
 
 
 def test_the_published_table(folder):
-    done = hierbench(folder, "leaderboard", "--dataset", "tieredimagenet-h", "--source", "paper")
+    done = in_this_process(folder, "leaderboard", "--dataset", "tieredimagenet-h", "--source", "paper")
     assert done.returncode == 0 and "**74.00 +/- 0.3549**" in done.stdout
 
 
 def test_dry_run(finished, folder):
     arguments = ("run", "--dataset", "shapes", "--seeds", "3", *FAST, "--dry-run")
     before = sorted((folder / "runs").iterdir())
-    done = hierbench(folder, *arguments, "--json")
+    done = in_this_process(folder, *arguments, "--json")
     plan = json.loads(done.stdout)
     states = [job["state"] for job in plan["jobs"]]
     assert states.count("cached") == 18 and states.count("train") == 7 and states.count("rescore") == 2
     assert all(re.fullmatch("[0-9a-f]{64}", job["id"]) for job in plan["jobs"])
     assert plan["estimated_seconds"] > 0
     assert sorted((folder / "runs").iterdir()) == before
-    assert "27 jobs, 7 to train" in hierbench(folder, *arguments).stderr
+    assert "27 jobs, 7 to train" in in_this_process(folder, *arguments).stderr
 
 
 def test_dry_run_without_data_downloads_nothing(tmp_path):
-    done = hierbench(tmp_path, "run", "--dataset", "cifar100", "--dry-run", "--json")
+    done = in_this_process(tmp_path, "run", "--dataset", "cifar100", "--dry-run", "--json")
     plan = json.loads(done.stdout)
     assert "cifar100 is not prepared" in plan["blocked"] and {job["state"] for job in plan["jobs"]} == {"blocked"}
     assert not list(tmp_path.iterdir())
@@ -152,9 +152,9 @@ def test_dry_run_without_data_downloads_nothing(tmp_path):
 
 def test_json(finished, folder):
     arguments = ("run", "--methods", "ce,crm", "--types", "type-II", "--dataset", "shapes", "--seeds", "2", *FAST)
-    content = json.loads(hierbench(folder, *arguments, "--json").stdout)
+    content = json.loads(in_this_process(folder, *arguments, "--json").stdout)
     assert [(row["type"], row["method"]) for row in content["rows"]] == [("type-II", "ce"), ("type-II", "crm")]
-    alone = json.loads(hierbench(folder, *[a.replace("ce,crm", "crm") for a in arguments], "--json").stdout)
+    alone = json.loads(in_this_process(folder, *[a.replace("ce,crm", "crm") for a in arguments], "--json").stdout)
     assert [row["method"] for row in alone["rows"]] == ["crm"]  # its base runs, and is not shown
 
 
@@ -173,6 +173,11 @@ def test_json(finished, folder):
         (["--set", "methods.haframe.gama=1"], ["unknown key 'gama'", "did you mean 'gamma'"]),
         (["--set", "methods.hafram.gamma=1"], ["unknown method 'hafram'"]),
         (["--set", "model.backbone=wrn11-1"], ["depth 6 n + 4"]),
+        (["--set", "model.weights=imagenet1k-v1"], ["--set model.weights=none"]),
+        (["--set", "augment.pad=32"], ["augment.pad = 32 must be less than the images' side"]),
+        (["--set", "dataset=cifar100"], ["choose a dataset with --dataset"]),
+        (["--device", "mps"], ["--device mps: this machine"]),
+        (["--dry-run", "--set", "methods.haframe.gama=1"], ["unknown key 'gama'"]),
         (["--sed", "1"], ["No such option: --sed"]),
         (["--device", "gpu"], ["Invalid value for '--device'"]),
     ],
@@ -206,7 +211,7 @@ def test_other_mistakes(tmp_path, arguments, parts):
 def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
     fatal = ("--set", "train.lr.type-I.classifier=1e30")
-    done = hierbench(folder, "run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", *options, *fatal)
+    done = in_this_process(folder, "run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", *options, *fatal)
     assert done.returncode == 1
     assert "failed: ce type-I seed 0: loss is nan at epoch 1" in done.stderr
     assert "failed: crm type-I seed 0: its base failed" in done.stderr
@@ -217,31 +222,77 @@ def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+BROKEN = "can not be imported: ZeroDivisionError: division by zero (line 2 of broken.py)"
+
+
 def test_a_broken_method_file_does_not_stop_the_others(folder, tmp_path):
     (tmp_path / "broken.py").write_text("import hierbench\n1 / 0\n")
-    assert one_line(
-        hierbench(folder, "run", "--methods", f"ce,{tmp_path}/broken.py", "--dataset", "shapes"),
-        "can not be imported: ZeroDivisionError: division by zero (line 2 of broken.py)",
-    )
+    options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
+    done = in_this_process(folder, "run", "--methods", f"ce,{tmp_path}/broken.py", "--dataset", "shapes", *options)
+    assert done.returncode == 1
+    assert BROKEN in done.stderr and done.stdout.count("| type-I ") == 1
+    alone = in_this_process(folder, "run", "--methods", f"{tmp_path}/broken.py", "--dataset", "shapes")
+    assert one_line(alone, BROKEN)
+
+
+def test_all_leaves_out_a_broken_method_of_the_project(folder, tmp_path, monkeypatch):
+    """Also one that the recipe has a section for."""
+    from hierbench import discovery
+
+    methods = tmp_path / "methods"
+    shutil.copytree(discovery._folder(), methods)
+    (methods / "haframe.py").write_text("1 / 0\n")
+    package = type(sys)("hierbench.methods")
+    package.__path__ = [str(methods)]
+    monkeypatch.setitem(sys.modules, "hierbench.methods", package)
+    for name in [name for name in sys.modules if name.startswith("hierbench.methods.")]:
+        monkeypatch.delitem(sys.modules, name)
+    done = in_this_process(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "1", "--dry-run")
+    assert done.returncode == 0
+    assert "warning: method haframe can not be imported" in done.stderr and "8 jobs" in done.stderr
+
+
+def test_a_method_that_fails_in_training_fails_alone(folder, tmp_path):
+    template = in_this_process(tmp_path, "methods", "new", "buggy")
+    assert template.returncode == 0
+    path = tmp_path / "buggy.py"
+    path.write_text(path.read_text().replace("return self.classifier(features)", "return self.clasifier(features)"))
+    options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
+    done = in_this_process(folder, "run", "--methods", f"{path},ce", "--dataset", "shapes", *options)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "failed: buggy type-I seed 0: AttributeError" in done.stderr
+    assert "done: ce type-I seed 0" in done.stderr
+
+
+def test_the_default_recipe_has_the_difficulty_it_promises(tmp_path):
+    """Cross-entropy between 50 % and 90 % with mistakes at every height: the whole dataset, one seed."""
+    options = ("--methods", "ce", "--types", "type-I", "--seeds", "1", "--mlflow", "off")
+    done = in_this_process(tmp_path, "run", "--dataset", "shapes", *options)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "runs").glob("*/metrics.json")
+    metrics = json.loads(path.read_text())
+    assert 50 < metrics["test"]["top1"] < 90
+    assert len(metrics["mistakes_by_distance"]) == 4 and min(metrics["mistakes_by_distance"][1:]) >= 20
+    assert "done: ce type-I seed 0" in done.stderr
 
 
 def test_a_new_method_passes_the_check_and_runs(folder, tmp_path):
-    assert hierbench(tmp_path, "methods", "new", "my-soft_labels2").returncode == 0
+    assert in_this_process(tmp_path, "methods", "new", "my-soft_labels2").returncode == 0
     path = tmp_path / "my-soft_labels2.py"
-    checked = hierbench(tmp_path, "methods", "check", str(path))
+    checked = in_this_process(tmp_path, "methods", "check", str(path))
     assert checked.returncode == 0, checked.stdout
     assert "all checks passed" in checked.stdout
     options = ("--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
-    done = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
+    done = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("my-soft_labels2") == 2
-    again = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
+    again = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
     assert "2 cached" in again.stderr
     path.write_text(path.read_text().replace("5.0, low", "6.0, low") + "# a comment\n")
-    changed = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
+    changed = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
     assert "2 to train" in changed.stderr
     path.write_text(path.read_text().replace("6.0, low", "5.0, low") + "# another comment\n")
-    commented = hierbench(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
+    commented = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
     assert "2 cached" in commented.stderr
 
 
@@ -252,20 +303,20 @@ def test_the_readmes_method_passes_the_check(tmp_path):
     (block,) = [part for part in re.findall(r"```python\n(.*?)```", readme, re.S) if "class" in part]
     assert len(block.strip().splitlines()) <= 25
     (tmp_path / "soft_labels.py").write_text(block, encoding="utf-8")
-    checked = hierbench(tmp_path, "methods", "check", "./soft_labels.py")
+    checked = in_this_process(tmp_path, "methods", "check", "./soft_labels.py")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_dead_mlflow_server_only_warns(folder, tmp_path):
+def test_a_dead_mlflow_server_only_warns(folder, tmp_path, monkeypatch):
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), *FAST)
     arguments = ("run", "--methods", "ce", "--dataset", "shapes", *options)
     start = time.monotonic()
-    done = hierbench(folder, *arguments, "--mlflow", "http://127.0.0.1:9")
+    done = in_this_process(folder, *arguments, "--mlflow", "http://127.0.0.1:9")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("warning: MLflow at http://127.0.0.1:9 does not take the results") == 1
     assert time.monotonic() - start < 120
-    uri = f"sqlite:///{tmp_path}/later.db"  # what was missed is mirrored once there is something to mirror to
-    assert hierbench(folder, *arguments, MLFLOW_TRACKING_URI=uri).returncode == 0
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/later.db")
+    assert in_this_process(folder, *arguments).returncode == 0  # what was missed is mirrored once it can be
     with sqlite3.connect(tmp_path / "later.db") as database:
         assert database.execute("select count(*) from metrics where key = 'test_top1'").fetchone()[0] == 1
 
@@ -314,7 +365,7 @@ def test_a_worker_that_is_killed_fails_its_job_alone(folder, tmp_path):
     options = ("--types", "type-I", "--seeds", "1", "--mlflow", "off", "--jobs", "2", "--set", "train.epochs=8")
     runs = tmp_path / "runs"
     process = start(
-        folder, "run", "--methods", "ce,flamingo", "--dataset", "shapes", *options, *FAST[2:], "--runs", str(runs)
+        folder, "run", "--methods", "ce,flamingo", "--dataset", "shapes", *options, *FAST[2:4], "--runs", str(runs)
     )
 
     def running():
@@ -339,7 +390,9 @@ def test_a_damaged_record_is_named(finished, folder, tmp_path):
     shutil.copytree(folder / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs").glob("*/status.json"))
     path.write_text("{")
-    done = hierbench(folder, "run", "--dataset", "shapes", "--seeds", "2", *FAST, "--runs", str(tmp_path / "runs"))
+    done = in_this_process(
+        folder, "run", "--dataset", "shapes", "--seeds", "2", *FAST, "--runs", str(tmp_path / "runs")
+    )
     assert one_line(done, "status.json is damaged", "remove the folder")
 
 
@@ -355,7 +408,7 @@ def test_help_is_quick_and_imports_nothing_heavy(folder):
 
 
 def test_lists(folder, finished):
-    methods = hierbench(folder, "methods", "list").stdout
+    methods = in_this_process(folder, "methods", "list").stdout
     assert all(name in methods for name in ("ce", "crm", "flamingo", "hafeature", "haframe"))
-    assert "prepared: train 960" in hierbench(folder, "data", "list").stdout
-    assert "torch" in hierbench(folder, "env").stdout
+    assert "prepared: train 960" in in_this_process(folder, "data", "list").stdout
+    assert "torch" in in_this_process(folder, "env").stdout

@@ -172,6 +172,17 @@ def test_a_pickle_that_runs_code_is_not_read(tmp_path, miniatures, monkeypatch, 
     assert not (tmp_path / "harm").exists()
 
 
+def test_a_pickle_that_hides_the_function_s_name_is_not_read(tmp_path, miniatures, monkeypatch):
+    """The name comes from the memo: a scan of the opcodes for strings would not see it."""
+    source = miniatures.cifar100(tmp_path / "source")
+    monkeypatch.chdir(tmp_path)
+    hidden = b"\x80\x04\x8c\x05posix\x94\x8c\x05mkdir\x940h\x00h\x01\x93\x8c\x04harm\x85R."
+    (source / "cifar-100-python/meta").write_bytes(hidden)
+    with pytest.raises(UserError, match=r"refers to posix\.mkdir"):
+        data.prepare("cifar100", tmp_path / "data", source)
+    assert not (tmp_path / "harm").exists()
+
+
 @pytest.mark.parametrize("name", ["train", "meta"])
 def test_a_truncated_cifar_file(tmp_path, miniatures, name):
     source = miniatures.cifar100(tmp_path / "source")
@@ -221,6 +232,20 @@ def test_an_archive_that_would_write_elsewhere_is_refused(tmp_path):
     with pytest.raises(UserError, match="is no whole tar archive"):
         data.prepare("cifar100", tmp_path / "data", evil)
     assert not (tmp_path / "outside.py").exists()
+
+
+def test_a_killed_unpacking_is_not_taken_for_a_whole_one(tmp_path, miniatures, monkeypatch):
+    source = miniatures.fgvc(tmp_path / "source")
+    archive = tmp_path / "fgvc.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(source / "fgvc-aircraft-2013b", "fgvc-aircraft-2013b")
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="is no whole tar archive"):
+        data.prepare("fgvc", tmp_path / "data", archive)
+    assert not list((tmp_path / "data/downloads").iterdir())
+    archive.write_bytes(whole)
+    assert data.prepare("fgvc", tmp_path / "data", archive).meta["splits"]["train"] == 10
 
 
 def test_a_full_disk_is_found_out_before_writing(tmp_path, monkeypatch):

@@ -123,3 +123,14 @@ def test_float_distances_give_the_same(cifar100):
     ints = hierarchy_aware_frame(cifar100.distances, 2.0)
     floats = hierarchy_aware_frame(cifar100.distances.astype(float), 2.0)
     assert np.abs(ints[1] - floats[1]).max() < 1e-15
+
+
+def test_d_max_is_the_height_also_under_a_root_of_one_child():
+    inner = Hierarchy.from_paths({"x": ("a", "x"), "y": ("a", "y"), "z": ("b", "z")})
+    outer = Hierarchy.from_paths({name: ("all", *path) for name, path in zip("xyz", ("ax", "ay", "bz"), strict=True)})
+    assert outer.height == 3 and outer.distances.max() == 2
+    torch.manual_seed(0)
+    similarity = HAFrame(outer, 3, HAFrame.Params(gamma=2.0, s_min="exact")).similarity
+    s_min = minimum_similarity(outer.distances, 2.0, "exact", d_max=3)
+    assert similarity[0, 1].item() == pytest.approx((1 - s_min) * np.exp(-2 / 3) + s_min, rel=1e-6)
+    assert minimum_similarity(inner.distances, 2.0) == minimum_similarity(outer.distances, 2.0)

@@ -89,7 +89,8 @@ def test_ragged_by_hand():
     deep = Hierarchy.from_paths(RAGGED, "depth")
     assert deep.distances[0].tolist() == [0, 3, 4, 4, 4]
     assert deep.distances[2].tolist() == [4, 4, 0, 2, 3]
-    assert tree.level_targets[4].tolist()[2:] == [4, 4] or tree.level_targets[4, 3] == 4
+    assert tree.level_targets[4, 2:].tolist() == [tree.level_targets[:, 2].tolist()[4], 4]
+    assert (tree.level_targets[4] != tree.level_targets[3]).tolist() == [False, True, True, True]
 
 
 def test_sorted_leaves_and_given_order():
@@ -160,6 +161,11 @@ def test_csv_with_and_without_header_in_either_direction(tmp_path, header, backw
     assert tree.classes == ("x", "y", "z", "w")
     assert tree.distances.tolist() == [[0, 1, 2, 3], [1, 0, 2, 3], [2, 2, 0, 3], [3, 3, 3, 0]]
     assert Hierarchy.read(path, classes=["w", "z", "y", "x"]).classes == ("w", "z", "y", "x")
+
+
+def test_a_file_without_header_whose_first_class_is_alone(tmp_path):
+    (tmp_path / "t.csv").write_text("plant,fern\nanimal,cat\nanimal,dog\n", encoding="utf-8")
+    assert Hierarchy.read(tmp_path / "t.csv", header=False).classes == ("fern", "cat", "dog")
 
 
 def test_lines(tmp_path):

@@ -76,8 +76,6 @@ def test_type_one():
     layers = [type(layer) for layer in features.transform]
     assert layers == [nn.BatchNorm1d, nn.Linear, nn.BatchNorm1d, nn.ELU]
     assert features(torch.randn(4, 512, 8, 8)).shape == (4, 600)
-    maximum = TypeI(512, pool="max")
-    assert isinstance(maximum.pool, nn.AdaptiveMaxPool2d)
 
 
 def test_type_two_equals_convolution_before_pooling():

@@ -58,9 +58,12 @@ def test_the_wheel_holds_the_four_folders(tmp_path):
     assert inside == expected
 
 
-def test_no_lock_file_and_no_private_path_is_committed():
+def test_no_lock_file_and_no_path_of_the_project_s_machines_is_committed():
+    private = [str(ROOT).encode(), b"/" + b"root/", b"site-" + b"packages/"]
     for name in tracked():
         assert not name.endswith((".lock", "package-lock.json"))
+        content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
+        assert not any(path in content for path in private), name
 
 
 def test_every_folder_says_how_to_add_to_it():

@@ -1,0 +1,29 @@
+import hierbench.progress as progress
+from hierbench.progress import Meter, duration
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Meter("shapes", total=100) as meter:
+        for now[0], done in ((5, 0.0), (12, 0.5), (20, 5.0), (24, 10.0), (31, 20.0)):
+            meter.part("ce seed 0", done, 100)
+        meter.end_part("ce seed 0", 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert (
+        lines
+        == [
+            "shapes: 0 %, 12 s gone (ce seed 0)",  # starting up is not pace: no guess yet
+            "shapes: 10 %, 24 s gone, about 2 min left (ce seed 0)",
+            "shapes: 100 %, 31 s gone, about 0 s left",
+        ]
+        or lines[:2]
+        == [
+            "shapes: 0 %, 12 s gone (ce seed 0)",
+            "shapes: 10 %, 24 s gone, about 2 min left (ce seed 0)",
+        ]
+    )
+
+
+def test_durations():
+    assert [duration(s) for s in (5, 300, 7200, 200_000)] == ["5 s", "5 min", "2.0 h", "2.3 days"]
