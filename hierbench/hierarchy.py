@@ -17,6 +17,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.tree_files import edges_from_lines, paths_from_csv
+
 Distance = Literal["height", "depth"]
 IntArray = NDArray[np.int64]
 
@@ -155,12 +157,12 @@ class Hierarchy:
         try:
             text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() == ".csv":
-                paths = _paths_from_csv(text, header)
+                paths = paths_from_csv(text, header)
                 if classes is not None:
                     _check_classes([str(name) for name in classes], set(paths), set())
                     paths = {str(name): paths[str(name)] for name in classes}
                 return cls.from_paths(paths, distance)
-            return cls.from_edges(_edges_from_lines(text), classes, distance)
+            return cls.from_edges(edges_from_lines(text), classes, distance)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path.name}: {error}") from None
 
@@ -289,45 +291,3 @@ def _build(classes: Sequence[str], chains: list[list[Hashable]], distance: Dista
     for array in (distances, targets, *parents, *node_distances):
         array.flags.writeable = False
     return Hierarchy(tuple(classes), height, distances, sizes, targets, tuple(parents), tuple(node_distances), distance)
-
-
-def _edges_from_lines(text: str) -> list[tuple[str, str]]:
-    edges = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.split()
-        if not fields or fields[0].startswith("#"):
-            continue
-        if len(fields) != 2:
-            raise ValueError(f"line {number} is not 'parent child': {line.strip()!r}")
-        edges.append((fields[0], fields[1]))
-    return edges
-
-
-def _paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]:
-    rows = [
-        (number, [cell.strip() for cell in row])
-        for number, row in enumerate(csv.reader(text.splitlines()), 1)
-        if any(cell.strip() for cell in row)
-    ]
-    if not rows:
-        raise ValueError("the file is empty")
-    width = max(len(row) for _, row in rows)
-    rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
-    first = rows[0][1]
-    columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
-    if header is None:
-        header = not any(cell and cell in column for cell, column in zip(first, columns, strict=True))
-    rows = rows[1:] if header else rows
-    if not rows:
-        raise ValueError("there is no path below the header")
-    forward = [(number, tuple(cell for cell in row if cell)) for number, row in rows]
-    first_cells = [row[0] for _, row in rows]
-    last_names = [path[-1] for _, path in forward]
-    if len(set(last_names)) < len(last_names) and "" not in first_cells and len(set(first_cells)) == len(rows):
-        forward = [(number, path[::-1]) for number, path in forward]
-    paths: dict[str, tuple[str, ...]] = {}
-    for number, path in forward:
-        if path[-1] in paths:
-            raise ValueError(f"line {number}: duplicate class {path[-1]!r}")
-        paths[path[-1]] = path
-    return paths

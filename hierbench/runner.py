@@ -158,6 +158,7 @@ def _run_in_workers(
                     workers.append(_Worker(setting))
                     idle.append(workers[-1])
                 idle.pop(0).start(job)
+                on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
             for worker in [worker for worker in workers if worker.job]:
                 if not worker.poll(on_progress, end):
                     workers.remove(worker)

@@ -1,0 +1,49 @@
+"""The two file forms of a tree: a CSV of paths, and `parent child` lines."""
+
+from __future__ import annotations
+
+import csv
+
+
+def edges_from_lines(text: str) -> list[tuple[str, str]]:
+    """Return the (parent, child) pairs of `parent child` lines; a ValueError names the line that is none."""
+    edges = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        if len(fields) != 2:
+            raise ValueError(f"line {number} is not 'parent child': {line.strip()!r}")
+        edges.append((fields[0], fields[1]))
+    return edges
+
+
+def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]:
+    """Return {class: (coarsest, ..., class)} of CSV rows in either direction, see `Hierarchy.read`."""
+    rows = [
+        (number, [cell.strip() for cell in row])
+        for number, row in enumerate(csv.reader(text.splitlines()), 1)
+        if any(cell.strip() for cell in row)
+    ]
+    if not rows:
+        raise ValueError("the file is empty")
+    width = max(len(row) for _, row in rows)
+    rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
+    first = rows[0][1]
+    columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
+    if header is None:
+        header = not any(cell and cell in column for cell, column in zip(first, columns, strict=True))
+    rows = rows[1:] if header else rows
+    if not rows:
+        raise ValueError("there is no path below the header")
+    forward = [(number, tuple(cell for cell in row if cell)) for number, row in rows]
+    first_cells = [row[0] for _, row in rows]
+    last_names = [path[-1] for _, path in forward]
+    if len(set(last_names)) < len(last_names) and "" not in first_cells and len(set(first_cells)) == len(rows):
+        forward = [(number, path[::-1]) for number, path in forward]
+    paths: dict[str, tuple[str, ...]] = {}
+    for number, path in forward:
+        if path[-1] in paths:
+            raise ValueError(f"line {number}: duplicate class {path[-1]!r}")
+        paths[path[-1]] = path
+    return paths
