@@ -60,7 +60,9 @@ def run(
     methods: Annotated[str, typer.Option(help="all, or names and paths separated by commas.")] = "all",
     types: Annotated[str, typer.Option(help="Feature extractors, separated by commas.")] = "type-I,type-II",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; by default the recipe's number.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE over the recipe's.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+    ] = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
@@ -206,6 +208,9 @@ def main() -> None:
             raise KeyboardInterrupt  # Typer turns it into an exit code
     except (UserError, typer.TyperException) as error:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(text)
+            raise SystemExit(2) from None
         _end(" ".join(text.split()), 2)
     except (KeyboardInterrupt, typer.Abort):
         _end("interrupted; what is finished is kept, the same command goes on from there", 130)

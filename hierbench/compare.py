@@ -110,11 +110,8 @@ def _types(text: str) -> list[FeatureType]:
 
 def _methods(text: str) -> tuple[list[Found], int]:
     """Return the methods asked for, and how many can not be imported: those are reported and left out."""
-    if text.strip() == "all":
-        found = list(find_all())
-    else:
-        names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-        found = [find_or_broken(name) for name in names]
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]
     if not methods:
@@ -195,7 +192,7 @@ def _show_plan(
         print(json.dumps(content, indent=1))
         return
     parts = [f"{counts['train']} to train", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
-    time_needed = "" if not counts["train"] or seconds is None else f"; about {duration(seconds)} on this machine"
+    time_needed = "" if not counts["train"] or seconds is None else f"; at least {duration(seconds)} on this machine"
     say(f"{recipe.title}: {len(plan)} jobs, {', '.join(parts)}{time_needed}")
     if options.dry_run:
         for job in plan:
@@ -246,7 +243,7 @@ def _publish(board: Board, plan: list[Job], failed: dict[str, str], options: Opt
     print(as_json(board) if options.as_json else f"\n{markdown(board)}", end="", flush=True)
     say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
     if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
-        say(f"browse: mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")
+        say(f"browse: uv run mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")
     for job in plan:
         if job.id in failed:
             say(f"failed: {job.spec.label}: {failed[job.id]} ({options.runs}/{job.id}/status.json)")

@@ -103,7 +103,9 @@ def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end:
     """
     store = Store(setting.runs)
     for job in plan:
-        store.run(job.id).plan(job.spec.content())
+        run = store.run(job.id)
+        run.plan(job.spec.content())
+        os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
     waiting = [job for job in plan if not store.run(job.id).done]
     failed: dict[str, str] = {}
 

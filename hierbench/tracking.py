@@ -7,6 +7,7 @@ next invocation that finds it alive (each run's `mirrored.json` says where it ha
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,10 @@ class Mirror:
         from mlflow.entities import Metric, Param, RunTag
 
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
-        child = self._client.create_run(self._experiment, tags=tags, run_name=job.spec.label)
+        started = int(1000 * run.status.get("started", time.time()))
+        ended = started + int(1000 * run.status.get("seconds", 0))
+        child = self._client.create_run(self._experiment, started, tags=tags, run_name=job.spec.label)
         child_id: str = child.info.run_id
-        started = int(1000 * run.status.get("started", 0))
         metrics = [Metric(*entry) for entry in _metrics(run, started)]
         for start in range(0, len(metrics), 1000):  # MLflow's limit per batch
             self._client.log_batch(child_id, metrics=metrics[start : start + 1000])
@@ -117,7 +119,7 @@ class Mirror:
         for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
             if (run.folder / name).exists():
                 self._client.log_artifact(child_id, str(run.folder / name))
-        self._client.set_terminated(child_id, "FINISHED" if run.done else "FAILED")
+        self._client.set_terminated(child_id, "FINISHED" if run.done else "FAILED", ended)
         return child_id
 
 

@@ -26,7 +26,7 @@ class Board:
     protocol: str
     distance: str
     rows: list[Row]
-    remark: str = ""  # about the data; printed below the table, not part of the JSON contract
+    remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
@@ -79,6 +79,7 @@ def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None
         raise UserError(f"no runs of {dataset} in {store.root}; run: hierbench run --methods all --dataset {dataset}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]
+    others = sum(spec.comparison != newest.comparison for spec in finished)
     found = [(spec, run) for spec, run in found if spec.comparison == newest.comparison]
     # Learning rates may differ between the types, code between methods; within one, the newest counts.
     rates = {spec.type: spec.train.lr for spec, _ in found}
@@ -93,8 +94,12 @@ def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None
         found = [(spec, run) for spec, run in found if spec.base is None or spec.base in specs]
     rows = list(_rows(found))
     highlight(rows)
-    remarks = {_remark(run) for _, run in found if run.done}
-    return Board(dataset, newest.protocol, newest.dataset.distance, rows, "; ".join(sorted(remarks - {""})))
+    train = newest.train
+    remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}"]
+    remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
+    if others:
+        remarks.append(f"{others} finished runs with other settings are not in this table")
+    return Board(dataset, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
 
 
 def _record(run: Run) -> tuple[Spec | None, Run]:

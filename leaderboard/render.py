@@ -64,7 +64,7 @@ def markdown(board: Board) -> str:
 
 def legend(board: Board) -> str:
     """Return the line that explains the marks."""
-    remark = f"\nData: {board.remark}." if board.remark else ""
+    remark = f"\nSettings: {board.remark}." if board.remark else ""
     return (
         f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width of the 95% "
         "t-interval over runs.\n"
