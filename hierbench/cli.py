@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from enum import StrEnum
@@ -107,8 +108,16 @@ def leaderboard(
     text = FORMATS[format_.value](board)
     if output is None:
         print(text, end="")
-    else:
-        write_text(output, text)
+        return
+    target = output.resolve()
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")  # a device or a pipe is written to, not replaced
+        else:
+            write_text(target, text)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"--output {output}: {reason}") from None
 
 
 @methods_app.command("list")
@@ -202,6 +211,9 @@ def env() -> None:
 
 def main() -> None:
     """Run the command line: a user's mistake is one line and exit code 2, an interrupt 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no arrows gets question marks
     try:
         code = app(standalone_mode=False)
         if code == 130:

@@ -150,7 +150,10 @@ def _estimate(plan: list[Job], state: dict[str, State], prepared: Prepared, sett
 
     height, width = prepared.meta["image_size"]
     hierarchy = prepared.hierarchy(to_train[0].spec.dataset.distance)
-    return estimate(to_train, hierarchy, (height, width), prepared.size("train"), setting.workers, setting.threads)
+    try:
+        return estimate(to_train, hierarchy, (height, width), prepared.size("train"), setting.workers, setting.threads)
+    except RuntimeError:  # a model that does not fit in memory: its jobs will say so
+        return None
 
 
 def _dry_run_without_data(

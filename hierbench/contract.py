@@ -44,8 +44,8 @@ def check_method(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, str]]
             check(cls)
         except ContractError as error:
             yield name, str(error)
-        except Exception as error:  # somebody else's code may do anything
-            yield name, f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit, GeneratorExit) as error:  # somebody else's code may do anything
+            yield name, " ".join(f"{type(error).__name__}: {error}".split())
         else:
             yield name, ""
 

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 
 from hierbench.errors import UserError, unknown_name
 from hierbench.files import write_text
-from hierbench.method import Method, PostHoc
-from hierbench.recipe import describe_params_error
+from hierbench.method import Method, Parameters, PostHoc
+from hierbench.recipe import FEATURE_TYPES, describe_params_error
 
 GROUP = "hierbench.methods"
 
@@ -134,12 +134,13 @@ def _imported(what: str, load: Any) -> Any:
     """Run an import; whatever goes wrong in somebody's file becomes one line that names it."""
     try:
         return load()
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         line = f" (line {place.tb_lineno} of {Path(place.tb_frame.f_code.co_filename).name})" if place else ""
-        raise BrokenMethodError(f"method {what} can not be imported: {type(error).__name__}: {error}{line}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BrokenMethodError(f"method {what} can not be imported: {reason}{line}") from error
 
 
 def _only_method(module: ModuleType, what: str) -> Any:
@@ -161,9 +162,21 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     for attribute in ("name", "title", "source"):
         if not isinstance(getattr(cls, attribute, None), str):
             raise BrokenMethodError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")
+    types = cls.types
+    if not isinstance(types, tuple) or not types or not set(types) <= set(FEATURE_TYPES):
+        raise BrokenMethodError(f"method {name}: types must be a tuple of {' and '.join(FEATURE_TYPES)}, not {types!r}")
+    if not isinstance(cls.version, str) or "\n" in cls.title:
+        raise BrokenMethodError(f"method {name}: version must be a string, and title one line")
+    if not (isinstance(cls.Params, type) and issubclass(cls.Params, Parameters)):
+        raise BrokenMethodError(f"method {name}: Params must subclass Method.Params")
+    if issubclass(cls, PostHoc) and cls.base == cls.name:
+        raise BrokenMethodError(f"method {name}: it can not be its own base")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
-    return Found(reference, cls, code_digest(file) if file else "")
+    try:
+        return Found(reference, cls, code_digest(file) if file else "")
+    except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
+        raise BrokenMethodError(f"method {name} can not be read: {error}") from None
 
 
 def new_method(name: str, folder: Path) -> Path:
@@ -180,23 +193,25 @@ def new_method(name: str, folder: Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
     template = resources.files("hierbench").joinpath("method.py.tmpl").read_text(encoding="utf-8")
-    class_name = "".join(part.capitalize() for part in re.split("[-_]", name))
+    class_name = "".join(part.capitalize() for part in re.split("[-_]", name)) + "Method"
     write_text(path, template.replace("NAME", name).replace("CLASS", class_name))
     return path
 
 
 def code_digest(path: Path) -> str:
     """Return the SHA-256 of a Python file's text without comments, docstrings and blank lines: only its code counts."""
-    source = path.read_text(encoding="utf-8")
-    lines = source.splitlines()
+    with tokenize.open(path) as file:
+        source = file.read()
+    lines = source.splitlines(keepends=True)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
+            lines[row - 1] = lines[row - 1][:column] + "\n"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            docstring = node.body[0]
-            for row in range(docstring.lineno - 1, docstring.end_lineno or docstring.lineno):
-                lines[row] = ""
+            text = node.body[0]
+            alone = len(node.body) == 1 or node.body[1].lineno > (text.end_lineno or text.lineno)
+            if alone:  # what shares a line with a docstring counts, docstring and all
+                lines[text.lineno - 1 : text.end_lineno] = ["\n"] * ((text.end_lineno or text.lineno) - text.lineno + 1)
     kept = [line.rstrip() for line in lines if line.strip()]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()

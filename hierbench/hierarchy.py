@@ -204,6 +204,7 @@ def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Ha
             ancestor = parent[ancestor]
         if ancestor == node:
             raise ValueError(f"node {_show(node)} is in a cycle: {_show(above)} lies below it and is also its parent")
+    for above, node in second_parents:
         raise ValueError(f"node {_show(node)} has two parents: {_show(parent[node])} and {_show(above)}")
     roots = [node for node in nodes if node not in parent]
     if len(roots) > 1:

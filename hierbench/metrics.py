@@ -66,8 +66,8 @@ def _distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
 
 def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
     """Return the ks that K classes allow, 1 always among them (it carries the mistakes)."""
-    if any(k < 1 for k in ks):
-        raise ValueError(f"k must be at least 1, got {tuple(ks)}")
+    if any(k != int(k) or k < 1 for k in ks):
+        raise ValueError(f"k must be a whole number of at least 1, got {tuple(ks)}")
     return tuple(sorted({1, *(k for k in ks if k <= num_classes)}))
 
 
@@ -142,6 +142,7 @@ def evaluate(
         ValueError: no examples, shapes that do not fit, a target that is no class, a NaN score.
     """
     scores, targets = torch.as_tensor(scores), torch.as_tensor(targets)
+    ks = tuple(ks)
     usable = usable_ks(ks, hierarchy.num_classes)
     metrics = metrics_from_counts(distance_counts(scores, targets, hierarchy, usable).tolist(), usable)
     return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in ks}

@@ -84,9 +84,11 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
             assert job.spec.base is not None
             rescore(job.spec, job.found.cls, dataset, store.run(job.spec.base), run)  # type: ignore[arg-type]
         run.set_status("done", started=started, seconds=time.time() - started)
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:  # somebody's method may do anything
         expected = isinstance(error, UserError | NonFiniteLossError | OSError)
-        reason = str(error) if expected else f"{type(error).__name__}: {error}"
+        reason = " ".join((str(error) if expected else f"{type(error).__name__}: {error}").split())
+        if isinstance(error, OSError) and error.filename is None:
+            reason += f" (in {run.folder})"
         try:
             run.set_status("failed", error=reason, traceback=traceback.format_exc())
         except OSError:
@@ -178,7 +180,9 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), daemon=True)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
         self.process.start()
+        signal.signal(signal.SIGINT, before)
         theirs.close()
         self.job: Job | None = None
 
@@ -223,7 +227,6 @@ class _Worker:
 
 def _work(connection: Connection[Any, Any], setting: Setting) -> None:
     """Run jobs until the parent closes the pipe or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     if setting.threads:
         torch.set_num_threads(setting.threads)
     try:

@@ -44,7 +44,14 @@ class Run:
 
     def metrics(self) -> dict[str, Any]:
         """Return metrics.json."""
-        return self._read("metrics.json")
+        content = self._read("metrics.json")
+        test = content.get("test")
+        names = {"top1", "mistake_severity", "hierdist@1"}
+        if not isinstance(test, dict) or not names <= test.keys() or "title" not in content:
+            raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
+        if not all(value is None or isinstance(value, int | float) for value in test.values()):
+            raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
+        return content
 
     def spec(self) -> dict[str, Any]:
         """Return spec.json."""
@@ -100,7 +107,7 @@ class Run:
         try:
             with np.load(self.folder / "predictions.npz", allow_pickle=False) as content:
                 return content["scores"], content["targets"]
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
 
 

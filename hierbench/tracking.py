@@ -7,6 +7,7 @@ next invocation that finds it alive (each run's `mirrored.json` says where it ha
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,13 +131,14 @@ def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:
             for name, value in row.items():
                 if name != "epoch":
                     yield _allowed(name), value, timestamp, int(row["epoch"])
-    for name, value in run.metrics().get("test", {}).items():
-        if value is not None:
-            yield _allowed(f"test_{name}"), value, timestamp, 0
+    if run.done:
+        for name, value in run.metrics()["test"].items():
+            if value is not None:
+                yield _allowed(f"test_{name}"), value, timestamp, 0
 
 
 def _allowed(name: str) -> str:
-    return name.replace("@", "_at_")
+    return re.sub(r"[^\w./ :-]", "_", name.replace("@", "_at_"))
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import pickle
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -241,9 +240,10 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     """Read a checkpoint; one that is missing or damaged counts as none, so the job starts anew."""
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+    except Exception:  # a damaged file fails in many ways
         return None
-    return content
+    known = {"history", "best_top1", "best_epoch", "best", "threads"}
+    return content if isinstance(content, dict) and known <= content.keys() else None
 
 
 def environment(device: torch.device, prepared: Prepared | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 
 
 def edges_from_lines(text: str) -> list[tuple[str, str]]:
@@ -22,7 +23,7 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
     """Return {class: (coarsest, ..., class)} of CSV rows in either direction, see `Hierarchy.read`."""
     rows = [
         (number, [cell.strip() for cell in row])
-        for number, row in enumerate(csv.reader(text.splitlines()), 1)
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1)
         if any(cell.strip() for cell in row)
     ]
     if not rows:

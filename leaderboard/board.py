@@ -92,6 +92,8 @@ def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None
     specs = {run.folder.name: spec for spec, run in found}
     if ids is None:  # a re-ranked run counts as long as the run it re-ranks does
         found = [(spec, run) for spec, run in found if spec.base is None or spec.base in specs]
+    if not found:
+        raise UserError(f"the re-ranked runs of {dataset} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
     highlight(rows)
     train = newest.train

@@ -19,6 +19,8 @@ BLOCK = 64  # columns drawn at a time
 def _decay(distances: ArrayLike, gamma: float, d_max: float | None) -> tuple[Matrix, Matrix, Matrix]:
     """Return E = exp(-gamma D / d_max), its lower Cholesky factor L and x = E^-1 1."""
     distances = np.asarray(distances)
+    if len(distances) < 2 or not distances.max() > 0 or not 0 < gamma < np.inf:
+        raise ValueError(f"the frame needs at least two classes apart and a gamma > 0, got gamma = {gamma}")
     rate = -gamma / (distances.max() if d_max is None else d_max)
     if distances.dtype.kind in "iu":  # a tree has few distinct distances: look the exponentials up
         decay = np.exp(np.arange(distances.max() + 1) * rate)[distances]
@@ -41,7 +43,8 @@ def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
         grid = np.linspace(-1.0 / (num_classes - 1), -1.0, 100)[::-1]
     else:
         raise ValueError(f"mode must be paper, authors or exact, got {mode!r}")
-    return float(grid[grid > infimum][0])
+    above = grid[grid > infimum]
+    return float(above[0] if len(above) else grid[-1])  # only a flat tree at large gamma meets the authors' last value
 
 
 def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper", d_max: float | None = None) -> float:

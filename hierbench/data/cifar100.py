@@ -57,13 +57,14 @@ def open_source(source: Path | None, downloads: Path) -> Source:
     try:
         train, test = _Reader(root, train=True), _Reader(root, train=False)
         train_labels, test_labels = (np.asarray(data.targets, dtype=np.int64) for data in (train, test))
-    except (OSError, ValueError, KeyError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+    except Exception as error:  # whatever is not laid out as CIFAR-100 is
         raise UserError(f"{root / FOLDER} can not be read: {type(error).__name__}: {error}") from None
     paths = shipped_paths("cifar100")
     if list(train.classes) != list(paths):
         raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
     for images, labels in ((train.data, train_labels), (test.data, test_labels)):
-        if images.shape != (len(labels), 32, 32, 3) or not len(labels) or not 0 <= labels.min() <= labels.max() < 100:
+        fits = images.dtype == np.uint8 and labels.ndim == 1 and images.shape == (len(labels), 32, 32, 3)
+        if not fits or not len(labels) or not 0 <= labels.min() <= labels.max() < 100:
             raise UserError(f"{root / FOLDER}: images and labels do not fit: {images.shape}, {len(labels)} labels")
     is_val = _last_of_each_class(train_labels, VAL_PER_CLASS)
     splits = {

@@ -35,7 +35,10 @@ def open_source(source: Path | None, downloads: Path) -> Source:
     splits = {}
     for split, images in annotated.items():
         # torchvision's own reader knows where the images are and in which order.
-        reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
+        try:
+            reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
+        except (KeyError, RuntimeError) as error:
+            raise UserError(f"{root / FOLDER}: {error} is not in variants.txt, or the folder is not whole") from None
         items = [Path(file) for file in reader._image_files]
         labels = np.array([index[images[file.stem]["variant"]] for file in items], dtype=np.int64)
         splits[split] = Split(labels, decoded(items, load_image))
@@ -83,6 +86,8 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
             lines = path.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             raise UserError(f"no file {path}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8 ({error})") from None
         for line in lines:
             image, _, name = line.partition(" ")
             if not name.strip():

@@ -83,18 +83,20 @@ def find(name: str, data_dir: Path) -> Prepared | None:
         return None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
-    if not isinstance(meta, dict) or not {"paths", "splits", "image_size", "digest", "remark"} <= meta.keys():
-        raise UserError(f"{folder} is damaged (meta.json); remove it and prepare {name} again")
-    for split in SPLITS:
-        expected = (meta["splits"][split], 3, *meta["image_size"])
-        try:
-            shape = np.load(folder / f"{split}-images.npy", mmap_mode="r").shape
-            num_labels = len(np.load(folder / f"{split}-labels.npy", mmap_mode="r"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
-        if shape != expected or num_labels != expected[0]:
-            raise UserError(f"{folder} is damaged: {split} holds {shape}, not {expected}; prepare {name} again")
-    return Prepared(folder, meta)
+    try:
+        prepared = Prepared(folder, meta)
+        num_classes = prepared.hierarchy("height").num_classes
+        str(meta["digest"]), str(meta["remark"])
+        for split in SPLITS:
+            images, labels = prepared.arrays(split)
+            expected = (meta["splits"][split], 3, *meta["image_size"])
+            if images.shape != expected or images.dtype != np.uint8 or labels.shape != expected[:1]:
+                raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} uint8")
+            if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_classes:
+                raise ValueError(f"the labels of {split} are not those of {num_classes} classes")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
+    return prepared
 
 
 def prepare(

@@ -134,6 +134,8 @@ def unpack(archive: Path, folder: Path) -> Path:
     try:
         with staged(folder) as staging, tarfile.open(archive) as tar:
             tar.extractall(staging, filter="data")
+            while tar.fileobj is not None and tar.fileobj.read(1 << 20):
+                pass  # to the end of the stream, where its checksum is
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{archive.name} is no whole tar archive ({error})") from None
     return folder

@@ -27,7 +27,7 @@ ROOT = "tiny-imagenet-200"
 SIZE = 64
 SPLIT_SIZES = {"train": 90_000, "val": 10_000, "test": 10_000}
 VAL_SHARE = 10  # one in so many of each class's train images
-DAMAGED = (zipfile.BadZipFile, zlib.error, Image.DecompressionBombError)
+DAMAGED = (zipfile.BadZipFile, zlib.error, Image.DecompressionBombError, RuntimeError)  # RuntimeError: encrypted
 
 
 def open_source(source: Path | None, downloads: Path) -> Source:
@@ -50,7 +50,7 @@ def open_source(source: Path | None, downloads: Path) -> Source:
         archive = zipfile.ZipFile(path)
         wnids = archive.read(f"{ROOT}/wnids.txt").decode("ascii").split()
         annotations = archive.read(f"{ROOT}/val/val_annotations.txt").decode("ascii").splitlines()
-    except (zipfile.BadZipFile, UnicodeDecodeError, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, UnicodeDecodeError, zlib.error, EOFError, RuntimeError) as error:
         raise UserError(f"{path.name} is no whole zip file ({error})") from None
     except KeyError as error:
         raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None

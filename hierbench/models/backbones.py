@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hierbench.errors import UserError, unknown_name
 
 Weights = Literal["none", "imagenet1k-v1"]
-WIDE_RESNET = re.compile(r"wrn(\d+)-(\d+)(?:-s([24]))?")
+WIDE_RESNET = re.compile(r"wrn(\d{1,4})-(\d{1,4})(?:-s([24]))?")
 
 
 class Backbone(nn.Module):

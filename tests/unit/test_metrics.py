@@ -102,7 +102,7 @@ def test_targets_of_any_integer_type(dtype):
 
 
 def test_k_below_one():
-    with pytest.raises(ValueError, match="k must be at least 1"):
+    with pytest.raises(ValueError, match="k must be a whole number"):
         evaluate(torch.eye(5), torch.arange(5), TREE, (0,))
 
 
@@ -162,7 +162,7 @@ def test_classes_under_ddp():
     ranks = [context.Process(target=_on_a_rank, args=(rank, port, scores, targets, queue)) for rank in range(2)]
     for process in ranks:
         process.start()
-    results = [queue.get(timeout=120) for _ in ranks]
+    results = [queue.get(timeout=400) for _ in ranks]
     for process in ranks:
         process.join(60)
     assert results == [evaluate(scores, targets, TREE)] * 2
