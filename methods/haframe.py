@@ -19,11 +19,12 @@ BLOCK = 64  # columns drawn at a time
 def _decay(distances: ArrayLike, gamma: float, d_max: float | None) -> tuple[Matrix, Matrix, Matrix]:
     """Return E = exp(-gamma D / d_max), its lower Cholesky factor L and x = E^-1 1."""
     distances = np.asarray(distances)
-    if len(distances) < 2 or not distances.max() > 0 or not 0 < gamma < np.inf:
+    largest = distances.max()
+    if len(distances) < 2 or not largest > 0 or not 0 < gamma < np.inf:
         raise ValueError(f"the frame needs at least two classes apart and a gamma > 0, got gamma = {gamma}")
-    rate = -gamma / (distances.max() if d_max is None else d_max)
+    rate = -gamma / (largest if d_max is None else d_max)
     if distances.dtype.kind in "iu":  # a tree has few distinct distances: look the exponentials up
-        decay = np.exp(np.arange(distances.max() + 1) * rate)[distances]
+        decay = np.exp(np.arange(largest + 1) * rate)[distances]
     else:
         decay = np.exp(distances * rate)
     try:
@@ -86,7 +87,9 @@ def rotate_at_random(root: Matrix, seed: int) -> Matrix:
     columns = np.zeros((size, size), order="F")
     for start in range(0, size, BLOCK):  # the lower triangle alone is drawn: column i starts at row i
         stop = min(start + BLOCK, size)
-        columns[start:, start:stop] = np.triu(rng.standard_normal((stop - start, size - start))).T
+        rows = rng.standard_normal((stop - start, size - start))
+        rows[:, : stop - start] = np.triu(rows[:, : stop - start])
+        columns[start:, start:stop] = rows.T
     head = columns.diagonal().copy()
     sign = np.where(head < 0, -1.0, 1.0)
     norms = np.sqrt(np.einsum("ij,ij->j", columns, columns))
