@@ -1,0 +1,118 @@
+"""What careless users, odd method files and damaged records must not break."""
+
+import json
+
+import pytest
+
+from hierbench.contract import check_method
+from hierbench.data import prepared as data
+from hierbench.discovery import BrokenMethodError, code_digest, find_method
+from hierbench.errors import UserError
+from hierbench.leaderboard.board import board_from_runs
+from hierbench.plan import make_plan
+from hierbench.recipe import load_recipe
+from hierbench.runner import Setting, execute
+from hierbench.store import Run, Store
+from hierbench.train import load_checkpoint
+
+METHOD = '''"""A method."""
+from hierbench.methods import ce
+from hierbench import Method
+class Odd(Method):
+    name = title = source = "odd"
+    BODY
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.inner = ce.CrossEntropy(hierarchy, num_features)
+    def forward(self, features):
+        return self.inner(features)
+    def loss(self, outputs, targets):
+        LOSS
+    def scores(self, outputs):
+        return outputs
+'''
+
+
+def method_file(folder, body="pass", loss="return self.inner.loss(outputs, targets)"):
+    path = folder / "odd.py"
+    path.write_text(METHOD.replace("BODY", body).replace("LOSS", loss), encoding="utf-8")
+    return path
+
+
+def test_a_method_that_exits_fails_its_job_and_its_check(tmp_path, shapes, data_dir):
+    found = find_method(str(method_file(tmp_path, loss="raise SystemExit(0)")))
+    recipe = load_recipe("shapes", ["train.epochs=1", "train.batch_size=96"])
+    (job,) = make_plan(recipe, shapes, [found], ["type-I"], 1)
+    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None) == "SystemExit: 0"
+    assert Store(tmp_path / "runs").run(job.id).status["state"] == "failed"
+    assert any("SystemExit" in problem for _, problem in check_method(found.cls))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("types = None", "types must be a tuple"),
+        ('types = ("type-III",)', "types must be a tuple"),
+        ("version = 2", "version must be a string"),
+        ("Params = dict", "Params must subclass"),
+    ],
+)
+def test_odd_class_attributes_are_named(tmp_path, body, message):
+    with pytest.raises(BrokenMethodError, match=message):
+        find_method(str(method_file(tmp_path, body)))
+
+
+def test_the_digest_sees_code_beside_a_docstring_and_no_docstring(tmp_path):
+    path, digests = tmp_path / "m.py", []
+    for text in (
+        'def f(x):\n    "doc"; return x * 1\n',
+        'def f(x):\n    "doc"; return x * 2\n',
+        'def f(x):\n    "one"\n    return x\n',
+        'def f(x):\n    "other"\n\n    return x  # comment\n',
+        '\ufeffdef f(x):\n    "other"\n    return x\n',
+    ):
+        path.write_text(text, encoding="utf-8")
+        digests.append(code_digest(path))
+    assert digests[0] != digests[1]
+    assert digests[2] == digests[3] == digests[4]
+
+
+@pytest.mark.parametrize("text", ["{}", '{"test": {}}', '{"test": {"top1": "x"}}', "[]", '{"test": 3}'])
+def test_a_damaged_metrics_file_is_named(tmp_path, text):
+    (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"metrics\.json is damaged"):
+        Run(tmp_path).metrics()
+
+
+def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
+    recipe = load_recipe("shapes")
+    plan = make_plan(recipe, shapes, [find_method("crm")], ["type-I"], 1)
+    crm = next(job for job in plan if not job.trains)
+    Store(tmp_path).run(crm.id).plan(crm.spec.content())
+    with pytest.raises(UserError, match="have lost their bases"):
+        board_from_runs("shapes", Store(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04"])
+def test_a_damaged_checkpoint_counts_as_none(tmp_path, content):
+    (tmp_path / "checkpoint.pt").write_bytes(content)
+    assert load_checkpoint(tmp_path / "checkpoint.pt") is None
+
+
+@pytest.mark.parametrize("key", ["splits", "image_size", "paths", "digest"])
+@pytest.mark.parametrize("value", [3, {}, None])
+def test_a_damaged_meta_file_is_named(tmp_path, shapes, key, value):
+    if key == "digest":
+        value = ...
+    folder = tmp_path / "prepared/shapes"
+    folder.mkdir(parents=True)
+    for path in shapes.folder.glob("*.npy"):
+        (folder / path.name).symlink_to(path)
+    meta = dict(shapes.meta)
+    if value is ...:
+        del meta[key]
+    else:
+        meta[key] = value
+    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged"):
+        data.find("shapes", tmp_path)
