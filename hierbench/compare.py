@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def compare(options: Options) -> int:
     if options.workers is not None and options.workers < 1:
         raise UserError(f"--jobs must be at least 1, got {options.workers}")
     types = _types(options.types)
-    methods, broken = _methods(options.methods)
+    with redirect_stdout(sys.stderr):
+        methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
     options = replace(options, device=_device(options.device))
     store = Store(options.runs)
@@ -82,7 +84,8 @@ def compare(options: Options) -> int:
     if options.dry_run:
         return 0
 
-    board, failed = _run(recipe, plan, state, setting, options)
+    with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
+        board, failed = _run(recipe, plan, state, setting, options)
     _publish(board, plan, failed, options)
     return 1 if failed or broken else 0
 

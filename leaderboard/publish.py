@@ -35,10 +35,10 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
                 for name in RECORDS:
                     if (store.run(run_id).folder / name).exists():
                         shutil.copyfile(store.run(run_id).folder / name, staging / run_id / name)
-        staging.rename(records)
+        table = folder / f"{board.dataset}.md"
+        write_text(folder / f"{board.dataset}.json", as_json(board))
+        write_text(table, markdown(board))
+        staging.rename(records)  # last: what exists is whole
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    write_text(folder / f"{board.dataset}.json", as_json(board))
-    table = folder / f"{board.dataset}.md"
-    write_text(table, markdown(board))
     return table

@@ -412,3 +412,16 @@ def test_lists(folder, finished):
     assert all(name in methods for name in ("ce", "crm", "flamingo", "hafeature", "haframe"))
     assert "prepared: train 960" in in_this_process(folder, "data", "list").stdout
     assert "torch" in in_this_process(folder, "env").stdout
+
+
+def test_a_method_that_prints_does_not_spoil_the_json(folder, tmp_path):
+    assert in_this_process(tmp_path, "methods", "new", "loud").returncode == 0
+    path = tmp_path / "loud.py"
+    text = path.read_text().replace(
+        "        return self.classifier", "        print('hello')\n        return self.classifier"
+    )
+    path.write_text("print('imported')\n" + text)
+    options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
+    done = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--json")
+    assert [row["method"] for row in json.loads(done.stdout)["rows"]] == ["loud"]
+    assert "imported" in done.stderr and "hello" in done.stderr
