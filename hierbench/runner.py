@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -227,6 +228,7 @@ class _Worker:
 
 def _work(connection: Connection[Any, Any], setting: Setting) -> None:
     """Run jobs until the parent closes the pipe or dies."""
+    sys.stdout = sys.stderr  # a method may print; results alone go to standard output
     if setting.threads:
         torch.set_num_threads(setting.threads)
     try:
