@@ -121,9 +121,9 @@ def prepare(
     target = folder_of(name, data_dir)
     partial = target.with_name(f".{name}.partial-{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(target.parent)
         opened = import_module(MODULES[name]).open_source(source, data_dir / "downloads")
+        target.parent.mkdir(parents=True, exist_ok=True)
         _check_space(opened, target.parent)
         partial.mkdir()
         meta = _write(name, opened, partial, progress or (lambda done, total: None))
