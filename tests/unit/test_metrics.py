@@ -1,4 +1,9 @@
+import json
 import math
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +15,8 @@ from hierbench import Hierarchy, evaluate
 from hierbench.metric_classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
 from hierbench.metrics import mistakes_by_distance, top_classes
 
-TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in ("pta", "ptb", "pc", "qd", "qe")})
+PATHS = ["pta", "ptb", "pc", "qd", "qe"]
+TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in PATHS})
 
 
 def same(ours, expected):
@@ -135,34 +141,23 @@ def test_classes_do_not_depend_on_batching(sizes, seed):
         assert metric.compute().item() == pytest.approx(value, rel=0, abs=0, nan_ok=True)
 
 
-def _on_a_rank(rank, port, scores, targets, queue):
-    import os
-
-    import torch.distributed as dist
-
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    metric = HierarchicalMetrics(TREE)
-    split = [slice(0, 5), slice(5, None)][rank]  # unequal shares
-    metric.update(scores[split], targets[split])
-    queue.put(metric.compute())
-    dist.destroy_process_group()
-
-
-def test_classes_under_ddp():
-    import socket
-
+def test_classes_under_ddp(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     generator = torch.Generator().manual_seed(0)
     scores, targets = torch.randn(17, 5, generator=generator), torch.randint(0, 5, (17,), generator=generator)
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    ranks = [context.Process(target=_on_a_rank, args=(rank, port, scores, targets, queue)) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    results = [queue.get(timeout=400) for _ in ranks]
-    for process in ranks:
-        process.join(60)
+    torch.save({"paths": PATHS, "scores": scores, "targets": targets}, tmp_path / "case.pt")
+    script = Path(__file__).parents[1] / "ddp_rank.py"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), str(port), tmp_path / "case.pt"], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        results = [json.loads(process.communicate(timeout=300)[0]) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
     assert results == [evaluate(scores, targets, TREE)] * 2
