@@ -190,7 +190,8 @@ def _changed_params(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, Ba
             extra = field.json_schema_extra
             grid = extra.get("grid") if isinstance(extra, dict) else None
             bounds = [getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)]
-            options = [*(grid if isinstance(grid, list) else []), field.default + 1, field.default / 2, *bounds]
+            numbers = [field.default + 1, field.default / 2] if isinstance(field.default, int | float) else []
+            options = [*(grid if isinstance(grid, list) else []), *(field.examples or []), *numbers, *bounds]
         for option in options:
             try:
                 changed = cls.Params.model_validate({name: option})
@@ -200,7 +201,7 @@ def _changed_params(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, Ba
                 yield name, changed
                 break
         else:
-            raise ContractError(f"hyperparameter {name} has no value besides its default: give it a grid")
+            raise ContractError(f"hyperparameter {name} has no value besides its default: give it a grid or examples")
 
 
 def _probabilities() -> Tensor:

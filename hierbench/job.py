@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.recipe import Augment, FeatureType, Model, Rates
+from hierbench.recipe import Augment, Evaluation, FeatureType, Model, Protocol, Rates
 
 # Raise when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that no result of the
 # old code is taken for one of the new.
@@ -26,6 +26,7 @@ class DatasetSpec(_Frozen):
     digest: str
     hierarchy: str
     distance: Literal["height", "depth"]
+    jpeg_quality: int = 0
 
 
 class MethodSpec(_Frozen):
@@ -48,19 +49,26 @@ class TrainSpec(_Frozen):
 
 
 class Spec(_Frozen):
-    """Everything that changes a job's result, and nothing else."""
+    """Everything that changes a job's result, every switch of its protocol, and nothing else.
+
+    Attributes:
+        weights: SHA-256 of the file that the backbone starts from, None where it starts from nothing.
+        base: of a post-hoc job, the id of the job whose predictions it takes.
+    """
 
     schema_version: Literal[1] = 1
     code: int = CODE_VERSION
-    protocol: Literal["paper"] = "paper"
+    protocol: Protocol = "paper"
     dataset: DatasetSpec
     method: MethodSpec
     type: FeatureType
     model: Model
     train: TrainSpec
     augment: Augment
+    evaluation: Evaluation = Evaluation()
+    weights: str | None = None
     seed: int
-    base: str | None = None  # of a post-hoc job: the id of the job whose predictions it takes
+    base: str | None = None
 
     def content(self) -> dict[str, Any]:
         """Return the spec as JSON types."""

@@ -16,10 +16,23 @@ from hierbench.recipe import FEATURE_TYPES, FeatureType
 
 
 def hyperparameter(
-    default: float, *, low: float | None = None, high: float | None = None, grid: Sequence[float] = ()
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    grid: Sequence[float] = (),
+    examples: Sequence[Any] = (),
 ) -> Any:
-    """Declare a hyperparameter once: its default, its bounds (inclusive) and the grid that tuning searches."""
-    return Field(default=default, ge=low, le=high, json_schema_extra={"grid": list(grid)})
+    """Declare a hyperparameter once.
+
+    Args:
+        default: its value unless a recipe says otherwise.
+        low: smallest value.
+        high: largest value.
+        grid: what tuning searches; without one it is not tuned.
+        examples: other values, of what is neither a number, a bool nor a Literal, for `hierbench methods check`.
+    """
+    return Field(default=default, ge=low, le=high, examples=list(examples), json_schema_extra={"grid": list(grid)})
 
 
 class Parameters(BaseModel):

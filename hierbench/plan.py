@@ -41,6 +41,11 @@ def type_rates(recipe: Recipe, feature_type: FeatureType) -> Rates:
 def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]) -> None:
     """Raise a UserError for all that can be wrong before the data is there, so that no download precedes a typo."""
     check_backbone(recipe.model.backbone, recipe.model.weights)
+    if recipe.data.jpeg_quality and recipe.dataset != "fgvc":
+        raise UserError("data.jpeg_quality is a switch of fgvc alone: its published images were re-saved")
+    size = min(recipe.expected.image_size)
+    if recipe.augment.pad >= size:
+        raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
     asked = {found.name: found for found in methods}
     for name, values in recipe.methods.items():
         if name in asked:
@@ -53,18 +58,29 @@ def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[Feat
 
 
 def make_plan(
-    recipe: Recipe, prepared: Prepared, methods: Sequence[Found], types: Sequence[FeatureType], seeds: int
+    recipe: Recipe,
+    prepared: Prepared,
+    methods: Sequence[Found],
+    types: Sequence[FeatureType],
+    seeds: int,
+    weights: str | None = None,
 ) -> list[Job]:
-    """Return the jobs of a comparison that `check_request` let pass: seeds outermost, so that all rows fill evenly."""
-    size = min(prepared.meta["image_size"])
-    if recipe.augment.pad >= size:
-        raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
+    """Return the jobs of a comparison that `check_request` let pass: seeds outermost, so that all rows fill evenly.
+
+    Args:
+        recipe: the configuration.
+        prepared: the dataset.
+        methods: to compare.
+        types: of models.
+        seeds: how many, from 0.
+        weights: SHA-256 of the backbone's weights file, see `hierbench.models.weights`.
+    """
     jobs: dict[str, Job] = {}
     for seed in range(seeds):
         for feature_type in (known for known in FEATURE_TYPES if known in types):
             for found in methods:
                 if feature_type in found.cls.types:
-                    _add(jobs, recipe, prepared, found, {m.name: m for m in methods}, feature_type, seed)
+                    _add(jobs, recipe, prepared, found, {m.name: m for m in methods}, feature_type, seed, weights)
     return list(jobs.values())
 
 
@@ -76,18 +92,21 @@ def _add(
     asked: dict[str, Found],
     feature_type: FeatureType,
     seed: int,
+    weights: str | None,
     shown: bool = True,
 ) -> str:
     base = None
     if issubclass(found.cls, PostHoc):
         base_method = asked.get(found.cls.base) or find_method(found.cls.base)
-        base = _add(jobs, recipe, prepared, base_method, asked, feature_type, seed, shown=False)
+        base = _add(jobs, recipe, prepared, base_method, asked, feature_type, seed, weights, shown=False)
     spec = Spec(
+        protocol=recipe.protocol,
         dataset=DatasetSpec(
             name=recipe.dataset,
             digest=prepared.digest,
             hierarchy=prepared.hierarchy(recipe.distance).digest(),
             distance=recipe.distance,
+            jpeg_quality=recipe.data.jpeg_quality,
         ),
         method=MethodSpec(
             name=found.name,
@@ -102,6 +121,8 @@ def _add(
             lr=type_rates(recipe, feature_type),
         ),
         augment=recipe.augment,
+        evaluation=recipe.evaluation,
+        weights=weights,
         seed=seed,
         base=base,
     )

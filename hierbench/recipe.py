@@ -5,14 +5,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hierbench.errors import UserError, unknown_name
 
 FeatureType = Literal["type-I", "type-II"]
 FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
+Protocol = Literal["paper", "authors"]
+PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 
 
 class _Closed(BaseModel):
@@ -38,10 +40,19 @@ class RatesOfTypes(_Closed):
 
 
 class Model(_Closed):
-    """Backbone and its weights."""
+    """Backbone, its weights, and the layers of type I between it and the method.
+
+    Attributes:
+        backbone: see `hierbench.models.build_backbone`.
+        weights: what the backbone starts from.
+        type_i_pool: pooling of type-I models (FIDELITY row 11).
+        type_i_units: width of the layer of type-I models; 0 leaves it out with its norms (FIDELITY row 12).
+    """
 
     backbone: str
-    weights: Literal["none", "imagenet1k-v1"] = "none"
+    weights: Literal["none", "imagenet1k-v1", "pass"] = "none"
+    type_i_pool: Literal["average", "max"] = "average"
+    type_i_units: Annotated[int, Field(ge=0)] = 600
 
 
 class Train(_Closed):
@@ -55,13 +66,67 @@ class Train(_Closed):
 
 
 class Augment(_Closed):
-    """Augmentation and normalisation."""
+    """Augmentation and normalisation.
 
-    pad: Annotated[int, Field(ge=0)]
+    Attributes:
+        crop: "pad" pads and crops back; "random-resized" stretches a random part to the whole (FIDELITY row 24).
+        pad: pixels on each side, for "pad" alone.
+        pad_mode: what the padding shows, for "pad" alone.
+        last_offset: whether crops reach the last of the 2 pad + 1 offsets (FIDELITY row 23), for "pad" alone.
+        flip: flip half of the images.
+        mean: per channel, of values from 0 to 1.
+        std: per channel.
+    """
+
+    crop: Literal["pad", "random-resized"] = "pad"
+    pad: Annotated[int, Field(ge=0)] = 0
     pad_mode: Literal["reflect", "zero"] = "zero"
+    last_offset: bool = True
     flip: bool
     mean: tuple[float, float, float]
     std: tuple[Rate, Rate, Rate]
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if not self.pad and not self.last_offset:
+            raise ValueError("last_offset = false needs a pad > 0")
+        if self.crop == "random-resized" and (self.pad or self.pad_mode != "zero"):
+            raise ValueError("crop = random-resized pads nothing: leave out pad and pad_mode")
+        return self
+
+
+class Data(_Closed):
+    """How images are stored.
+
+    Attributes:
+        jpeg_quality: re-save images as JPEG of this quality before resizing, 0 for no; fgvc alone (FIDELITY row 22).
+    """
+
+    jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
+
+
+class Evaluation(_Closed):
+    """How results are computed.
+
+    Attributes:
+        drop_last: leave out the last incomplete batch of 256 examples in order of class, in validation and test
+            (FIDELITY row 5).
+        ddof: of the standard deviation in the interval over runs (FIDELITY row 4).
+    """
+
+    drop_last: bool = False
+    ddof: Literal[0, 1] = 1
+
+
+class Expected(_Closed):
+    """What the whole dataset holds (Table 1 of the paper), its image size and its nodes per level, coarsest first."""
+
+    image_size: tuple[int, int]
+    height: int
+    level_sizes: tuple[int, ...]
+    train: int
+    val: int
+    test: int
 
 
 class Recipe(_Closed):
@@ -69,11 +134,15 @@ class Recipe(_Closed):
 
     dataset: str
     title: str
+    protocol: Protocol = "paper"
     distance: Literal["height", "depth"] = "height"
     seeds: Annotated[int, Field(ge=1)]
+    expected: Expected
+    data: Data = Data()
     model: Model
     train: Train
     augment: Augment
+    evaluation: Evaluation = Evaluation()
     methods: dict[str, dict[str, Any]] = {}
 
 
@@ -83,8 +152,11 @@ def recipe_names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
-def load_recipe(dataset: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a dataset's recipe and apply `KEY=VALUE` overrides.
+def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol = "paper") -> Recipe:
+    """Read a dataset's recipe, lay the protocol's changes over it, then `KEY=VALUE` overrides.
+
+    A recipe's own keys are the paper's protocol; its section `[authors]` holds what the published pipeline does
+    differently, key by key.
 
     Raises:
         UserError: no such recipe, an override without "=", an unknown key or a value of the wrong kind.
@@ -96,12 +168,26 @@ def load_recipe(dataset: str, overrides: Sequence[str] = ()) -> Recipe:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"recipe {dataset} is no TOML: {error}") from None
+    authors = content.pop("authors", {})
+    if protocol == "authors":
+        content = _merged(content, authors)
     for override in overrides:
         _override(content, override)
+    content.setdefault("protocol", protocol)
     recipe = parse_recipe(content, f"recipe {dataset}")
+    if recipe.protocol != protocol:
+        raise UserError(f"recipe {dataset}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
     if recipe.dataset != dataset:
         raise UserError(f"recipe {dataset}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
     return recipe
+
+
+def _merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with the changes laid over it, section by section."""
+    merged = dict(content)
+    for key, value in changes.items():
+        merged[key] = _merged(merged.get(key, {}), value) if isinstance(value, dict) else value
+    return merged
 
 
 def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
@@ -124,7 +210,10 @@ def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
         return str(unknown_name("key", location, _keys(model)))
     if first["type"] == "missing":
         return f"key {location} is missing"
-    return f"{location} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    if first["type"] == "value_error":  # of a whole section
+        return f"{location}: {first['ctx']['error']}"
+    return f"{location} = {first['input']!r}: {message}"
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -22,6 +22,7 @@ from hierbench.discovery import find_method
 from hierbench.errors import UserError
 from hierbench.files import remove_abandoned
 from hierbench.job import Spec
+from hierbench.models.weights import weights_digest
 from hierbench.plan import Job
 from hierbench.store import Store
 
@@ -39,6 +40,7 @@ class Setting:
     device: str = "cpu"
     workers: int = 1
     threads: int | None = None
+    weights: Path | None = None  # the file that backbones start from
 
 
 def states(plan: list[Job], store: Store) -> dict[str, State]:
@@ -46,16 +48,16 @@ def states(plan: list[Job], store: Store) -> dict[str, State]:
     return {job.id: "cached" if store.run(job.id).done else "train" if job.trains else "rescore" for job in plan}
 
 
-def default_workers(plan: list[Job], device: str) -> tuple[int, int | None]:
+def default_workers(num_training: int, device: str) -> tuple[int, int | None]:
     """Return worker processes and threads per worker: on a CPU one single-threaded worker per core.
 
-    Small models gain more from a second process than from a second thread. The numbers follow from the whole plan,
-    not from what is left of it, so that all its jobs have the same number of threads.
+    Small models gain more from a second process than from a second thread. The numbers follow from the jobs of the
+    whole plan that train, not from what is left of it, so that all its jobs have the same number of threads.
     """
     if device != "cpu":
         return 1, None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = max(1, min(cores, sum(job.trains for job in plan)))
+    workers = max(1, min(cores, num_training))
     return workers, max(1, cores // workers)
 
 
@@ -76,11 +78,13 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
             raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
         started = time.time()
         run.set_status("running", started=started, pid=os.getpid())
-        dataset = data.find(job.spec.dataset.name, setting.data_dir)
+        variant = data.variant_name(job.spec.dataset.name, job.spec.dataset.jpeg_quality)
+        dataset = data.find(variant, setting.data_dir)
         if dataset is None or dataset.digest != job.spec.dataset.digest:
             raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
         if job.trains:
-            train(job.spec, job.found.cls, dataset, run, setting.device, report)  # type: ignore[arg-type]
+            weights = _weights(job, setting)
+            train(job.spec, job.found.cls, dataset, run, setting.device, report, weights)  # type: ignore[arg-type]
         else:
             assert job.spec.base is not None
             rescore(job.spec, job.found.cls, dataset, store.run(job.spec.base), run)  # type: ignore[arg-type]
@@ -96,6 +100,15 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
             pass  # a full disk: the reason still reaches the caller
         return reason
     return ""
+
+
+def _weights(job: Job, setting: Setting) -> Path | None:
+    """Return the file of the backbone's weights, after comparing it with the plan's."""
+    if job.spec.weights is None:
+        return None
+    if setting.weights is None or weights_digest(setting.weights) != job.spec.weights:
+        raise UserError(f"{setting.weights} is not the file of weights that this job was planned for")
+    return setting.weights
 
 
 def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd) -> dict[str, str]:

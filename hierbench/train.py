@@ -9,7 +9,7 @@ import io
 import math
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor
 
-from hierbench.data.augment import Augmentation, normalise
+from hierbench.data.augment import Crop, PadAndCrop, RandomResizedCrop, normalise
 from hierbench.data.prepared import Prepared
+from hierbench.data.source import Labels
 from hierbench.files import write_atomically, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
@@ -59,11 +61,17 @@ class Split:
 
     def __init__(self, prepared: Prepared, name: str, spec: Spec, device: torch.device) -> None:
         images, labels = prepared.arrays(name)
+        self.evaluated = evaluated_rows(labels, spec.evaluation.drop_last)
         self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels).to(device)
         if device.type == "cuda" and self.images.nbytes < 0.5 * torch.cuda.mem_get_info(device)[0]:
             self.images = self.images.to(device)
         self.device = device
-        self.augmentation = Augmentation(spec.augment.pad, spec.augment.pad_mode, spec.augment.flip)
+        how = spec.augment
+        self.crop: Crop = (
+            RandomResizedCrop(how.flip)
+            if how.crop == "random-resized"
+            else PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
+        )
         self.mean = torch.tensor(spec.augment.mean, device=device)
         self.std = torch.tensor(spec.augment.std, device=device)
 
@@ -77,17 +85,41 @@ class Split:
             images, picked = images[rows].to(self.device), torch.arange(len(rows), device=self.device)
         else:
             picked = rows.to(self.device)
-        augmented = self.augmentation(images, picked)
-        return normalise(augmented, self.mean, self.std), self.labels[rows.to(self.device)]
+        return normalise(self.crop(images, picked), self.mean, self.std), self.labels[rows.to(self.device)]
 
-    def eval_batches(self) -> Any:
-        """Yield images [B, 3, H, W] float32 and labels [B] in order, every example once."""
+    def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images [B, 3, H, W] float32 and labels [B] in order, every example that is evaluated once."""
         for start in range(0, len(self), EVAL_BATCH):
-            images = self.images[start : start + EVAL_BATCH].to(self.device)
-            yield normalise(images, self.mean, self.std), self.labels[start : start + EVAL_BATCH]
+            images, labels = self.images[start : start + EVAL_BATCH], self.labels[start : start + EVAL_BATCH]
+            if self.evaluated is not None:
+                rows = torch.from_numpy(self.evaluated[start : start + EVAL_BATCH])
+                images, labels = images[rows.to(images.device)], labels[rows.to(labels.device)]
+            yield normalise(images.to(self.device), self.mean, self.std), labels
 
 
-def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device: str, report: Report) -> None:
+def evaluated_rows(labels: Labels, drop_last: bool) -> NDArray[np.bool_] | None:
+    """Return [N] bool, which examples are evaluated, or None for all.
+
+    With `drop_last` those in the last incomplete batch of 256 in order of class are not, as in the published
+    pipeline (FIDELITY row 5); a split that is smaller than a batch is kept whole.
+    """
+    num_dropped = len(labels) % EVAL_BATCH
+    if not drop_last or not num_dropped or num_dropped == len(labels):
+        return None
+    evaluated = np.ones(len(labels), dtype=np.bool_)
+    evaluated[np.argsort(labels, kind="stable")[-num_dropped:]] = False
+    return evaluated
+
+
+def train(
+    spec: Spec,
+    method: type[Method],
+    prepared: Prepared,
+    run: Run,
+    device: str,
+    report: Report,
+    weights: Path | None = None,
+) -> None:
     """Train a job to its end, going on from its last epoch if it was stopped, and write its result.
 
     Args:
@@ -97,9 +129,11 @@ def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device
         run: where the files go.
         device: a Fabric accelerator: "cpu", "cuda", "mps" or "auto".
         report: called within and after each epoch.
+        weights: the file whose digest is `spec.weights`; None where that is None.
 
     Raises:
         NonFiniteLossError: naming epoch, step and term.
+        UserError: the weights are not those of the spec.
     """
     fabric = Fabric(accelerator=device, devices=1, precision="32-true")
     hierarchy = prepared.hierarchy(spec.dataset.distance)
@@ -108,9 +142,9 @@ def train(spec: Spec, method: type[Method], prepared: Prepared, run: Run, device
         method,
         hierarchy,
         spec.type,
-        spec.model.backbone,
-        spec.model.weights,
+        spec.model,
         method.Params.model_validate(spec.method.params),
+        weights,
     ).to(memory_format=torch.channels_last)
     rates = spec.train.lr.model_dump()
     optimizer = torch.optim.SGD(
@@ -206,10 +240,12 @@ def validate(model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) 
 
 @torch.inference_mode()
 def predict(model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
-    """Return scores [N, K] float32 and targets [N] of a split, on the CPU."""
+    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the CPU."""
     model.eval()
-    scores = [model.method.scores(model(images)).float().cpu() for images, _ in split.eval_batches()]
-    return torch.cat(scores), split.labels.cpu()
+    batches = [
+        (model.method.scores(model(images)).float().cpu(), labels.cpu()) for images, labels in split.eval_batches()
+    ]
+    return torch.cat([scores for scores, _ in batches]), torch.cat([labels for _, labels in batches])
 
 
 def write_result(

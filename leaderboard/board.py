@@ -15,7 +15,10 @@ from hierbench.errors import UserError, unknown_name
 from hierbench.files import read_json
 from hierbench.job import Spec
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
+from hierbench.recipe import Protocol
 from hierbench.store import Run, Store
+
+PAPER_RUNS = 5  # behind every row of the paper
 
 
 @dataclass
@@ -38,48 +41,67 @@ class Board:
 def paper_datasets() -> list[str]:
     """Return the datasets whose published table is shipped."""
     files = (resources.files("hierbench.leaderboard") / "paper").iterdir()
-    return sorted(file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv"))
+    return sorted({file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")} - {"ablation"})
+
+
+def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
+    """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
+    text = (resources.files("hierbench.leaderboard") / "paper" / f"{name}.csv").read_text(encoding="utf-8")
+    lines = list(csv.DictReader(text.splitlines()))
+    return [
+        (line, {metric: Cell(float(line[metric]), float(line[f"{metric} ci95"])) for metric in METRICS})
+        for line in lines
+    ]
+
+
+def paper_distance(dataset: str) -> str:
+    """Return which hierarchical distance the paper's numbers are of."""
+    return "depth" if dataset == "tieredimagenet-h" else "height"
 
 
 def board_from_paper(dataset: str) -> Board:
     """Return the published table of a dataset (Liang & Davis, ICCV 2023, Tables 2 to 5): five runs a row."""
     if dataset not in paper_datasets():
         raise unknown_name("table of the paper for dataset", dataset, paper_datasets())
-    text = (resources.files("hierbench.leaderboard") / "paper" / f"{dataset}.csv").read_text(encoding="utf-8")
     rows = [
-        Row(
-            type=line["type"],
-            method=line["method"],
-            title=line["title"],
-            n=5,
-            planned=5,
-            metrics={metric: Cell(float(line[metric]), float(line[f"{metric} ci95"])) for metric in METRICS},
-        )
-        for line in csv.DictReader(text.splitlines())
+        Row(line["type"], line["method"], line["title"], PAPER_RUNS, PAPER_RUNS, cells)
+        for line, cells in paper_lines(dataset)
     ]
     highlight(rows)
-    distance = "depth" if dataset == "tieredimagenet-h" else "height"
-    return Board(dataset, "published", distance, rows)
+    return Board(dataset, "published", paper_distance(dataset), rows)
 
 
-def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None) -> Board:
+def board_from_runs(
+    dataset: str, store: Store, ids: Sequence[str] | None = None, protocol: Protocol | None = None
+) -> Board:
     """Return the table of the runs on disk.
 
     Args:
         dataset: its name.
         store: where the runs are.
         ids: only these runs; by default all that may be compared with the newest run of the dataset.
+        protocol: only runs under it; None takes that of the newest.
 
     Raises:
-        UserError: no runs of the dataset.
+        UserError: no runs of the dataset under the protocol, or `ids` of more than one protocol.
     """
     runs = store.runs() if ids is None else map(store.run, ids)
     found = [(spec, run) for spec, run in map(_record, runs) if spec is not None and spec.dataset.name == dataset]
+    protocols = {spec.protocol for spec, _ in found}
+    if ids is not None and len(protocols) > 1:
+        raise UserError(
+            f"runs of {dataset} under two protocols ({', '.join(sorted(protocols))}) are never ranked together"
+        )
+    if protocol is not None:
+        found = [(spec, run) for spec, run in found if spec.protocol == protocol]
     if not found:
-        raise UserError(f"no runs of {dataset} in {store.root}; run: hierbench run --methods all --dataset {dataset}")
+        which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
+        command = f"hierbench run --methods all --dataset {dataset}{option}"
+        raise UserError(f"no runs of {dataset}{which} in {store.root}; run: {command}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]
     others = sum(spec.comparison != newest.comparison for spec in finished)
+    elsewhere = sorted(protocols - {newest.protocol}) if ids is None else []
     found = [(spec, run) for spec, run in found if spec.comparison == newest.comparison]
     # Learning rates may differ between the types, code between methods; within one, the newest counts.
     rates = {spec.type: spec.train.lr for spec, _ in found}
@@ -99,6 +121,10 @@ def board_from_runs(dataset: str, store: Store, ids: Sequence[str] | None = None
     train = newest.train
     remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}"]
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
+    if elsewhere:
+        remarks.append(
+            f"there are runs under protocol {elsewhere[0]}, in a table of their own: --protocol {elsewhere[0]}"
+        )
     if others:
         remarks.append(f"{others} finished runs with other settings are not in this table")
     return Board(dataset, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
@@ -151,6 +177,6 @@ def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
             title=title,
             n=len(done),
             planned=len(runs),
-            metrics={name: summarise(values[name]) for name in names},
+            metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
             runs=[run.folder.name for run in runs],
         )

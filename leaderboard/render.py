@@ -8,10 +8,13 @@ import json
 import math
 from collections.abc import Callable
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TITLES = {
     "top1": ("Top-1 accuracy", "up"),
@@ -42,7 +45,8 @@ def number(cell: Cell | None) -> str:
     return f"{cell.mean:.2f} +/- {width}"
 
 
-def _seeds(row: Row) -> str:
+def seeds(row: Row) -> str:
+    """Return how many of the planned runs there are."""
     return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
 
 
@@ -56,7 +60,7 @@ def markdown(board: Board) -> str:
         cells = [row.metrics.get(metric) for metric in metrics]
         texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
         title = row.title.replace("|", "\\|") + (" *" if row.competitive else "")
-        lines.append([row.type, title, *texts, _seeds(row)])
+        lines.append([row.type, title, *texts, seeds(row)])
     headers = ["Model", "Method", *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics), "Runs"]
     table = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
     return f"{table}\n\n{legend(board)}\n"
@@ -90,6 +94,11 @@ def as_csv(board: Board) -> str:
 def as_json(board: Board) -> str:
     """Return leaderboard.json; NaN becomes null."""
     board = Board(board.dataset, board.protocol, board.distance, ordered_rows(board))
+    return json_text(board.as_json())
+
+
+def json_text(content: Any) -> str:
+    """Return JSON; NaN becomes null."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, dict):
@@ -98,7 +107,7 @@ def as_json(board: Board) -> str:
             return [clean(item) for item in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return json.dumps(clean(board.as_json()), indent=1, allow_nan=False) + "\n"
+    return json.dumps(clean(content), indent=1, allow_nan=False) + "\n"
 
 
 def latex_escaped(text: str) -> str:
@@ -114,8 +123,8 @@ def latex_escaped(text: str) -> str:
     return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in text)
 
 
-def latex(board: Board) -> str:
-    """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
+def tex_template(name: str) -> Template:
+    """Return a template of this folder: << >>, <% %> and <# #>, so that TeX's own braces stay as they are."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -132,17 +141,21 @@ def latex(board: Board) -> str:
         autoescape=False,  # TeX, escaped by the filter below
     )
     environment.filters["tex"] = latex_escaped
-    template = (resources.files("hierbench.leaderboard") / "table.tex.j2").read_text(encoding="utf-8")
+    return environment.from_string((resources.files("hierbench.leaderboard") / name).read_text(encoding="utf-8"))
+
+
+def latex(board: Board) -> str:
+    """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
     rows = ordered_rows(board)
     groups = [(kind, [row for row in rows if row.type == kind]) for kind in dict.fromkeys(row.type for row in rows)]
-    return environment.from_string(template).render(
+    return tex_template("table.tex.j2").render(
         board=board,
         groups=groups,
         metrics=shown_metrics(board),
         titles=TITLES,
         arrows={"up": r"$\uparrow$", "down": r"$\downarrow$"},
         number=number,
-        seeds=_seeds,
+        seeds=seeds,
     )
 
 

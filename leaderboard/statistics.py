@@ -47,10 +47,12 @@ class Row:
     competitive: bool = False
 
 
-def summarise(values: Sequence[float]) -> Cell:
-    """Return the mean and the half-width t(.975, n - 1) s / sqrt(n) with s computed with n - 1 (ddof = 1).
+def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
+    """Return the mean and the half-width t(.975, n - 1) s / sqrt(n) of the 95% interval.
 
-    NaN values do not enter: mistake severity is undefined for a run without mistakes.
+    Args:
+        values: one per run. NaN values do not enter: mistake severity is undefined for a run without mistakes.
+        ddof: of the standard deviation s; the published intervals used 0 and are too narrow (FIDELITY row 4).
     """
     known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(known):
@@ -59,7 +61,7 @@ def summarise(values: Sequence[float]) -> Cell:
     if len(known) < 2:
         return Cell(mean, None, list(values))
     quantile = float(stdtrit(len(known) - 1, (1.0 + CONFIDENCE) / 2.0))
-    return Cell(mean, quantile * float(known.std(ddof=1)) / math.sqrt(len(known)), list(values))
+    return Cell(mean, quantile * float(known.std(ddof=ddof)) / math.sqrt(len(known)), list(values))
 
 
 def printed(value: float, digits: int) -> Decimal:
@@ -82,16 +84,16 @@ def highlight(rows: Sequence[Row]) -> None:
     limit = min(severities.values()) + TOLERANCE
     for row in rows:
         row.competitive = id(row) in severities and severities[id(row)] <= limit
-    competitive = [row for row in rows if row.competitive]
+    mark_best([row for row in rows if row.competitive])
+
+
+def mark_best(rows: Sequence[Row]) -> None:
+    """Mark the best cell of each metric among all the rows, whatever was marked before."""
     for metric in METRICS:
-        ranked = {
-            id(row): _rank(row.metrics[metric], metric)
-            for row in competitive
-            if metric in row.metrics and row.metrics[metric].mean is not None
-        }
-        for row in competitive:
-            if id(row) in ranked:
-                row.metrics[metric].best = ranked[id(row)] == min(ranked.values())
+        cells = [row.metrics[metric] for row in rows if metric in row.metrics]
+        ranks = [_rank(cell, metric) for cell in cells if cell.mean is not None]
+        for cell in cells:
+            cell.best = cell.mean is not None and _rank(cell, metric) == min(ranks)
 
 
 def _rank(cell: Cell, metric: str) -> tuple[Decimal, Decimal]:

@@ -1,12 +1,12 @@
 """HAFeature: a head per level on shared features, tied to each other by four losses."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hierbench import Hierarchy, Method
+from hierbench import Hierarchy, Method, hyperparameter
 from hierbench.levels import coarse_levels, level_log_softmax, node_parents
 
 MARGIN = 3.0  # the most that two examples' dissimilarity can cost
@@ -33,14 +33,17 @@ def jensen_shannon_loss(log_probs: Tensor, summed: Tensor) -> Tensor:
     return (0.5 * entropies - mean * mean.clamp(M_FLOOR, 1.0).log()).sum() / len(probs)
 
 
-def dissimilarity_loss(log_probs: Tensor, coarse_targets: Tensor, order: Tensor, levels: Tensor) -> Tensor:
-    """Push the coarse predictions of neighbours in `order` apart where their labels differ; sum over levels.
+def dissimilarity_losses(log_probs: Tensor, coarse_targets: Tensor, order: Tensor, levels: Tensor) -> Tensor:
+    """Push the coarse predictions of neighbours in `order` apart where their labels differ; one loss per level.
 
     Args:
         log_probs: [B, C] of the coarse nodes.
         coarse_targets: [B, L - 1] node of each example at each coarse level.
         order: [B] a permutation of the batch.
         levels: [C, L - 1] membership, see `hierbench.levels.coarse_levels`.
+
+    Returns:
+        [L - 1].
     """
     log_probs, coarse_targets = log_probs[order], coarse_targets[order]
     probs = log_probs.exp()
@@ -48,7 +51,7 @@ def dissimilarity_loss(log_probs: Tensor, coarse_targets: Tensor, order: Tensor,
     divergences = torch.stack([probs[:-1] * (log_probs[:-1] - log_mean), probs[1:] * (log_probs[1:] - log_mean)])
     hinges = (MARGIN - divergences @ levels).clamp_min(0.0).mean(dim=0)  # [B - 1, L - 1]
     differs = (coarse_targets[1:] != coarse_targets[:-1]).to(hinges)
-    return ((hinges * differs).sum(dim=0) / differs.sum(dim=0).clamp_min(1.0)).sum()
+    return (hinges * differs).sum(dim=0) / differs.sum(dim=0).clamp_min(1.0)
 
 
 class HAFeature(Method):
@@ -63,8 +66,15 @@ class HAFeature(Method):
     title = "HAFeature"
     source = "Garg et al., Learning Hierarchy Aware Features, ECCV 2022; Liang & Davis, ICCV 2023, section 4"
 
+    class Params(Method.Params):
+        """The coarse levels (1 = coarsest) that have the dissimilarity term; the published runs left some out."""
+
+        dissimilarity_levels: Literal["all"] | tuple[int, ...] = hyperparameter("all", examples=([1],))
+
+    params: Params
     parents: Tensor
     levels: Tensor
+    dissimilar: Tensor
     coarse_targets: Tensor
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
@@ -73,7 +83,17 @@ class HAFeature(Method):
         self.heads = nn.Linear(num_features, sum(hierarchy.level_sizes))  # coarsest level first, classes last
         self.register_buffer("parents", node_parents(hierarchy), persistent=False)
         self.register_buffer("levels", coarse_levels(hierarchy), persistent=False)
+        self.register_buffer("dissimilar", self._dissimilar_levels(), persistent=False)
         self.register_buffer("coarse_targets", torch.tensor(hierarchy.level_targets[:, :-1]), persistent=False)
+
+    def _dissimilar_levels(self) -> Tensor:
+        """Return [L - 1] float32: 1 for the levels with the dissimilarity term."""
+        num_coarse_levels = self.hierarchy.num_levels - 1
+        asked = self.params.dissimilarity_levels
+        levels = range(1, num_coarse_levels + 1) if asked == "all" else asked
+        if not set(levels) <= set(range(1, num_coarse_levels + 1)):
+            raise ValueError(f"dissimilarity_levels must lie in 1 to {num_coarse_levels}, got {list(levels)}")
+        return torch.tensor([float(level in levels) for level in range(1, num_coarse_levels + 1)])
 
     def forward(self, features: Tensor) -> Outputs:
         """Return the logits [B, M] of features [B, D] at all levels."""
@@ -92,12 +112,13 @@ class HAFeature(Method):
         coarse = log_probs[:, : self.num_coarse]
         child_probs = log_probs[:, finest:].exp()
         summed = torch.zeros_like(coarse).scatter_add(1, self.parents.expand_as(child_probs), child_probs)
-        return {
+        terms = {
             "cross_entropy": F.nll_loss(log_probs[:, self.num_coarse :], targets),
             "jsd": jensen_shannon_loss(coarse, summed),
             "weights": -self._weight_cosine(outputs.weight, finest),
-            "dissimilarity": dissimilarity_loss(coarse, self.coarse_targets[targets], order, self.levels),
         }
+        dissimilarity = dissimilarity_losses(coarse, self.coarse_targets[targets], order, self.levels)
+        return terms | {"dissimilarity": (dissimilarity * self.dissimilar).sum()}
 
     def _weight_cosine(self, weight: Tensor, finest: int) -> Tensor:
         """Return the mean cosine of a node's weight with its children's sum, summed over coarse levels."""

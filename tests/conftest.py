@@ -65,7 +65,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 def data_dir(tmp_path_factory):
     """Folder with a fifth of `shapes` prepared: 960 training, 192 validation and 384 test images."""
     from hierbench.data import shapes
-    from hierbench.data.prepared import prepare
+    from hierbench.data.prepare import prepare
 
     folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:

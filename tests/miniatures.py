@@ -3,7 +3,9 @@
 import csv
 import io
 import pickle
+import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +72,7 @@ def cifar100(folder, *, train_per_class=4, test_per_class=1):
     return folder
 
 
-AIRCRAFT = {
+AIRCRAFT = {  # {variant: (family, manufacturer)}
     "707-320": ("Boeing 707", "Boeing"),
     "747-100": ("Boeing 747", "Boeing"),
     "747-200": ("Boeing 747", "Boeing"),
@@ -79,20 +81,27 @@ AIRCRAFT = {
 }
 
 
-def fgvc(folder, *, per_class=2):
-    """Write `fgvc-aircraft-2013b` with five variants; every image ends in a white banner of 20 rows."""
+def aircraft_of(file):
+    """All variants of a CSV with the columns manufacturer, family, variant, in any order."""
+    with Path(file).open(newline="", encoding="utf-8") as rows:
+        return {row["variant"]: (row["family"], row["manufacturer"]) for row in csv.DictReader(rows)}
+
+
+def fgvc(folder, *, per_class=2, aircraft=None):
+    """Write `fgvc-aircraft-2013b`, by default with five variants; every image ends in a white banner of 20 rows."""
+    aircraft = aircraft or AIRCRAFT
     data = folder / "fgvc-aircraft-2013b/data"
     (data / "images").mkdir(parents=True)
     rng = np.random.default_rng(0)
-    levels = {"variant": sorted(AIRCRAFT)}
-    levels["family"] = sorted({family for family, _ in AIRCRAFT.values()})
-    levels["manufacturer"] = sorted({maker for _, maker in AIRCRAFT.values()})
+    levels = {"variant": sorted(aircraft)}
+    levels["family"] = sorted({family for family, _ in aircraft.values()})
+    levels["manufacturer"] = sorted({maker for _, maker in aircraft.values()})
     for name, plural in (("variant", "variants"), ("family", "families"), ("manufacturer", "manufacturers")):
         (data / f"{plural}.txt").write_text("\n".join(levels[name]) + "\n", encoding="utf-8")
     number = 0
     for split in ("train", "val", "test"):
         lines = {"variant": [], "family": [], "manufacturer": []}
-        for variant, (family, maker) in AIRCRAFT.items():
+        for variant, (family, maker) in aircraft.items():
             for _ in range(per_class):
                 image = Image.open(io.BytesIO(jpeg(rng, 90, 80))).convert("RGB")
                 image.paste((255, 255, 255), (0, 60, 90, 80))
@@ -103,3 +112,57 @@ def fgvc(folder, *, per_class=2):
         for level, rows in lines.items():
             (data / f"images_{level}_{split}.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
+
+
+def split_lists(path, folder, listed):
+    """Write `<folder>/{train,val,test}/<class>.txt` as a zip: {split: {class: [image, ...]}}."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for split, classes in listed.items():
+            archive.writestr(f"{folder}/{split}/", "")
+            for name, images in classes.items():
+                archive.writestr(f"{folder}/{split}/{name}.txt", "".join(f"{image}\n" for image in images))
+    return path
+
+
+def inat19_lists(path, classes, per_split):
+    """Split lists over all classes, most of them without images; return {image: class}."""
+    listed = {split: {name: [] for name in classes} for split in per_split}
+    class_of = {}
+    for split, num in per_split.items():
+        for i in range(num):
+            name = classes[(i * 37) % len(classes)]
+            image = f"{zlib.crc32(f'{split} {i}'.encode()):08x}" * 4 + ".jpg"
+            listed[split][name].append(image)
+            class_of[image] = name
+    split_lists(path, "splits_inat19", listed)
+    return class_of
+
+
+def inat19_archive(path, class_of, *, size=(50, 40), change=lambda name, content: content):
+    """Write the archive, train_val2019/<supercategory>/<category>/<hash>.jpg; `change` may drop images with None."""
+    rng = np.random.default_rng(0)
+    groups = ["Amphibians", "Birds", "Fungi", "Insects", "Plants", "Reptiles"]
+    with tarfile.open(path, "w:gz") as tar:
+        for image, name in sorted(class_of.items()):
+            category = int(name.removeprefix("nat"))
+            if (content := change(image, jpeg(rng, *size))) is not None:
+                add_file(tar, f"train_val2019/{groups[category % 6]}/{category}/{image}", content)
+    return path
+
+
+def ilsvrc(folder, names, *, change=lambda name, content: content):
+    """Write train/<wnid>/<wnid>_<number>.JPEG and val/ILSVRC2012_val_<number>.JPEG."""
+    rng = np.random.default_rng(0)
+    for name in names:
+        place = folder / "val" if name.startswith("ILSVRC2012_val") else folder / "train" / name.partition("_")[0]
+        place.mkdir(parents=True, exist_ok=True)
+        if (content := change(name, jpeg(rng, 60, 40))) is not None:
+            (place / name).write_bytes(content)
+    return folder
+
+
+def add_file(tar, name, content):
+    """Add a member of the given content."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))

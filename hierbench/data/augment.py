@@ -1,38 +1,51 @@
-"""Batched augmentation on the device: pad and crop, flip, normalise, as one gather over a uint8 batch.
+"""Batched augmentation on the device: crops, flips, normalising; whole batches at once, no image by itself.
 
 Shapes: B batch, N examples, images [., 3, H, W].
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 PadMode = Literal["reflect", "zero"]
+AREA = (0.08, 1.0)  # of a random part, as a share of the image
+RATIO = 4.0 / 3.0  # of a random part's sides, at most, either way
+ATTEMPTS = 10
+
+
+class Crop(Protocol):
+    """Picks the examples `rows` [B] from uint8 images [N, 3, H, W] and augments them: [B, 3, H, W], 0 to 255."""
+
+    def __call__(self, images: Tensor, rows: Tensor) -> Tensor:
+        """Pick and augment."""
 
 
 @dataclass(frozen=True)
-class Augmentation:
-    """Random crop after padding, and horizontal flip.
+class PadAndCrop:
+    """Random crop after padding, and horizontal flip; uint8 stays uint8.
 
     Attributes:
         pad: pixels added on each side before cropping back to H x W; 0 for no crop.
         pad_mode: "reflect" (the edge pixel not repeated) or "zero" (black, before normalising).
         flip: flip half of the images.
+        last_offset: draw from all 2 pad + 1 offsets; without it the last one never comes up (FIDELITY row 23).
     """
 
     pad: int
     pad_mode: PadMode
     flip: bool
+    last_offset: bool = True
 
     def __call__(self, images: Tensor, rows: Tensor) -> Tensor:
-        """Pick the examples `rows` [B] from uint8 images [N, 3, H, W] and augment them: uint8 [B, 3, H, W].
+        """Pick, crop and flip as one gather, so that nothing is copied in between.
 
-        Picking, cropping and flipping are one gather, so nothing is copied in between. Randomness is the global
-        generator's of the images' device.
+        Randomness is the global generator's of the images' device.
         """
         if not self.pad and not self.flip:
             return images[rows]
@@ -43,7 +56,7 @@ class Augmentation:
             flipped = torch.rand(batch, 1, device=device) < 0.5
             x = torch.where(flipped, width - 1 - x, x)
         if self.pad:
-            offset = torch.randint(-self.pad, self.pad + 1, (2, batch, 1), device=device)
+            offset = torch.randint(-self.pad, self.pad + self.last_offset, (2, batch, 1), device=device)
             y, x = y + offset[0], x + offset[1]
         inside_y, inside_x = (y >= 0) & (y < height), (x >= 0) & (x < width)
         y, x = _reflect(y, height), _reflect(x, width)
@@ -54,6 +67,65 @@ class Augmentation:
         return picked
 
 
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A random part of each image stretched to the whole, bilinearly, and horizontal flip; float32.
+
+    The part has between 8 and 100 % of the area and sides in a ratio between 3/4 and 4/3, drawn at most ten times;
+    if none fits, the whole image is taken. As torchvision's transform of the same name, which rounds to whole grey
+    values at the end.
+
+    Attributes:
+        flip: flip half of the images.
+    """
+
+    flip: bool
+
+    def __call__(self, images: Tensor, rows: Tensor) -> Tensor:
+        """Pick the examples and sample all parts at once."""
+        batch, (height, width), device = len(rows), images.shape[2:], images.device
+        top, left, part_height, part_width = _random_parts(batch, height, width, device)
+        y = _sample_points(top, part_height, height)
+        x = _sample_points(left, part_width, width)
+        if self.flip:
+            flipped = torch.rand(batch, 1, device=device) < 0.5
+            x = torch.where(flipped, x.flip(1), x)
+        grid = torch.stack(
+            [
+                (x * (2.0 / (width - 1)) - 1.0)[:, None, :].expand(batch, height, width),
+                (y * (2.0 / (height - 1)) - 1.0)[:, :, None].expand(batch, height, width),
+            ],
+            dim=3,
+        )
+        return F.grid_sample(images[rows].float(), grid, mode="bilinear", align_corners=True)
+
+
+def _random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Return top, left, height and width of a random part of each image, [B] int64 each."""
+    area = torch.empty(ATTEMPTS, batch, device=device).uniform_(*AREA) * (height * width)
+    ratio = torch.empty(ATTEMPTS, batch, device=device).uniform_(-math.log(RATIO), math.log(RATIO)).exp()
+    part_width, part_height = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
+    fits = (part_width > 0) & (part_width <= width) & (part_height > 0) & (part_height <= height)
+    first = fits.int().argmax(dim=0, keepdim=True)  # of the attempts; the first one if none fits
+    any_fits = fits.any(dim=0)
+    part_width = torch.where(any_fits, part_width.gather(0, first)[0], width)
+    part_height = torch.where(any_fits, part_height.gather(0, first)[0], height)
+    place = torch.rand(2, batch, device=device)
+    top = (place[0] * (height - part_height + 1)).long().minimum(height - part_height)
+    left = (place[1] * (width - part_width + 1)).long().minimum(width - part_width)
+    return top, left, part_height, part_width
+
+
+def _sample_points(start: Tensor, length: Tensor, size: int) -> Tensor:
+    """Return [B, size]: where the centres of `size` pixels lie when they cover `length` pixels from `start` on.
+
+    Nothing outside the part enters: what lies beyond its outermost pixel centres takes their value.
+    """
+    centres = (torch.arange(size, device=start.device) + 0.5) / size
+    points = (centres * length[:, None] - 0.5).clamp_min(0.0).minimum(length[:, None] - 1.0)
+    return start[:, None] + points
+
+
 def _reflect(index: Tensor, size: int) -> Tensor:
     """Mirror indices into 0 .. size - 1 without repeating the edge; they are off by less than `size`."""
     index = index.abs()
@@ -61,10 +133,10 @@ def _reflect(index: Tensor, size: int) -> Tensor:
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Map uint8 [B, 3, H, W] to float32 (x / 255 - mean) / std, channels last.
+    """Map [B, 3, H, W] with values from 0 to 255 to float32 (x / 255 - mean) / std, channels last.
 
     Args:
-        images: the batch.
+        images: the batch, uint8 or float32; a float batch may be overwritten.
         mean: [3], of values from 0 to 1.
         std: [3].
     """

@@ -11,7 +11,7 @@ import numpy as np
 from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
-from hierbench.data.source import CHUNK, Images, Labels, Source, Split, shipped_paths, unpack
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths, unpack
 from hierbench.errors import UserError
 from hierbench.files import file_digest
 
@@ -36,17 +36,16 @@ class _Reader(CIFAR100):  # type: ignore[misc]  # torchvision has no types
         return True
 
 
-def open_source(source: Path | None, downloads: Path) -> Source:
+def open_source(request: Request) -> Source:
     """Read CIFAR-100.
 
     Args:
-        source: the folder that holds `cifar-100-python`, or the archive; None downloads it.
-        downloads: where a download goes.
+        request: `source` is the folder that holds `cifar-100-python`, or the archive; None downloads it.
 
     Raises:
         UserError: no data, damaged data, or files that hold more than arrays and lists.
     """
-    root = _root(source, downloads)
+    root = _root(request.source, request.downloads)
     names = [entry[0] for entry in (*CIFAR100.train_list, *CIFAR100.test_list)] + [CIFAR100.meta["filename"]]
     for name in names:
         if not (root / FOLDER / name).is_file():
@@ -67,14 +66,11 @@ def open_source(source: Path | None, downloads: Path) -> Source:
         if not fits or not len(labels) or not 0 <= labels.min() <= labels.max() < 100:
             raise UserError(f"{root / FOLDER}: images and labels do not fit: {images.shape}, {len(labels)} labels")
     is_val = _last_of_each_class(train_labels, VAL_PER_CLASS)
-    splits = {
-        "train": _split(train.data[~is_val], train_labels[~is_val]),
-        "val": _split(train.data[is_val], train_labels[is_val]),
-        "test": _split(test.data, test_labels),
-    }
-    remark = f"{', '.join(changed)} differ from the official CIFAR-100" if changed else ""
+    pixels = {"train": train.data[~is_val], "val": train.data[is_val], "test": test.data}
+    labels_of = {"train": train_labels[~is_val], "val": train_labels[is_val], "test": test_labels}
+    remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
     checksums = {name: file_digest(root / FOLDER / name) for name in names}
-    return Source(paths, splits, (32, 32), checksums, remark)
+    return Source(paths, labels_of, (32, 32), lambda: _pieces(pixels), checksums=checksums, remarks=remarks)
 
 
 def _root(source: Path | None, downloads: Path) -> Path:
@@ -101,12 +97,11 @@ def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.d
     return marked
 
 
-def _split(images: Any, labels: Labels) -> Split:
-    def batches() -> Iterator[Images]:
-        for start in range(0, len(images), CHUNK):
-            yield np.ascontiguousarray(images[start : start + CHUNK].transpose(0, 3, 1, 2))
-
-    return Split(labels, batches)
+def _pieces(images: dict[str, Any]) -> Iterator[Piece]:
+    for split, rows in images.items():
+        for start in range(0, len(rows), CHUNK):
+            chunk = rows[start : start + CHUNK].transpose(0, 3, 1, 2)
+            yield Piece(split, start, lambda chunk=chunk: np.ascontiguousarray(chunk))  # type: ignore[misc]
 
 
 class _ArraysOnly(pickle.Unpickler):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from torchvision.datasets import FGVCAircraft
 
-from hierbench.data.source import Images, Source, Split, decoded, staged, unpack
+from hierbench.data.source import Images, Labels, Piece, Request, Source, decode, identity_of, staged, unpack
 from hierbench.errors import UserError
 from hierbench.files import file_digest
 
@@ -18,43 +21,57 @@ SIZE = 224
 LEVELS = ("manufacturer", "family", "variant")
 
 
-def open_source(source: Path | None, downloads: Path) -> Source:
+def open_source(request: Request) -> Source:
     """Read the annotations; images are decoded later.
 
     Args:
-        source: the folder that holds `fgvc-aircraft-2013b`, or the archive; None downloads it.
-        downloads: where a download goes.
+        request: `source` is the folder that holds `fgvc-aircraft-2013b`, or the archive; None downloads it.
 
     Raises:
         UserError: no data, or annotations that contradict each other.
     """
-    root = _root(source, downloads)
+    root = _root(request.source, request.downloads)
     annotated = {split: _annotations(root, split) for split in ("train", "val", "test")}
     paths = _paths(annotated)
     index = {variant: i for i, variant in enumerate(paths)}
-    splits = {}
+    labels: dict[str, Labels] = {}
+    files: dict[str, list[Path]] = {}
     for split, images in annotated.items():
         # torchvision's own reader knows where the images are and in which order.
         try:
             reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
         except (KeyError, RuntimeError) as error:
             raise UserError(f"{root / FOLDER}: {error} is not in variants.txt, or the folder is not whole") from None
-        items = [Path(file) for file in reader._image_files]
-        labels = np.array([index[images[file.stem]["variant"]] for file in items], dtype=np.int64)
-        splits[split] = Split(labels, decoded(items, load_image))
+        files[split] = [Path(file) for file in reader._image_files]
+        labels[split] = np.array([index[images[file.stem]["variant"]] for file in files[split]], dtype=np.int64)
+
+    def pieces() -> Iterator[Piece]:
+        for split, listed in files.items():
+            for row, file in enumerate(listed):
+                yield Piece(split, row, partial(load_image, file, request.jpeg_quality))
+
     lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
-    return Source(paths, splits, (SIZE, SIZE), {path.name: file_digest(path) for path in lists})
+    checksums = {path.name: file_digest(path) for path in lists}
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(root))
 
 
-def load_image(path: Path) -> Images:
-    """Read an image, crop the banner and stretch it to 224x224 with antialiased bilinear interpolation."""
-    try:
-        with Image.open(path) as image:
-            without_banner = image.convert("RGB").crop((0, 0, image.width, image.height - BANNER))
-            pixels = np.asarray(without_banner.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise UserError(f"image {path} can not be read ({error})") from None
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+def load_image(path: Path, jpeg_quality: int = 0) -> Images:
+    """Read an image, crop the banner and stretch it to 224x224: uint8 [1, 3, 224, 224].
+
+    Args:
+        path: of the image.
+        jpeg_quality: re-save the cropped image as JPEG of this quality before stretching it; 0 does not.
+    """
+
+    def without_banner(image: Image.Image) -> Image.Image:
+        cropped = image.crop((0, 0, image.width, image.height - BANNER))
+        if not jpeg_quality:
+            return cropped
+        saved = io.BytesIO()
+        cropped.save(saved, "JPEG", quality=jpeg_quality)
+        return Image.open(saved)
+
+    return decode(path, str(path), (SIZE, SIZE), without_banner)
 
 
 def _root(source: Path | None, downloads: Path) -> Path:

@@ -9,13 +9,12 @@ that are close in the tree look alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.data.source import CHUNK, Images, Labels, Source, Split, shipped_paths
+from hierbench.data.source import CHUNK, Images, Labels, Piece, Request, Source, shipped_paths
 
 Floats = NDArray[np.float32]
 
@@ -131,17 +130,16 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     return np.asarray(np.clip(image, 0.0, 1.0) * 255.0 + 0.5, dtype=np.uint8)
 
 
-def open_source(source: Path | None, downloads: Path) -> Source:
-    """Return the generated dataset; both arguments are for datasets that are read from files."""
+def open_source(request: Request) -> Source:
+    """Return the generated dataset; the request is for datasets that are read from files."""
     paths = shipped_paths("shapes")
-    splits = {}
-    for number, (name, per_class) in enumerate(PER_CLASS.items()):
-        labels = np.tile(np.arange(len(paths)), per_class)
-        splits[name] = Split(labels, lambda number=number, labels=labels: _drawn(labels, number))  # type: ignore[misc]
-    return Source(paths, splits, (SIZE, SIZE), {"seed": str(SEED)})
+    labels = {name: np.tile(np.arange(len(paths)), per_class) for name, per_class in PER_CLASS.items()}
+    return Source(paths, labels, (SIZE, SIZE), lambda: _drawn(labels), checksums={"seed": str(SEED)})
 
 
-def _drawn(labels: Labels, split: int) -> Iterator[Images]:
-    rng = np.random.default_rng([SEED, split])
-    for start in range(0, len(labels), CHUNK):
-        yield draw(labels[start : start + CHUNK], rng)
+def _drawn(labels: dict[str, Labels]) -> Iterator[Piece]:
+    for number, (split, rows) in enumerate(labels.items()):
+        rng = np.random.default_rng([SEED, number])
+        for start in range(0, len(rows), CHUNK):
+            images = draw(rows[start : start + CHUNK], rng)
+            yield Piece(split, start, lambda images=images: images)  # type: ignore[misc]

@@ -1,39 +1,66 @@
-"""What a dataset module hands over for preparing: classes, their tree, and per split the labels and the images."""
+"""What a dataset module hands over for preparing: classes, their tree, labels, and the images piece by piece."""
 
 from __future__ import annotations
 
 import csv
 import os
 import shutil
+import struct
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from hierbench.errors import UserError
 from hierbench.files import process_is_gone
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
-Item = TypeVar("Item")
-CHUNK = 256  # images decoded between two writes
+CHUNK = 256  # rows of arrays that are there already, written at a time
+
+
+class UnreadableImageError(UserError):
+    """An image that is there and can not be decoded; the scan goes on and names all of them at its end."""
 
 
 @dataclass(frozen=True)
-class Split:
-    """Labels [N] and a function that yields the images in the same order as uint8 arrays [n, 3, H, W]."""
+class Request:
+    """What the user asked to be prepared.
 
-    labels: Labels
-    batches: Callable[[], Iterator[Images]]
+    Attributes:
+        source: the user's own copy; None downloads where the licence allows.
+        downloads: where a download goes.
+        offline: folder that holds the trees and split lists which are otherwise fetched.
+        jpeg_quality: re-save the images as JPEG of this quality first (FIDELITY row 22), 0 does not.
+    """
+
+    source: Path | None
+    downloads: Path
+    offline: Path | None = None
+    jpeg_quality: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Images of consecutive rows of a split, and how to get them.
+
+    Attributes:
+        split: its name.
+        start: the first row.
+        load: returns uint8 [n, 3, H, W] or raises an UnreadableImageError; may run in any thread, in any order.
+    """
+
+    split: str
+    start: int
+    load: Callable[[], Images]
 
 
 @dataclass(frozen=True)
@@ -42,39 +69,52 @@ class Source:
 
     Attributes:
         paths: {class: (coarsest, ..., class)}; its order is the target order.
-        splits: train, val and test.
+        labels: [N] of train, val and test.
         image_size: (H, W) of every image.
-        checksums: what was read, by name; kept beside the prepared arrays.
-        remark: said to the user and kept, e.g. that the archive is not the official one.
+        pieces: yields the images, in any order; a row that no piece brings is missing.
+        names: of the rows' images, where the dataset is defined by lists of names; those may be missing.
+        checksums: what was read, by name; kept beside the prepared arrays. Complete when `pieces` is exhausted.
+        remarks: said to the user and kept, e.g. that the archive is not the official one; complete as above.
+        identity: of what is read, so that a killed preparation goes on only with the same; "" never goes on.
+        notice: whose the data is and on what terms; said to the user and kept.
     """
 
     paths: dict[str, tuple[str, ...]]
-    splits: dict[str, Split]
+    labels: dict[str, Labels]
     image_size: tuple[int, int]
+    pieces: Callable[[], Iterator[Piece]]
+    names: dict[str, list[str]] = field(default_factory=dict)
     checksums: dict[str, str] = field(default_factory=dict)
-    remark: str = ""
+    remarks: list[str] = field(default_factory=list)
+    identity: str = ""
+    notice: str = ""
 
 
-def decoded(items: Sequence[Item], load: Callable[[Item], Images]) -> Callable[[], Iterator[Images]]:
-    """Return a function that loads the items on all cores, in order, a chunk at a time.
+def identity_of(source: Path) -> str:
+    """Return what changes when another folder or archive is given, or the archive is replaced."""
+    status = source.resolve().stat()
+    stamp = f" {status.st_size} {status.st_mtime_ns}" if source.is_file() else ""
+    return f"{source.resolve()}{stamp}"
+
+
+def decode(
+    file: Path | IO[bytes], name: str, size: tuple[int, int], crop: Callable[[Image.Image], Image.Image]
+) -> Images:
+    """Read an image, crop it and stretch it with antialiased bilinear interpolation: uint8 [1, 3, H, W].
 
     Args:
-        items: one per image.
-        load: maps an item to its image, uint8 [3, H, W]; runs in threads, which decoding leaves free to overlap.
+        file: path or open file.
+        name: for the error.
+        size: (H, W); an image that has it is not resampled.
+        crop: applied to the RGB image first.
     """
-
-    def batches() -> Iterator[Images]:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for chunk in _chunks(items):
-                yield np.stack(list(pool.map(load, chunk)))
-
-    return batches
-
-
-def _chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk
+    height, width = size
+    try:
+        with Image.open(file) as image:
+            pixels = np.asarray(crop(image.convert("RGB")).resize((width, height), Image.Resampling.BILINEAR))
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        raise UnreadableImageError(f"image {name} can not be read ({error})") from None
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))[None]
 
 
 def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:

@@ -12,12 +12,23 @@ import re
 import zipfile
 import zlib
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from PIL import Image
 
-from hierbench.data.source import Images, Source, Split, decoded, download, shipped_paths
+from hierbench.data.source import (
+    Images,
+    Piece,
+    Request,
+    Source,
+    UnreadableImageError,
+    decode,
+    download,
+    identity_of,
+    shipped_paths,
+)
 from hierbench.errors import UserError
 from hierbench.files import file_digest
 
@@ -25,23 +36,24 @@ URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 ROOT = "tiny-imagenet-200"
 SIZE = 64
-SPLIT_SIZES = {"train": 90_000, "val": 10_000, "test": 10_000}
 VAL_SHARE = 10  # one in so many of each class's train images
-DAMAGED = (zipfile.BadZipFile, zlib.error, Image.DecompressionBombError, RuntimeError)  # RuntimeError: encrypted
+DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)  # RuntimeError: encrypted
 
 
-def open_source(source: Path | None, downloads: Path) -> Source:
+def open_source(request: Request) -> Source:
     """Read the zip's table of contents and annotations; images are decoded later.
 
     Args:
-        source: the zip, or a folder that holds it; None downloads it.
-        downloads: where a download goes.
+        request: `source` is the zip, or a folder that holds it; None downloads it.
 
     Raises:
         UserError: no archive, a damaged one, or one without the official layout.
     """
+    source = request.source
     if source is None:
-        path = download(URL, MD5, downloads, "tiny-imagenet", "the zip of Tiny ImageNet (for research use only)")
+        path = download(
+            URL, MD5, request.downloads, "tiny-imagenet", "the zip of Tiny ImageNet (for research use only)"
+        )
     else:
         path = source / f"{ROOT}.zip" if source.is_dir() else source
     if not path.is_file():
@@ -63,26 +75,29 @@ def open_source(source: Path | None, downloads: Path) -> Source:
     train, val = _train_and_val(archive.namelist(), index, path.name)
     test = _test(annotations, index, set(archive.namelist()), path.name)
 
-    def load(item: tuple[str, int]) -> Images:
-        name = item[0]
-        try:
-            with Image.open(io.BytesIO(archive.read(name))) as image:
-                pixels = np.asarray(image.convert("RGB"))
-        except (OSError, ValueError, SyntaxError, EOFError, *DAMAGED) as error:
-            raise UserError(f"{path.name}: image {name} can not be read ({error})") from None
-        if pixels.shape != (SIZE, SIZE, 3):
-            raise UserError(f"{path.name}: image {name} is {pixels.shape[1]}x{pixels.shape[0]}, not {SIZE}x{SIZE}")
-        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
     items = {"train": train, "val": val, "test": test}
-    splits = {
-        split: Split(np.array([label for _, label in rows], dtype=np.int64), decoded(rows, load))
-        for split, rows in items.items()
-    }
-    whole = {name: len(split.labels) for name, split in splits.items()} == SPLIT_SIZES
-    sizes = ", ".join(f"{len(split.labels):,} {name}" for name, split in splits.items())
-    remark = "" if whole else f"not the whole of Tiny ImageNet: {sizes} images"
-    return Source(paths, splits, (SIZE, SIZE), {path.name: file_digest(path)}, remark)
+    labels = {split: np.array([label for _, label in rows], dtype=np.int64) for split, rows in items.items()}
+
+    def pieces() -> Iterator[Piece]:
+        for split, rows in items.items():
+            for row, (name, _) in enumerate(rows):
+                yield Piece(split, row, partial(_load, archive, name))
+
+    checksums = {path.name: file_digest(path)}
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(path))
+
+
+def _load(archive: zipfile.ZipFile, name: str) -> Images:
+    def of_size(image: Image.Image) -> Image.Image:
+        if image.size != (SIZE, SIZE):
+            raise ValueError(f"it is {image.width}x{image.height}, not {SIZE}x{SIZE}")
+        return image
+
+    try:
+        content = archive.read(name)
+    except DAMAGED as error:
+        raise UnreadableImageError(f"image {name} can not be read ({error})") from None
+    return decode(io.BytesIO(content), name, (SIZE, SIZE), of_size)
 
 
 def _train_and_val(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections import OrderedDict
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench.errors import UserError, unknown_name
 
-Weights = Literal["none", "imagenet1k-v1"]
 WIDE_RESNET = re.compile(r"wrn(\d{1,4})-(\d{1,4})(?:-s([24]))?")
 
 
@@ -77,31 +76,19 @@ def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: i
     return Backbone(network, channels)
 
 
-def resnet50(weights: Weights = "none") -> Backbone:
+def resnet50() -> Backbone:
     """Build torchvision's ResNet-50 without pooling and classifier.
-
-    Raises:
-        UserError: the weights can not be downloaded.
 
     Reference: He et al., CVPR 2016.
     """
-    from torchvision.models import ResNet50_Weights
     from torchvision.models import resnet50 as torchvision_resnet50
 
     network = torchvision_resnet50(weights=None)
-    if weights != "none":
-        try:
-            state = ResNet50_Weights.IMAGENET1K_V1.get_state_dict(progress=True, check_hash=True)
-        except OSError as error:  # urllib's errors among them
-            raise UserError(
-                f"the ImageNet weights could not be downloaded ({error}); connect to the network or train from "
-                "scratch with --set model.weights=none"
-            ) from error
-        network.load_state_dict(state)
-    return Backbone(nn.Sequential(*list(network.children())[:-2]), 2048)
+    named = [(name, layer) for name, layer in network.named_children() if name not in ("avgpool", "fc")]
+    return Backbone(nn.Sequential(OrderedDict(named)), 2048)
 
 
-def check_backbone(name: str, weights: Weights = "none") -> None:
+def check_backbone(name: str, weights: str = "none") -> None:
     """Raise a UserError for what `build_backbone` does not know, without building anything."""
     if name == "resnet50":
         return
@@ -114,18 +101,17 @@ def check_backbone(name: str, weights: Weights = "none") -> None:
         raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
 
 
-def build_backbone(name: str, weights: Weights = "none") -> Backbone:
-    """Build a backbone by name.
+def build_backbone(name: str) -> Backbone:
+    """Build a backbone by name, with fresh weights.
 
     Args:
         name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
             `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` and `-s4` the same
             with a stem of stride 2 or 4.
-        weights: "imagenet1k-v1" for `resnet50` alone.
     """
-    check_backbone(name, weights)
+    check_backbone(name)
     if name == "resnet50":
-        return resnet50(weights)
+        return resnet50()
     match = WIDE_RESNET.fullmatch(name)
     assert match is not None
     depth, width, stride = match.groups()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from hierbench.hierarchy import Hierarchy
 from hierbench.method import Method
-from hierbench.models.backbones import Weights, build_backbone
+from hierbench.models.backbones import build_backbone
 from hierbench.models.features import TypeI, TypeII
-from hierbench.recipe import FeatureType
+from hierbench.models.weights import load_weights
+from hierbench.recipe import FeatureType, Model
 
 
 class Classifier(nn.Module):
@@ -36,24 +38,29 @@ def build_classifier(
     method: type[Method],
     hierarchy: Hierarchy,
     feature_type: FeatureType,
-    backbone: str,
-    weights: Weights = "none",
+    model: Model,
     params: Any = None,
+    weights: Path | None = None,
 ) -> Classifier:
-    """Build a model with fresh weights from the global random generator.
+    """Build a model; what is not loaded comes from the global random generator.
 
     Args:
         method: the class of the method.
         hierarchy: over the K classes.
         feature_type: "type-I" or "type-II".
-        backbone: a name for `build_backbone`.
-        weights: of the backbone.
+        model: the recipe's section.
         params: the method's `Params`, or None for the defaults.
+        weights: the file of `model.weights`; None leaves the backbone as it was initialised.
+
+    Raises:
+        UserError: the weights do not fit.
     """
-    network = build_backbone(backbone, weights)
+    network = build_backbone(model.backbone)
+    if weights is not None:
+        load_weights(network, model.weights, weights)
     features: TypeI | TypeII
     if feature_type == "type-I":
-        features = TypeI(network.num_channels)
+        features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)
     else:
         features = TypeII(network.num_channels, hierarchy.num_classes)
     return Classifier(network, features, method(hierarchy, features.num_features, params))

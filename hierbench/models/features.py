@@ -5,22 +5,34 @@ Reference: Liang & Davis, ICCV 2023, sections 3.3 and 4 ("Training Configuration
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
+
+Pool = Literal["average", "max"]
 
 
 class TypeI(nn.Module):
-    """Average pool, batch norm, linear layer of 600 units, batch norm, ELU; D = 600."""
+    """Pool, batch norm, linear layer, batch norm, ELU.
 
-    def __init__(self, num_channels: int, num_features: int = 600) -> None:
+    Args:
+        num_channels: C.
+        num_features: D, width of the layer; 0 leaves it out with its norms, and D = C (FIDELITY row 12).
+        pool: "average" or "max" over the whole map (FIDELITY row 11).
+    """
+
+    def __init__(self, num_channels: int, num_features: int = 600, pool: Pool = "average") -> None:
         super().__init__()
-        self.num_features = num_features
-        self.pool = nn.AdaptiveAvgPool2d(1)
-        self.transform = nn.Sequential(
-            nn.BatchNorm1d(num_channels),
-            nn.Linear(num_channels, num_features),
-            nn.BatchNorm1d(num_features),
-            nn.ELU(inplace=True),
-        )
+        self.num_features = num_features or num_channels
+        self.pool = nn.AdaptiveMaxPool2d(1) if pool == "max" else nn.AdaptiveAvgPool2d(1)
+        self.transform = nn.Sequential()
+        if num_features:
+            self.transform = nn.Sequential(
+                nn.BatchNorm1d(num_channels),
+                nn.Linear(num_channels, num_features),
+                nn.BatchNorm1d(num_features),
+                nn.ELU(inplace=True),
+            )
 
     def forward(self, feature_map: Tensor) -> Tensor:
         """Map [B, C, h, w] to [B, D]."""

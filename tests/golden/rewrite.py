@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from hierbench.data import shapes
-from hierbench.data.augment import Augmentation
-from hierbench.data.prepared import prepare
+from hierbench.data.augment import PadAndCrop
+from hierbench.data.prepare import prepare
 from hierbench.discovery import find_method
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.plan import make_plan
@@ -41,7 +41,7 @@ def exact_values():
     """Digests of what must not change at all."""
     drawn = shapes.draw(np.arange(48), np.random.default_rng(0))
     torch.manual_seed(0)
-    augmented = Augmentation(4, "zero", flip=True)(torch.from_numpy(drawn), torch.arange(48))
+    augmented = PadAndCrop(4, "zero", flip=True)(torch.from_numpy(drawn), torch.arange(48))
     return {"augmentation": hashlib.sha256((augmented.numpy() // 8).tobytes()).hexdigest()}
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from hierbench.data.augment import Augmentation, normalise
+from hierbench.data import augment
+from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise
 
 NUMPY_MODE = {"reflect": "reflect", "zero": "constant"}
 
@@ -24,7 +25,7 @@ def test_every_image_is_a_crop_of_the_padded_or_flipped_one(mode, pad, size):
     torch.manual_seed(0)
     images = torch.randint(0, 256, (3, 3, *size), dtype=torch.uint8)
     rows = torch.arange(3).repeat(400)
-    out = Augmentation(pad, mode, flip=True)(images, rows)
+    out = PadAndCrop(pad, mode, flip=True)(images, rows)
     assert out.dtype == torch.uint8
     seen, clear = set(), []
     for image, row in zip(out.numpy(), rows.tolist(), strict=True):
@@ -41,13 +42,13 @@ def test_every_image_is_a_crop_of_the_padded_or_flipped_one(mode, pad, size):
 
 def test_without_augmentation_the_images_are_picked():
     images = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
-    assert torch.equal(Augmentation(0, "zero", flip=False)(images, torch.tensor([3, 1])), images[[3, 1]])
+    assert torch.equal(PadAndCrop(0, "zero", flip=False)(images, torch.tensor([3, 1])), images[[3, 1]])
 
 
 def test_flip_alone():
     torch.manual_seed(0)
     images = torch.randint(0, 256, (1, 3, 4, 4), dtype=torch.uint8)
-    out = Augmentation(0, "zero", flip=True)(images, torch.zeros(50, dtype=torch.long))
+    out = PadAndCrop(0, "zero", flip=True)(images, torch.zeros(50, dtype=torch.long))
     kinds = {bytes(image.numpy().tobytes()) for image in out}
     assert kinds == {images[0].numpy().tobytes(), images[0].flip(2).numpy().tobytes()}
 
@@ -59,3 +60,69 @@ def test_normalise():
     expected = (images.double() / 255 - mean[:, None, None]) / std[:, None, None]
     assert out.dtype == torch.float32 and out.is_contiguous(memory_format=torch.channels_last)
     assert torch.allclose(out.double(), expected, atol=1e-6)
+
+
+def test_without_the_last_offset_it_never_comes_up():
+    torch.manual_seed(0)
+    images = torch.randint(0, 256, (1, 3, 9, 9), dtype=torch.uint8)
+    offsets = crops(images[0].numpy(), 4, "reflect")
+    seen = {
+        kind: {
+            offsets[image.numpy().tobytes()]
+            for image in PadAndCrop(4, "reflect", flip=False, last_offset=kind)(images, torch.zeros(3000).long())
+        }
+        for kind in (True, False)
+    }
+    assert seen[True] == {(y, x) for y in range(9) for x in range(9)}
+    assert seen[False] == {(y, x) for y in range(8) for x in range(8)}
+
+
+def as_torchvision_does(image, top, left, height, width):
+    from torchvision.transforms import functional
+
+    cut = functional.resized_crop(functional.to_pil_image(image), top, left, height, width, list(image.shape[1:]))
+    return np.asarray(cut).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize("size", [(48, 48), (40, 56)])
+def test_random_resized_crop_is_torchvision_s(monkeypatch, size):
+    torch.manual_seed(0)
+    images = torch.randint(0, 256, (4, 3, *size), dtype=torch.uint8)
+    rows = torch.arange(4).repeat(8)
+    drawn = []
+    draw = augment._random_parts
+    monkeypatch.setattr(augment, "_random_parts", lambda *args: drawn.append(draw(*args)) or drawn[-1])
+    out = RandomResizedCrop(flip=False)(images, rows)
+    assert out.dtype == torch.float32 and out.shape == (32, 3, *size)
+    for image, row, *part in zip(out.numpy(), rows, *(part.tolist() for part in drawn[0]), strict=True):
+        # PIL rounds to whole grey values, after each of its two passes.
+        assert np.abs(image - as_torchvision_does(images[row], *part)).max() <= 1.01
+
+
+def test_the_parts_have_torchvision_s_distribution():
+    from torchvision.transforms import RandomResizedCrop as Torchvision
+
+    torch.manual_seed(0)
+    ours = torch.stack(augment._random_parts(4000, 224, 224, torch.device("cpu"))).double()
+    picture = torch.empty(3, 224, 224)
+    theirs = [Torchvision.get_params(picture, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)]
+    theirs = torch.tensor(theirs, dtype=torch.float64).T
+    top, left, height, width = ours
+    assert (top >= 0).all() and (left >= 0).all() and (top + height <= 224).all() and (left + width <= 224).all()
+    for mine, yours in zip(ours, theirs, strict=True):
+        for share in (0.05, 0.25, 0.5, 0.75, 0.95):
+            assert mine.quantile(share).item() == pytest.approx(yours.quantile(share).item(), abs=6.0)
+
+
+def test_a_part_that_never_fits_is_the_whole_image():
+    parts = torch.stack(augment._random_parts(2000, 8, 100, torch.device("cpu")))  # sides in a ratio of 12
+    whole = (parts[2] == 8) & (parts[3] == 100)
+    assert whole.any() and (parts[0][whole] == 0).all() and (parts[1][whole] == 0).all()
+
+
+def test_random_resized_crop_flips_half():
+    torch.manual_seed(0)
+    ramp = torch.arange(64, dtype=torch.uint8).expand(1, 3, 64, 64).clone()
+    out = RandomResizedCrop(flip=True)(ramp, torch.zeros(400, dtype=torch.long))
+    falling = (out[:, 0, 0, 0] > out[:, 0, 0, -1]).double().mean().item()
+    assert 0.42 < falling < 0.58

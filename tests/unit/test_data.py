@@ -1,6 +1,7 @@
 import errno
 import os
 import pickle
+import shutil
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from hierbench.data import prepared as data
 from hierbench.data import shapes
+from hierbench.data.prepare import prepare
 from hierbench.errors import UserError
 
 
@@ -35,8 +37,8 @@ def test_shapes_are_drawn_the_same_every_time():
 
 def test_prepare_shapes(tmp_path):
     seen = []
-    prepared = data.prepare("shapes", tmp_path, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (7680, 7680)
+    prepared = prepare("shapes", tmp_path, progress=seen.append)
+    assert seen == sorted(seen) and len(seen) > 20 and seen[-1] == 1.0
     assert prepared.meta["splits"] == {"train": 4800, "val": 960, "test": 1920}
     assert prepared.hierarchy("height").level_sizes == (4, 12, 48)
     images, labels = prepared.arrays("val")
@@ -44,7 +46,7 @@ def test_prepare_shapes(tmp_path):
     train, _ = prepared.arrays("train")
     assert not (train[:960] == images).all(axis=(1, 2, 3)).any()  # the splits are drawn apart
     assert data.verify("shapes", tmp_path).digest == prepared.digest
-    again = data.prepare("shapes", tmp_path)
+    again = prepare("shapes", tmp_path)
     assert again.digest == prepared.digest
     with (prepared.folder / "test-images.npy").open("r+b") as file:
         file.seek(5000)
@@ -59,7 +61,7 @@ def test_prepare_shapes(tmp_path):
 
 def test_tiny_imagenet(tmp_path, miniatures):
     archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip")
-    prepared = data.prepare("tiny-imagenet", tmp_path / "data", archive)
+    prepared = prepare("tiny-imagenet", tmp_path / "data", archive)
     assert prepared.meta["splits"] == {"train": 1800, "val": 200, "test": 200}
     hierarchy = prepared.hierarchy("height")
     assert (hierarchy.height, hierarchy.num_classes) == (11, 200)
@@ -78,7 +80,7 @@ def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
 
 
 def test_real_photographs(tmp_path, shared):
-    prepared = data.prepare("tiny-imagenet", tmp_path, shared / "data/tiny-imagenet-200-subset.zip")
+    prepared = prepare("tiny-imagenet", tmp_path, shared / "data/tiny-imagenet-200-subset.zip")
     assert prepared.meta["splits"] == {"train": 18_000, "val": 2_000, "test": 4_000}
     images, _ = prepared.arrays("test")
     assert 90 < images[::40].mean() < 140
@@ -108,7 +110,7 @@ def dropped(target):
 def test_a_broken_zip_is_named_and_leaves_nothing(tmp_path, miniatures, change, message):
     archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip", change=change)
     with pytest.raises(UserError, match=message):
-        data.prepare("tiny-imagenet", tmp_path / "data", archive)
+        prepare("tiny-imagenet", tmp_path / "data", archive)
     assert nothing_is_left(tmp_path / "data")
 
 
@@ -116,12 +118,12 @@ def test_a_truncated_zip(tmp_path, miniatures):
     archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip")
     archive.write_bytes(archive.read_bytes()[:-1000])
     with pytest.raises(UserError, match=r"tiny\.zip is no whole zip file"):
-        data.prepare("tiny-imagenet", tmp_path / "data", archive)
+        prepare("tiny-imagenet", tmp_path / "data", archive)
 
 
 def test_a_missing_archive(tmp_path):
     with pytest.raises(UserError, match=r"no archive .*nowhere\.zip"):
-        data.prepare("tiny-imagenet", tmp_path / "data", tmp_path / "nowhere.zip")
+        prepare("tiny-imagenet", tmp_path / "data", tmp_path / "nowhere.zip")
 
 
 @pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc"])
@@ -133,13 +135,13 @@ def test_without_a_network_the_error_says_what_to_do(tmp_path, monkeypatch, name
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
     with pytest.raises(UserError, match=f"no route to host.*hierbench data prepare {name} --source FILE"):
-        data.prepare(name, tmp_path)
+        prepare(name, tmp_path)
     assert nothing_is_left(tmp_path)
 
 
 def test_cifar100(tmp_path, miniatures):
     source = miniatures.cifar100(tmp_path / "source")
-    prepared = data.prepare("cifar100", tmp_path / "data", source)
+    prepared = prepare("cifar100", tmp_path / "data", source)
     assert prepared.meta["splits"] == {"train": 200, "val": 200, "test": 100}
     assert "differ from the official CIFAR-100" in prepared.meta["remark"]
     assert prepared.hierarchy("height").level_sizes == (2, 4, 8, 20, 100)
@@ -153,8 +155,8 @@ def test_cifar100_from_the_archive(tmp_path, miniatures):
     source = miniatures.cifar100(tmp_path / "source")
     with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as tar:
         tar.add(source / "cifar-100-python", "cifar-100-python")
-    prepared = data.prepare("cifar100", tmp_path / "data", tmp_path / "cifar.tar.gz")
-    assert prepared.digest == data.prepare("cifar100", tmp_path / "other", source).digest
+    prepared = prepare("cifar100", tmp_path / "data", tmp_path / "cifar.tar.gz")
+    assert prepared.digest == prepare("cifar100", tmp_path / "other", source).digest
 
 
 class Harmful:
@@ -168,7 +170,7 @@ def test_a_pickle_that_runs_code_is_not_read(tmp_path, miniatures, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     (source / "cifar-100-python/meta").write_bytes(pickle.dumps({"fine_label_names": Harmful()}, protocol=protocol))
     with pytest.raises(UserError, match=r"refers to posix\.mkdir"):
-        data.prepare("cifar100", tmp_path / "data", source)
+        prepare("cifar100", tmp_path / "data", source)
     assert not (tmp_path / "harm").exists()
 
 
@@ -179,7 +181,7 @@ def test_a_pickle_that_hides_the_function_s_name_is_not_read(tmp_path, miniature
     hidden = b"\x80\x04\x8c\x05posix\x94\x8c\x05mkdir\x940h\x00h\x01\x93\x8c\x04harm\x85R."
     (source / "cifar-100-python/meta").write_bytes(hidden)
     with pytest.raises(UserError, match=r"refers to posix\.mkdir"):
-        data.prepare("cifar100", tmp_path / "data", source)
+        prepare("cifar100", tmp_path / "data", source)
     assert not (tmp_path / "harm").exists()
 
 
@@ -189,11 +191,11 @@ def test_a_truncated_cifar_file(tmp_path, miniatures, name):
     path = source / "cifar-100-python" / name
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=f"{name} is truncated or damaged"):
-        data.prepare("cifar100", tmp_path / "data", source)
+        prepare("cifar100", tmp_path / "data", source)
 
 
 def test_fgvc(tmp_path, miniatures):
-    prepared = data.prepare("fgvc", tmp_path / "data", miniatures.fgvc(tmp_path))
+    prepared = prepare("fgvc", tmp_path / "data", miniatures.fgvc(tmp_path))
     hierarchy = prepared.hierarchy("height")
     assert hierarchy.classes == ("707-320", "747-100", "747-200", "DHC-1", "F/A-18")
     assert hierarchy.level_sizes == (3, 4, 5) and hierarchy.height == 3
@@ -208,7 +210,7 @@ def test_fgvc_with_a_truncated_image(tmp_path, miniatures):
     path = source / "fgvc-aircraft-2013b/data/images/0000012.jpg"
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(UserError, match=r"image .*0000012\.jpg can not be read"):
-        data.prepare("fgvc", tmp_path / "data", source)
+        prepare("fgvc", tmp_path / "data", source)
     assert nothing_is_left(tmp_path / "data")
 
 
@@ -217,12 +219,12 @@ def test_fgvc_with_annotations_that_contradict(tmp_path, miniatures):
     path = source / "fgvc-aircraft-2013b/data/images_family_val.txt"
     path.write_text(path.read_text().replace("Boeing 707", "Boeing 747", 1))
     with pytest.raises(UserError, match="contradicts"):
-        data.prepare("fgvc", tmp_path / "data", source)
+        prepare("fgvc", tmp_path / "data", source)
 
 
 def test_fgvc_in_the_wrong_folder(tmp_path):
     with pytest.raises(UserError, match="--source takes the folder that holds fgvc-aircraft-2013b"):
-        data.prepare("fgvc", tmp_path / "data", tmp_path)
+        prepare("fgvc", tmp_path / "data", tmp_path)
 
 
 def test_an_archive_that_would_write_elsewhere_is_refused(tmp_path):
@@ -230,7 +232,7 @@ def test_an_archive_that_would_write_elsewhere_is_refused(tmp_path):
     with tarfile.open(evil, "w") as tar:
         tar.add(__file__, "../outside.py")
     with pytest.raises(UserError, match="is no whole tar archive"):
-        data.prepare("cifar100", tmp_path / "data", evil)
+        prepare("cifar100", tmp_path / "data", evil)
     assert not (tmp_path / "outside.py").exists()
 
 
@@ -242,16 +244,16 @@ def test_a_killed_unpacking_is_not_taken_for_a_whole_one(tmp_path, miniatures, m
     whole = archive.read_bytes()
     archive.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="is no whole tar archive"):
-        data.prepare("fgvc", tmp_path / "data", archive)
+        prepare("fgvc", tmp_path / "data", archive)
     assert not list((tmp_path / "data/downloads").iterdir())
     archive.write_bytes(whole)
-    assert data.prepare("fgvc", tmp_path / "data", archive).meta["splits"]["train"] == 10
+    assert prepare("fgvc", tmp_path / "data", archive).meta["splits"]["train"] == 10
 
 
 def test_a_full_disk_is_found_out_before_writing(tmp_path, monkeypatch):
-    monkeypatch.setattr(data.shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and type("U", (), {"free": 10}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and type("U", (), {"free": 10}))
     with pytest.raises(UserError, match="the disk is full; nothing was kept"):
-        data.prepare("shapes", tmp_path)
+        prepare("shapes", tmp_path)
     assert nothing_is_left(tmp_path)
 
 
@@ -259,21 +261,25 @@ def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(data, "write_json", full)
+    monkeypatch.setattr("hierbench.data.prepare.write_json", full)
     with pytest.raises(UserError, match="the disk is full; nothing was kept"):
-        data.prepare("shapes", tmp_path)
+        prepare("shapes", tmp_path)
     assert nothing_is_left(tmp_path)
 
 
 def test_what_a_killed_preparation_left_is_removed(tmp_path):
-    left = tmp_path / "prepared/.shapes.partial-999999"
+    left = tmp_path / "prepared/.shapes.partial"
     left.mkdir(parents=True)
     (left / "train-images.npy").write_bytes(b"half")
     assert data.find("shapes", tmp_path) is None
-    data.prepare("shapes", tmp_path)
+    prepared = prepare("shapes", tmp_path)
     assert not left.exists()
+    assert sorted(path.name for path in prepared.folder.iterdir()) == [
+        "meta.json",
+        *(f"{split}-{what}.npy" for split in ("test", "train", "val") for what in ("images", "labels")),
+    ]
 
 
 def test_an_unknown_dataset_suggests_the_nearest(tmp_path):
     with pytest.raises(UserError, match="unknown dataset 'cifar10'; did you mean 'cifar100'"):
-        data.prepare("cifar10", tmp_path)
+        prepare("cifar10", tmp_path)

@@ -6,6 +6,8 @@ from hierbench.errors import UserError
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.haframe import HAFrame
 from hierbench.models import TypeI, TypeII, build_backbone, build_classifier
+from hierbench.models.backbones import check_backbone
+from hierbench.recipe import Model
 
 
 def count(module):
@@ -57,18 +59,7 @@ def test_resnet50():
 )
 def test_unknown_backbones(name, weights, message):
     with pytest.raises(UserError, match=message):
-        build_backbone(name, weights)
-
-
-def test_weights_that_can_not_be_had_name_the_way_out(monkeypatch):
-    from torchvision.models import ResNet50_Weights
-
-    def no_network(self, **_):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(ResNet50_Weights, "get_state_dict", no_network)
-    with pytest.raises(UserError, match=r"no route to host.*--set model\.weights=none"):
-        build_backbone("resnet50", "imagenet1k-v1")
+        check_backbone(name, weights)
 
 
 def test_type_one():
@@ -76,6 +67,19 @@ def test_type_one():
     layers = [type(layer) for layer in features.transform]
     assert layers == [nn.BatchNorm1d, nn.Linear, nn.BatchNorm1d, nn.ELU]
     assert features(torch.randn(4, 512, 8, 8)).shape == (4, 600)
+
+
+def test_max_pooling_is_of_type_one_alone():
+    feature_map = torch.randn(4, 8, 7, 7)
+    averaged, largest = TypeI(8, 0), TypeI(8, 0, pool="max")
+    assert torch.allclose(averaged(feature_map), feature_map.mean(dim=(2, 3)), atol=1e-6)
+    assert torch.equal(largest(feature_map), feature_map.amax(dim=(2, 3)))
+    assert torch.equal(largest(feature_map), nn.MaxPool2d(7)(feature_map).flatten(1))  # 224 pixels give a 7x7 map
+
+
+def test_without_the_layer_type_one_is_the_pooled_map():
+    features = TypeI(512, 0)
+    assert features.num_features == 512 and count(features) == 0
 
 
 def test_type_two_equals_convolution_before_pooling():
@@ -101,7 +105,7 @@ def test_type_two_is_spelt_as_in_the_published_code():
 
 def test_parameter_groups_hold_every_trainable_parameter_once(cifar100):
     for cls, kind in ((CrossEntropy, "type-I"), (CrossEntropy, "type-II"), (HAFrame, "type-II")):
-        model = build_classifier(cls, cifar100, kind, "wrn10-1")
+        model = build_classifier(cls, cifar100, kind, Model(backbone="wrn10-1"))
         groups = model.parameter_groups()
         assert list(groups) == ["backbone", "transform", "classifier"]
         grouped = [id(p) for group in groups.values() for p in group]

@@ -6,7 +6,16 @@ from hierbench.recipe import load_recipe, parse_recipe, recipe_names
 PAPER = {  # dataset: backbone, batch, alpha, gamma (section 4 of the paper)
     "fgvc": ("resnet50", 64, 0.5, 1.0),
     "cifar100": ("wrn28-8", 64, 0.4, 2.0),
+    "inat19": ("resnet50", 256, 0.4, 5.0),
+    "tieredimagenet-h": ("resnet50", 256, 0.5, 3.0),
 }
+TABLE_1 = {  # height, classes, train, val, test
+    "fgvc": (3, 100, 3334, 3333, 3333),
+    "cifar100": (5, 100, 45_000, 5_000, 10_000),
+    "inat19": (7, 1010, 187_385, 40_121, 40_737),
+    "tieredimagenet-h": (12, 608, 425_600, 15_200, 15_200),
+}
+WEIGHTS = {"fgvc": "imagenet1k-v1", "cifar100": "none", "inat19": "imagenet1k-v1", "tieredimagenet-h": "pass"}
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -30,6 +39,10 @@ def test_the_papers_configuration(name):
     one, two = recipe.train.lr.type_i, recipe.train.lr.type_ii
     assert (one.backbone, one.transform, one.classifier) == (0.01, 0.1, 0.1)
     assert (two.backbone, two.transform, two.classifier) == (0.01, 0.01, 0.1)
+    assert recipe.model.weights == WEIGHTS[name]
+    expected = recipe.expected
+    whole = (expected.height, expected.level_sizes[-1], expected.train, expected.val, expected.test)
+    assert whole == TABLE_1[name] and len(expected.level_sizes) == expected.height
 
 
 def test_overrides():

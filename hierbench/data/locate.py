@@ -1,0 +1,175 @@
+"""Finding listed images by their base name: under a folder at any depth, or in tar archives read as a stream.
+
+Nothing is unpacked. An archive is read once from its beginning to its end, compressed or not, and so are archives
+within it (ILSVRC2012_img_train.tar holds one per class); the memory it takes does not grow with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from PIL import Image
+
+from hierbench.data.source import Images, Piece, UnreadableImageError, decode
+from hierbench.errors import UserError
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz")
+LARGEST = 1 << 26  # bytes of an image file in an archive; ImageNet's largest has 15 MB
+DAMAGED = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError)
+Row = tuple[str, int]  # split and position
+
+
+class Locator:
+    """The images that are looked for, and those that have turned up.
+
+    Args:
+        names: per split the base names, in the order of the rows.
+        image_size: (H, W) that images are stretched to.
+    """
+
+    def __init__(self, names: dict[str, list[str]], image_size: tuple[int, int]) -> None:
+        self.wanted: dict[str, Row] = {
+            name: (split, row) for split, listed in names.items() for row, name in enumerate(listed)
+        }
+        self.found: set[str] = set()
+        self.image_size = image_size
+        self.md5s: dict[str, str] = {}  # of the archives given by the user, once they are read
+
+    def pieces(self, source: Path) -> Iterator[Piece]:
+        """Yield a piece for every wanted image below a folder or in an archive.
+
+        Archives in a folder are looked into for what is not there as files.
+
+        Raises:
+            UserError: the source does not exist, an archive is damaged, or a folder holds two files of one name.
+        """
+        if source.is_dir():
+            yield from self._in_folder(source)
+        elif source.is_file():
+            yield from self._in_archive(source)
+        else:
+            raise UserError(f"no folder or archive {source}")
+
+    def _in_folder(self, folder: Path) -> Iterator[Piece]:
+        places: dict[str, str] = {}
+        archives = []
+        for path in _walk(folder):
+            name = os.path.basename(path)
+            if name in self.wanted:
+                if name in places:
+                    raise UserError(f"{name} is there twice: {places[name]} and {path}; say which folder with --source")
+                places[name] = path
+                yield self._piece(name, partial(_read_file, path))
+            elif name.endswith(ARCHIVES):
+                archives.append(Path(path))
+        for archive in sorted(archives):
+            if len(self.found) < len(self.wanted):
+                yield from self._in_archive(archive)
+
+    def _in_archive(self, archive: Path) -> Iterator[Piece]:
+        with archive.open("rb") as file:
+            hashed = _Hashed(file)
+            stream = io.BufferedReader(hashed, 1 << 20)
+            try:
+                plain = _decompressed(stream)
+                with tarfile.open(fileobj=plain, mode="r|") as tar:
+                    yield from self._in_tar(tar, str(archive))
+                while plain.read(1 << 20):
+                    pass  # to the end of the stream, where its checksum is
+            except DAMAGED as error:
+                raise UserError(
+                    f"{archive} is truncated or damaged ({error}), {len(self.found):,} of {len(self.wanted):,} "
+                    "images in; nothing was kept"
+                ) from None
+        self.md5s[archive.name] = hashed.md5.hexdigest()
+
+    def _in_tar(self, tar: tarfile.TarFile, where: str) -> Iterator[Piece]:
+        while (member := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
+            name = member.name.rpartition("/")[2]
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is None:
+                continue
+            if name in self.wanted and name not in self.found:
+                if member.size > LARGEST:
+                    yield self._piece(name, partial(_too_large, f"{where}/{member.name}"))
+                else:
+                    yield self._piece(name, partial(_read_bytes, content.read(), f"{where}/{member.name}"))
+            elif name.endswith(ARCHIVES):
+                with tarfile.open(fileobj=_decompressed(content), mode="r|") as inner:
+                    yield from self._in_tar(inner, f"{where}/{member.name}")
+
+    def _piece(self, name: str, read: Callable[[tuple[int, int]], Images]) -> Piece:
+        self.found.add(name)
+        split, row = self.wanted[name]
+        return Piece(split, row, partial(read, self.image_size))
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose MD5 is known once it is read to its end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.md5 = hashlib.md5(usedforsecurity=False)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer."""
+        block = self.file.read(len(buffer))
+        self.md5.update(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _decompressed(file: Any) -> Any:
+    """Return the tar stream within a buffered file that may be compressed with gzip.
+
+    tarfile's own reading of gzip streams neither compares their checksum nor notices that their end is missing.
+    """
+    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    """Yield all files below a folder, links followed, each folder once, in sorted order."""
+    seen: set[tuple[int, int]] = set()
+
+    def unreadable(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        for name in sorted(files):
+            yield os.path.join(place, name)
+
+
+def _whole(image: Image.Image) -> Image.Image:
+    return image
+
+
+def _read_file(path: str, size: tuple[int, int]) -> Images:
+    return decode(Path(path), path, size, _whole)
+
+
+def _read_bytes(content: bytes, name: str, size: tuple[int, int]) -> Images:
+    return decode(io.BytesIO(content), name, size, _whole)
+
+
+def _too_large(name: str, size: tuple[int, int]) -> Images:
+    raise UnreadableImageError(f"image {name} has more than {LARGEST >> 20} MiB")

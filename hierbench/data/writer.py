@@ -1,0 +1,163 @@
+"""From pieces to arrays: decoded on all cores, written in place in any order, and resumable after a kill.
+
+The folder holds per split `<split>-images.npy`, written row by row as images come, and `<split>-done`, a byte per row
+that says which rows are on the disk. The marks are written after the rows they stand for are flushed, so that neither
+a kill nor a power cut leaves a mark without its row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.data.source import Labels, Piece, Source, UnreadableImageError
+from hierbench.files import write_atomically
+
+SPLITS = ("train", "val", "test")
+WINDOW = 16  # pieces per core that are read ahead: bounds the memory
+FLUSH_EVERY = 2048  # rows between two flushes: what a kill can cost
+Rows = NDArray[np.bool_]
+
+
+@dataclass
+class Outcome:
+    """Which rows are written, and the errors of those that could not be read, by (split, row)."""
+
+    done: dict[str, Rows]
+    unreadable: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    @property
+    def num_missing(self) -> int:
+        """Rows that are not written."""
+        return sum(int((~rows).sum()) for rows in self.done.values())
+
+
+class _Files:
+    """The open image files of a folder, and the marks."""
+
+    def __init__(self, folder: Path, source: Source) -> None:
+        self.folder = folder
+        self.row_bytes = 3 * source.image_size[0] * source.image_size[1]
+        self.files: dict[str, IO[bytes]] = {}
+        self.offset: dict[str, int] = {}
+        self.done: dict[str, Rows] = {}
+        for split in SPLITS:
+            num = len(source.labels[split])
+            path, marks = folder / f"{split}-images.npy", folder / f"{split}-done"
+            self.files[split] = path.open("r+b" if path.exists() else "w+b")
+            write_header(self.files[split], num, source.image_size)
+            self.offset[split] = self.files[split].tell()
+            size = self.offset[split] + num * self.row_bytes
+            # Of another size are files whose missing rows were already left out: those start anew.
+            going_on = path.stat().st_size == size and marks.exists() and marks.stat().st_size == num
+            self.done[split] = np.fromfile(marks, dtype=np.bool_) if going_on else np.zeros(num, dtype=np.bool_)
+            os.ftruncate(self.files[split].fileno(), size)
+
+    def write(self, piece: Piece) -> tuple[int, str]:
+        """Load a piece and write it; return how many rows it has and the error."""
+        try:
+            images = piece.load()
+        except UnreadableImageError as error:
+            return 1, str(error)
+        assert images.dtype == np.uint8 and images[0].nbytes == self.row_bytes, (images.dtype, images.shape)
+        block, place = memoryview(images.tobytes()), self.offset[piece.split] + piece.start * self.row_bytes
+        while block:  # a write may be short
+            written = os.pwrite(self.files[piece.split].fileno(), block, place)
+            block, place = block[written:], place + written
+        return len(images), ""
+
+    def flush(self) -> None:
+        """Put the rows on the disk, then the marks of those that were written before."""
+        for split, file in self.files.items():
+            marks = self.done[split].tobytes()
+            os.fsync(file.fileno())
+            write_atomically(self.folder / f"{split}-done", lambda target, marks=marks: target.write(marks))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self.files.values():
+            file.close()
+
+
+def write_header(file: IO[bytes], num: int, image_size: tuple[int, int]) -> None:
+    """Write the .npy header of a uint8 array [num, 3, H, W]."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (num, 3, *image_size)}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def write_images(source: Source, folder: Path, progress: Callable[[int], None]) -> Outcome:
+    """Write all images that the source brings and that are not there yet.
+
+    Args:
+        source: what to read.
+        folder: where the files go; may hold those of a killed attempt.
+        progress: called with the number of rows written so far, those of before included.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    files = _Files(folder, source)
+    outcome = Outcome(files.done)
+    pending: deque[tuple[Piece, Future[tuple[int, str]]]] = deque()
+    written = flushed = sum(int(rows.sum()) for rows in files.done.values())
+
+    def finish() -> None:
+        nonlocal written, flushed
+        piece, future = pending.popleft()
+        num, error = future.result()
+        if error:
+            outcome.unreadable[piece.split, piece.start] = error
+            return
+        files.done[piece.split][piece.start : piece.start + num] = True
+        written += num
+        progress(written)
+        if written - flushed >= FLUSH_EVERY:
+            files.flush()
+            flushed = written
+
+    with ThreadPoolExecutor(cores) as pool:
+        try:
+            for piece in source.pieces():
+                if files.done[piece.split][piece.start]:
+                    continue
+                pending.append((piece, pool.submit(files.write, piece)))
+                if len(pending) >= WINDOW * cores:
+                    finish()
+            while pending:
+                finish()
+            files.flush()
+        finally:
+            for _, future in pending:
+                future.cancel()
+            pool.shutdown(wait=True, cancel_futures=True)
+            files.close()
+    return outcome
+
+
+def keep_done_rows(source: Source, folder: Path, done: dict[str, Rows]) -> dict[str, Labels]:
+    """Leave out the rows that are not written; return the labels of the others.
+
+    The images are copied to a file of their own that replaces the first when it is whole.
+    """
+    labels = {}
+    for split, rows in done.items():
+        labels[split] = source.labels[split][rows]
+        if rows.all():
+            continue
+        path, shorter = folder / f"{split}-images.npy", folder / f"{split}-images.shorter"
+        images = np.load(path, mmap_mode="r")
+        with shorter.open("wb") as file:
+            write_header(file, int(rows.sum()), source.image_size)
+            for start in range(0, len(rows), 256):
+                file.write(images[start : start + 256][rows[start : start + 256]].tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        del images
+        shorter.replace(path)
+    return labels

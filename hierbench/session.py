@@ -1,0 +1,211 @@
+"""What every command that trains shares: options, data and weights, workers, and running a plan under a mirror."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from hierbench.cost import stand_in_tree
+from hierbench.data import prepared as data
+from hierbench.data.prepare import prepare
+from hierbench.data.prepared import Prepared
+from hierbench.errors import UserError
+from hierbench.models.weights import download_weights, find_weights, weights_digest
+from hierbench.plan import Job
+from hierbench.preview import say
+from hierbench.progress import Meter, duration
+from hierbench.recipe import FeatureType, Protocol, Recipe
+from hierbench.runner import Setting, default_workers, run_plan
+from hierbench.store import Store
+from hierbench.tracking import Mirror, default_uri
+
+RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's options, as typed."""
+
+    methods: str
+    dataset: str
+    types: str
+    seeds: int | None
+    overrides: Sequence[str]
+    protocol: Protocol
+    weights: Path | None
+    runs: Path
+    data_dir: Path
+    device: str
+    workers: int | None
+    mlflow: str | None
+    dry_run: bool
+    as_json: bool
+
+    def count_seeds(self, recipe: Recipe) -> int:
+        """Return the number of seeds: the option's, or the recipe's.
+
+        Raises:
+            UserError: less than 1; also for the number of jobs side by side.
+        """
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"--jobs must be at least 1, got {self.workers}")
+        seeds = recipe.seeds if self.seeds is None else self.seeds
+        if seeds < 1:
+            raise UserError(f"--seeds must be at least 1, got {seeds}")
+        return seeds
+
+
+def choose_device(asked: str) -> str:
+    """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
+    if not available[device]:
+        raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
+    return device
+
+
+def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
+    """Return the data, the weights' file and its digest, or for a dry run what is missing.
+
+    Raises:
+        UserError: something is not to be had.
+    """
+    variant = data.variant_name(recipe.dataset, recipe.data.jpeg_quality)
+    needs_weights = recipe.model.weights != "none"
+    if options.weights is not None and not needs_weights:
+        raise UserError("--weights: the recipe starts from none (model.weights = none)")
+    folder, weights = options.data_dir / "weights", None
+    if needs_weights:
+        weights = find_weights(recipe.model.weights, folder, options.weights)
+    if options.dry_run:
+        prepared = data.find(variant, options.data_dir)
+        if prepared is None:
+            how = f"hierbench data prepare {recipe.dataset}{_protocol_option(recipe)}"
+            return f"{variant} is not prepared in {options.data_dir}; run: {how}"
+        if needs_weights and weights is None:
+            return (
+                f"the weights {recipe.model.weights} are not in {folder}; a run downloads them, or give --weights FILE"
+            )
+    else:
+        Store(options.runs).writable()
+        if needs_weights and weights is None:  # before the data, which can take hours
+            weights = download_weights(recipe.model.weights, folder)
+        prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
+    return prepared, weights, None if weights is None else weights_digest(weights)
+
+
+def _protocol_option(recipe: Recipe) -> str:
+    return " --protocol authors" if recipe.data.jpeg_quality else ""
+
+
+def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
+    """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
+    with Meter(f"preparing {name}", 1.0) as meter:
+        prepared = prepare(name, data_dir, source, lambda share: meter.part("images", share, 1.0), **how)
+    for remark in (prepared.meta["remark"], prepared.meta.get("notice", "")):
+        if remark:
+            say(f"note: {remark}")
+    return prepared
+
+
+def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:
+    """Return worker processes and threads per worker for a plan with so many jobs that train."""
+    workers, threads = default_workers(num_training, options.device)
+    if options.workers is None:
+        return workers, threads
+    return options.workers, max(1, workers * threads // options.workers) if threads else None
+
+
+def time_to_train(
+    recipe: Recipe,
+    kinds: Sequence[FeatureType],
+    prepared: Prepared | None,
+    device: str,
+    workers: int,
+    threads: int | None,
+    *,
+    measure: bool = True,
+) -> float | None:
+    """Return the seconds that jobs of these types will take, None where that is not known.
+
+    On an accelerator it is measured for a dry run alone: a run would take the device twice.
+    """
+    if not kinds:
+        return 0.0
+    if device != "cpu" and (device != "cuda" or not measure):
+        return None
+    from hierbench.estimate import estimate
+
+    if prepared is None:
+        tree, num_train = stand_in_tree(recipe.expected.level_sizes), recipe.expected.train
+    else:
+        tree, num_train = prepared.hierarchy(recipe.distance), prepared.size("train")
+    try:
+        return estimate(recipe, kinds, tree, num_train, device, workers, threads)
+    except RuntimeError:  # a model that does not fit in memory: its jobs will say so
+        return None
+
+
+def _work(job: Job) -> float:
+    return float(job.spec.train.epochs) if job.trains else RESCORE_WORK
+
+
+def run_and_mirror(
+    plan: list[Job],
+    setting: Setting,
+    options: Options,
+    what: str,
+    labels: Mapping[str, str],
+    finish: Callable[[], tuple[Result, Path]],
+) -> tuple[Result, dict[str, str]]:
+    """Run what is not cached with progress, mirror it, and return the result and {id: error} of what failed.
+
+    Args:
+        plan: the jobs.
+        setting: where and on what they run.
+        options: of the command.
+        what: how the parent run in MLflow is called, before the time.
+        labels: {id: what a person calls the job}.
+        finish: called when all have ended; returns the result and a file that is attached to the parent run.
+    """
+    store, dataset = Store(setting.runs), plan[0].spec.dataset.name
+    title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    work = sum(_work(job) for job in plan if not store.run(job.id).done)
+    with Meter(dataset, max(work, RESCORE_WORK)) as meter:
+        uri = options.mlflow or default_uri(options.runs)
+        mirror = Mirror(uri, options.runs, dataset, title, lambda line: meter.say(f"warning: {line}"))
+
+        def ended(job: Job, error: str) -> None:
+            meter.end_part(labels[job.id], _work(job))
+            if error:
+                meter.say(f"failed: {labels[job.id]}: {error}")
+            else:
+                run = store.run(job.id)
+                test, seconds = run.metrics()["test"], run.status["seconds"]
+                severity = "-" if test["mistake_severity"] is None else f"{test['mistake_severity']:.2f}"
+                result = f"top-1 {test['top1']:.2f} %, severity {severity}"
+                meter.say(f"done: {labels[job.id]}: {result} ({duration(seconds)})")
+            mirror.write(job)
+
+        failed: dict[str, str] | None = None
+        try:
+            failed = run_plan(plan, setting, lambda job, done, total: meter.part(labels[job.id], done, total), ended)
+            for job in mirror.missing(plan):  # what an earlier invocation could not mirror
+                mirror.write(job)
+            result, table = finish()
+            mirror.attach(table)
+        finally:
+            mirror.close("KILLED" if failed is None else "FAILED" if failed else "FINISHED")
+    return result, failed
+
+
+def say_failures(failed: Mapping[str, str], labels: Mapping[str, str], options: Options) -> None:
+    """Say at the end again what went wrong, and where more is written about it."""
+    for job_id, error in failed.items():
+        say(f"failed: {labels[job_id]}: {error} ({options.runs}/{job_id}/status.json)")

@@ -1,0 +1,217 @@
+"""The ablation table: cross-entropy on type I, then the transformation, the fixed frame and the cosine loss added."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from textwrap import wrap
+
+from hierbench.errors import unknown_name
+from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
+from hierbench.leaderboard.render import ARROWS, TITLES, json_text, latex_escaped, number, seeds, tex_template
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, mark_best
+from hierbench.recipe import FeatureType
+from hierbench.store import Store
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of the table: what is trained, and which parts that has."""
+
+    type: FeatureType
+    method: str
+    cross_entropy: bool
+    transformation: bool
+    frame: bool
+    cosine: bool
+
+    @property
+    def parts(self) -> dict[str, bool]:
+        """The columns with check marks."""
+        return {name: bool(getattr(self, name)) for name in PARTS}
+
+
+PARTS = {"cross_entropy": "L_CE", "transformation": "T", "frame": "HAF", "cosine": "L_COS"}
+VARIANTS = (
+    Variant("type-I", "ce", True, False, False, False),
+    Variant("type-II", "ce", True, True, False, False),
+    Variant("type-II", "haframe", True, True, True, False),
+    Variant("type-II", "haframe", True, True, True, True),
+)
+BACKBONES = {"resnet50": "ResNet50", "wrn28-8": "WideResNet28"}  # as the paper calls them
+
+
+@dataclass
+class Ablation:
+    """The four variants on one dataset, in the order of VARIANTS; a row's title is its model's name."""
+
+    dataset: str
+    title: str
+    protocol: str
+    distance: str
+    rows: list[Row]
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        """Mark the best mean of each metric."""
+        assert len(self.rows) == len(VARIANTS)
+        mark_best(self.rows)
+
+
+def ablation_from_paper(dataset: str) -> list[Ablation]:
+    """Return the published table of one dataset, or of "all" (Liang & Davis, ICCV 2023, the ablation study).
+
+    Raises:
+        UserError: the paper has no such dataset.
+    """
+    lines = paper_lines("ablation")
+    names = list(dict.fromkeys(line["dataset"] for line, _ in lines))
+    if dataset not in ("all", *names):
+        raise unknown_name("ablation of the paper for dataset", dataset, ["all", *names])
+    tables = []
+    for name in names if dataset == "all" else [dataset]:
+        own = [(line, cells) for line, cells in lines if line["dataset"] == name]
+        rows = []
+        for variant in VARIANTS:
+            marks = {part: str(int(there)) for part, there in variant.parts.items()}
+            ((model, cells),) = [(line["model"], cells) for line, cells in own if marks.items() <= line.items()]
+            rows.append(Row(variant.type, variant.method, model, PAPER_RUNS, PAPER_RUNS, cells))
+        tables.append(Ablation(name, own[0][0]["title"], "published", paper_distance(name), rows))
+    return tables
+
+
+def ablation_from_runs(dataset: str, title: str, backbone: str, store: Store, ids: Sequence[Sequence[str]]) -> Ablation:
+    """Return the table of the runs on disk.
+
+    Args:
+        dataset: its name.
+        title: as the table prints it.
+        backbone: as the recipe names it.
+        store: where the runs are.
+        ids: of each variant's runs, in the order of VARIANTS.
+    """
+    board = board_from_runs(dataset, store, [run_id for group in ids for run_id in group])
+    rows = [next(row for row in board.rows if group[0] in row.runs) for group in ids]
+    for row, name in zip(rows, model_names(backbone), strict=True):
+        row.title = name
+    return Ablation(dataset, title, board.protocol, board.distance, rows, board.remark)
+
+
+def model_names(backbone: str) -> list[str]:
+    """Return what the table calls the variants' models; a star says type II."""
+    name = BACKBONES.get(backbone, backbone)
+    return [name, f"{name}*", f"{name}*", "HAFrame"]
+
+
+def shown_metrics(tables: Sequence[Ablation]) -> list[str]:
+    """Return the metrics that at least one row has, in the paper's order."""
+    return [metric for metric in METRICS if any(metric in row.metrics for table in tables for row in table.rows)]
+
+
+def model_and_runs(row: Row) -> str:
+    """Return the model's name, with the number of runs as long as some are missing."""
+    return f"{row.title} ({seeds(row)} runs)" if row.n < row.planned else row.title
+
+
+def markdown(tables: Sequence[Ablation]) -> str:
+    """Return a markdown table in the paper's look: best means bold."""
+    from tabulate import tabulate
+
+    metrics = shown_metrics(tables)
+    lines = []
+    for table in tables:
+        for variant, row in zip(VARIANTS, table.rows, strict=True):
+            cells = [row.metrics.get(metric) for metric in metrics]
+            texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
+            marks = ["✓" if there else "✗" for there in variant.parts.values()]
+            dataset = table.title.replace("|", "\\|") if row is table.rows[0] else ""
+            lines.append([dataset, model_and_runs(row), *marks, *texts])
+    headers = ["Dataset", "Model", *PARTS.values(), *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics)]
+    table_text = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
+    return f"{table_text}\n\n{legend(tables)}\n"
+
+
+def legend(tables: Sequence[Ablation]) -> str:
+    """Return the lines that explain the marks and say what the numbers are of."""
+    lines = [
+        "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed to "
+        "the hierarchy-aware frame. L_COS: cosine loss.",
+        "Mean +/- half-width of the 95% t-interval over runs. **Bold**: best mean of the dataset.",
+    ]
+    return "\n".join(lines + settings(tables))
+
+
+def settings(tables: Sequence[Ablation]) -> list[str]:
+    """Return one sentence per setting, with the datasets it is that of."""
+    datasets: dict[str, list[str]] = {}
+    for table in tables:
+        remark = f"; settings: {table.remark}" if table.remark else ""
+        datasets.setdefault(f"protocol {table.protocol}, distance {table.distance}{remark}.", []).append(table.dataset)
+    return [f"{', '.join(names)}: {text}" for text, names in datasets.items()]
+
+
+def as_csv(tables: Sequence[Ablation]) -> str:
+    """Return CSV with numbers at full precision; a metric's columns are its mean, its half-width and if it is best."""
+    metrics = shown_metrics(tables)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = [name for metric in metrics for name in (metric, f"{metric} ci95", f"{metric} best")]
+    writer.writerow(["dataset", "model", *PARTS, "n", "planned", *columns])
+    for table in tables:
+        for variant, row in zip(VARIANTS, table.rows, strict=True):
+            cells = [row.metrics.get(metric, Cell(None, None)) for metric in metrics]
+            values = [value for cell in cells for value in (cell.mean, cell.ci95, int(cell.best))]
+            marks = [int(there) for there in variant.parts.values()]
+            writer.writerow([table.dataset, row.title, *marks, row.n, row.planned, *values])
+    return text.getvalue()
+
+
+def as_json(tables: Sequence[Ablation]) -> str:
+    """Return JSON with one entry per variant and dataset; NaN becomes null."""
+    rows = [
+        {
+            "dataset": table.dataset,
+            "distance": table.distance,
+            "type": variant.type,
+            "method": variant.method,
+            "model": row.title,
+            **variant.parts,
+            "n": row.n,
+            "planned": row.planned,
+            "metrics": {name: asdict(cell) for name, cell in row.metrics.items()},
+            "runs": row.runs,
+        }
+        for table in tables
+        for variant, row in zip(VARIANTS, table.rows, strict=True)
+    ]
+    return json_text({"schema": 1, "protocol": tables[0].protocol, "rows": rows})
+
+
+def latex(tables: Sequence[Ablation]) -> str:
+    """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
+
+    def stacked(title: str) -> str:
+        return r"\\".join(map(latex_escaped, wrap(title, 12, break_long_words=False)))  # the column is narrow
+
+    return tex_template("ablation.tex.j2").render(
+        tables=tables,
+        variants=VARIANTS,
+        parts=[r"$\mathcal{L}_{CE}$", r"$\mathcal{T}(.)$", r"$HAF$", r"$\mathcal{L}_{COS}$"],
+        metrics=shown_metrics(tables),
+        titles=TITLES,
+        arrows={"up": r"$\uparrow$", "down": r"$\downarrow$"},
+        number=number,
+        settings=settings(tables),
+        stacked=stacked,
+        model=model_and_runs,
+    )
+
+
+FORMATS: dict[str, Callable[[Sequence[Ablation]], str]] = {
+    "markdown": markdown,
+    "latex": latex,
+    "csv": as_csv,
+    "json": as_json,
+}

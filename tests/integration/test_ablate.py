@@ -1,0 +1,159 @@
+"""Real commands in a temporary folder."""
+
+import io
+import json
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+FAST = ["--seeds", "2", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96", "--jobs", "1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_dir):
+    folder = tmp_path_factory.mktemp("work")
+    shutil.copytree(data_dir, folder / "data")
+    return folder
+
+
+def command(folder, *arguments):
+    """Return exit code, standard output and standard error."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["hierbench", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def compared(folder):
+    """The comparison that shares three of the four variants."""
+    code, _, err = command(folder, "run", "--methods", "ce,haframe", "--dataset", "shapes", *FAST)
+    assert code == 0, err
+    return {path.name for path in (folder / "runs").iterdir() if path.is_dir()}
+
+
+@pytest.fixture(scope="module")
+def ablated(folder, compared):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
+    leaderboard = (folder / "runs/leaderboard-shapes.json").read_bytes()
+    code, out, err = command(folder, "ablate", "--dataset", "shapes", *FAST)
+    assert code == 0, err
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert (folder / "runs/leaderboard-shapes.json").read_bytes() == leaderboard
+    return out, err
+
+
+def test_what_a_comparison_has_trained_is_not_trained_again(folder, compared, ablated):
+    _, err = ablated
+    assert "8 jobs, 2 to train, 0 to re-rank, 6 cached" in err
+    assert err.count("done: ") == 2 and "done: haframe (alpha = 0) type-II seed 1: top-1" in err
+    new = {path.name for path in (folder / "runs").iterdir() if path.is_dir()} - compared
+    specs = [json.loads((folder / "runs" / name / "spec.json").read_text()) for name in new]
+    assert sorted(spec["seed"] for spec in specs) == [0, 1]
+    assert all(spec["method"]["params"]["alpha"] == 0.0 and spec["method"]["params"]["gamma"] == 2.0 for spec in specs)
+    for name in new:  # the cosine loss is there, with no weight
+        header, line = (folder / "runs" / name / "history.csv").read_text().splitlines()
+        losses = dict(zip(header.split(","), map(float, line.split(",")), strict=True))
+        (cosine,) = [value for key, value in losses.items() if "cosine" in key]
+        assert cosine == 0.0
+
+
+def test_the_table_holds_the_means_of_the_runs(folder, ablated):
+    out, err = ablated
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if "✓" in line]
+    assert [cells[:6] for cells in lines] == [
+        ["Shapes (generated)", "wrn10-1-s2", "✓", "✗", "✗", "✗"],
+        ["", "wrn10-1-s2*", "✓", "✓", "✗", "✗"],
+        ["", "wrn10-1-s2*", "✓", "✓", "✓", "✗"],
+        ["", "HAFrame", "✓", "✓", "✓", "✓"],
+    ]
+    assert out == (folder / "runs/ablation-shapes.md").read_text() and "ablation-shapes.md" in err
+    content = json.loads((folder / "runs/ablation-shapes.json").read_text())
+    for cells, row in zip(lines, content["rows"], strict=True):
+        tops = [json.loads((folder / "runs" / run / "metrics.json").read_text())["test"]["top1"] for run in row["runs"]]
+        assert len(tops) == row["n"] == 2
+        assert row["metrics"]["top1"]["mean"] == pytest.approx(sum(tops) / 2)
+        assert cells[6].strip("*").startswith(f"{sum(tops) / 2:.2f} +/- ")
+    assert len({run for row in content["rows"] for run in row["runs"]}) == 8
+
+
+def test_again_it_trains_nothing(folder, ablated):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
+    code, out, err = command(folder, "ablate", "--dataset", "shapes", *FAST)
+    assert (code, out) == (0, ablated[0])
+    assert "0 to train, 0 to re-rank, 8 cached" in err and "done: " not in err
+    assert {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")} == before
+
+
+def test_the_other_formats(folder, ablated):
+    arguments = ("ablate", "--dataset", "shapes", *FAST)
+    _, out, _ = command(folder, *arguments, "--format", "json")
+    assert out == (folder / "runs/ablation-shapes.json").read_text()
+    code, out, _ = command(folder, *arguments, "--format", "latex", "--output", "table.tex")
+    assert (code, out) == (0, "") and r"\shortstack{Shapes\\(generated)}" in (folder / "table.tex").read_text()
+
+
+def test_dry_run(folder, ablated):
+    before = sorted((folder / "runs").iterdir())
+    arguments = ("ablate", "--dataset", "shapes", "--seeds", "3", *FAST[2:], "--dry-run")
+    code, out, err = command(folder, *arguments)
+    assert (code, out) == (0, "") and "12 jobs, 4 to train, 0 to re-rank, 8 cached" in err
+    code, out, _ = command(folder, *arguments, "--format", "json")
+    jobs = json.loads(out)["jobs"]
+    assert [(job["method"], job["type"]) for job in jobs[:4]] == [
+        ("ce", "type-I"), ("ce", "type-II"), ("haframe (alpha = 0)", "type-II"), ("haframe", "type-II")
+    ]  # fmt: skip
+    assert [job["state"] for job in jobs] == ["cached"] * 8 + ["train"] * 4
+    assert sorted((folder / "runs").iterdir()) == before
+
+
+def test_dry_run_without_data(tmp_path):
+    small = ("--set", "model.backbone=wrn10-1")
+    code, out, _ = command(tmp_path, "ablate", "--dataset", "cifar100", *small, "--dry-run", "--format", "json")
+    plan = json.loads(out)
+    assert code == 0 and "cifar100 is not prepared" in plan["blocked"]
+    assert len({job["method"] + job["type"] for job in plan["jobs"]}) == 4
+    assert {job["state"] for job in plan["jobs"]} == {"blocked"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
+    fatal = ("--set", "train.lr.type-I.classifier=1e30", "--runs", str(tmp_path / "runs"))
+    code, out, err = command(folder, "ablate", "--dataset", "shapes", "--seeds", "1", *FAST[2:], *fatal)
+    assert code == 1
+    assert err.count("failed: ce type-I seed 0: loss is nan") == 2 and err.count("done: ") == 3
+    assert "| wrn10-1-s2 (0 of 1 runs)" in out and out.count("of 1 runs") == 1
+    content = json.loads((tmp_path / "runs/ablation-shapes.json").read_text())
+    assert [row["n"] for row in content["rows"]] == [0, 1, 1, 1]
+    assert content["rows"][0]["metrics"]["top1"]["mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--dataset", "all"], "--dataset all is for --source paper"),
+        (["--dataset", "shape"], "did you mean 'shapes'"),
+        (["--dataset", "shapes", "--source", "paper"], "unknown ablation of the paper"),
+        (["--dataset", "fgvc", "--source", "paper", "--seeds", "3"], "options of training"),
+        (["--dataset", "fgvc", "--source", "paper", "--protocol", "authors"], "options of training"),
+        (["--dataset", "shapes", "--seeds", "0"], "'--seeds'"),
+        (["--dataset", "shapes", "--jobs", "0"], "'--jobs'"),
+        (["--dataset", "shapes", "--set", "methods.haframe.alpha=0"], "only between 0 and 1"),
+        (["--dataset", "shapes", "--set", "methods.haframe.alpha=1"], "only between 0 and 1"),
+        (["--dataset", "shapes", "--set", "methods.haframe.alpha=2"], "hyperparameters of haframe"),
+        (["--dataset", "shapes", "--set", "train.epoch=1"], "did you mean 'train.epochs'"),
+        (["--dataset", "shapes", "--output", "nowhere/table.md"], "--output nowhere/table.md: no such folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, part):
+    code, out, err = command(tmp_path, "ablate", *arguments)
+    assert (code, out) == (2, "") and not list(tmp_path.iterdir())
+    (line,) = err.strip().splitlines()
+    assert line.startswith("hierbench: error: ") and part in line

@@ -1,0 +1,192 @@
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hierbench.errors import UserError
+from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
+from hierbench.leaderboard.ablation import (
+    PARTS,
+    VARIANTS,
+    Ablation,
+    ablation_from_paper,
+    ablation_from_runs,
+    as_csv,
+    as_json,
+    latex,
+    markdown,
+    model_names,
+)
+from hierbench.leaderboard.board import paper_datasets
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.recipe import load_recipe
+from hierbench.store import Store
+
+DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")  # in the order of the table
+
+
+def rows_of(tex):
+    """Return (title, model, check marks, [(mean, half-width, bold)]) of each row of an ablation table in TeX."""
+    (table,) = [part for part in re.findall(r"\\begin\{table\*\}.*?\\end\{table\*\}", tex, re.S) if r"\cmark" in part]
+    rows, title = [], ""
+    for line in table.split(r"\\" + "\n"):
+        if line.count("+/-") != 5:
+            continue
+        if found := re.search(r"\\shortstack\{(.*?)\}\}", line):
+            title = found[1].replace(r"\\", "")
+        parts = [" ".join(part.split()) for part in line.split("&")]
+        marks = []
+        for part in parts[2:6]:
+            colour, mark = re.fullmatch(r"\\cellcolor\{(green|red)!15\} ?\\([cx])mark", part).groups()
+            assert (colour == "green") == (mark == "c")
+            marks.append(mark == "c")
+        cells = [re.fullmatch(r"(\\textbf\{)?([\d.]+) \+/- ([\d.]+)\}?", part).groups() for part in parts[6:]]
+        rows.append((title, parts[1], marks, [(mean, ci95, bold is not None) for bold, mean, ci95 in cells]))
+    return rows
+
+
+@pytest.fixture(scope="session")
+def printed(shared):
+    """The rows of the paper's own table; it writes two titles over several lines without a hyphen of their own."""
+    rows = rows_of((shared / "paper/haframe-iccv2023.tex").read_text(encoding="utf-8"))
+    titles = {"iNatura-list2019": "iNaturalist2019", "tiered-ImageNet-H": "tieredImageNet-H"}
+    return [(titles.get(title, title), *rest) for title, *rest in rows]
+
+
+def test_our_latex_equals_the_papers_row_by_row(printed):
+    assert len(printed) == 16 and sum(bold for row in printed for *_, bold in row[3]) == 20
+    assert rows_of(latex(ablation_from_paper("all"))) == printed
+
+
+def test_the_shipped_numbers_equal_the_papers(printed):
+    rows = list(csv.DictReader(io.StringIO(as_csv(ablation_from_paper("all")))))
+    assert [row["dataset"] for row in rows] == [name for name in DATASETS for _ in range(4)]
+    for row, (_, model, marks, cells) in zip(rows, printed, strict=True):
+        assert row["model"] == model and [row[part] == "1" for part in PARTS] == marks
+        for metric, (mean, ci95, bold) in zip(METRICS, cells, strict=True):
+            assert (f"{float(row[metric]):.2f}", f"{float(row[f'{metric} ci95']):.4f}") == (mean, ci95)
+            assert row[f"{metric} best"] == str(int(bold))
+
+
+def test_the_markdown_has_the_papers_marks(printed):
+    lines = [line for line in markdown(ablation_from_paper("all")).splitlines() if " +/- " in line and "|" in line]
+    for line, (title, model, marks, cells) in zip(lines, printed, strict=True):
+        texts = [cell.strip() for cell in line.split("|")[1:-1]]
+        assert texts[0] in ("", title) and texts[1] == model
+        assert texts[2:6] == ["✓" if mark else "✗" for mark in marks]
+        assert texts[6:] == [f"**{mean} +/- {ci}**" if bold else f"{mean} +/- {ci}" for mean, ci, bold in cells]
+    assert sum("| CIFAR-100 " in line for line in lines) == 1
+
+
+def test_one_dataset_of_the_paper():
+    (table,) = ablation_from_paper("inat19")
+    assert [row.title for row in table.rows] == ["ResNet50", "ResNet50*", "ResNet50*", "ours"]
+    assert [row.metrics["top1"].best for row in table.rows] == [False, False, True, False]
+    assert ablation_from_paper("tieredimagenet-h")[0].distance == "depth"
+    with pytest.raises(UserError, match="did you mean 'cifar100'"):
+        ablation_from_paper("cifar10")
+
+
+def test_it_is_no_leaderboard():
+    assert "ablation" not in paper_datasets()
+
+
+def runs_of_variants(folder):
+    """A store with two seeds of the four variants on cifar100, of the last one seed; and their ids."""
+    store, ids = Store(folder), []
+    recipe = load_recipe("cifar100")
+    params = [{}, {}, {"alpha": 0.0, "gamma": 2.0}, {"alpha": 0.4, "gamma": 2.0}]
+    for position, (variant, values) in enumerate(zip(VARIANTS, params, strict=True)):
+        ids.append([])
+        for seed in range(2):
+            spec = Spec(
+                dataset=DatasetSpec(name="cifar100", digest="d", hierarchy="h", distance="height"),
+                method=MethodSpec(name=variant.method, version="1", code="c", params=values),
+                type=variant.type,
+                model=recipe.model,
+                train=TrainSpec(**recipe.train.model_dump(exclude={"lr"}), lr=recipe.train.lr.type_i),
+                augment=recipe.augment,
+                seed=seed,
+            )
+            run = store.run(spec.id)
+            run.plan(spec.content())
+            ids[-1].append(spec.id)
+            if (position, seed) != (3, 1):
+                test = dict.fromkeys(METRICS[:-1], 2.0 + position + seed)  # few classes: no hierdist@20
+                (run.folder / "metrics.json").write_text(json.dumps({"title": "title", "test": test}))
+                run.set_status("done")
+    return store, ids
+
+
+def test_from_runs(tmp_path):
+    store, ids = runs_of_variants(tmp_path)
+    table = ablation_from_runs("cifar100", "CIFAR-100", "wrn28-8", store, ids)
+    assert [row.title for row in table.rows] == ["WideResNet28", "WideResNet28*", "WideResNet28*", "HAFrame"]
+    assert [row.runs for row in table.rows] == ids
+    assert [row.metrics["top1"].mean for row in table.rows] == [2.5, 3.5, 4.5, 5.0]
+    assert [row.metrics["top1"].best for row in table.rows] == [False, False, False, True]
+    assert [row.metrics["mistake_severity"].best for row in table.rows] == [True, False, False, False]
+    assert (table.protocol, table.distance) == ("paper", "height") and "wrn28-8, 100 epochs" in table.remark
+    text = markdown([table])
+    assert "| HAFrame (1 of 2 runs)" in text and "5.00 +/- -" in text and "HierDist@20" not in text
+    assert "cifar100: protocol paper, distance height; settings: wrn28-8, 100 epochs, batch 64." in text
+    content = json.loads(as_json([table]))
+    assert set(content) == {"schema", "protocol", "rows"} and content["schema"] == 1
+    assert [[row[part] for part in PARTS] for row in content["rows"]] == [
+        [True, False, False, False], [True, True, False, False], [True, True, True, False], [True] * 4
+    ]  # fmt: skip
+    last = content["rows"][3]
+    assert (last["dataset"], last["model"], last["n"], last["planned"]) == ("cifar100", "HAFrame", 1, 2)
+    assert last["metrics"]["top1"] == {"mean": 5.0, "ci95": None, "values": [5.0], "best": True}
+    assert last["runs"] == ids[3]
+
+
+def test_models_have_the_papers_names_where_it_has_them():
+    assert model_names("resnet50") == ["ResNet50", "ResNet50*", "ResNet50*", "HAFrame"]
+    assert model_names("wrn10-1-s2")[:2] == ["wrn10-1-s2", "wrn10-1-s2*"]
+
+
+def test_best_is_settled_by_the_interval_and_needs_a_number():
+    means = [(2.0, 0.2), (2.0, 0.1), (None, None), (2.3, 0.1)]
+    rows = [
+        Row("", "", "", 5, 5, {metric: Cell(mean, ci95, best=True) for metric in METRICS[:2]}) for mean, ci95 in means
+    ]
+    Ablation("d", "D", "paper", "height", rows)
+    assert [row.metrics["mistake_severity"].best for row in rows] == [False, True, False, False]
+    assert [row.metrics["top1"].best for row in rows] == [False, False, False, True]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
+@pytest.mark.parametrize("name", ["paper", "odd"])
+def test_latex_compiles(tmp_path, name):
+    tables = ablation_from_paper("all")
+    if name == "odd":
+        tables = tables[:1]
+        tables[0].title, tables[0].remark = "A_b & c-d 100% (é)", "90% of the images; alpha_1 = ~3"
+        tables[0].rows[1].n = 3
+        tables[0].rows[2].metrics = {metric: Cell(None, None) for metric in METRICS}
+    (tmp_path / "table.tex").write_text(latex(tables), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "table.pdf").stat().st_size > 1000 and "Overfull" not in done.stdout
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex", "csv", "json"])
+def test_the_papers_table_without_torch(tmp_path, form):
+    code = (
+        "import sys\n"
+        "sys.argv = ['hierbench', 'ablate', '--dataset', 'all', '--source', 'paper', '--format', *sys.argv[1:]]\n"
+        "from hierbench.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", code, form, "--output", "table"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and not done.stdout, done.stderr
+    assert (tmp_path / "table").read_text().count("80.49") == 1

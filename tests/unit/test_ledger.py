@@ -1,0 +1,234 @@
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hierbench.errors import UserError
+from hierbench.leaderboard.board import Board, board_from_paper, paper_datasets
+from hierbench.leaderboard.ledger import (
+    Difference,
+    as_csv,
+    as_json,
+    build_ledger,
+    known_differences,
+    latex,
+    ledger_from_runs,
+    markdown,
+)
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.store import Store
+
+
+def row(kind, method, mean=2.0, ci95=0.1, n=5, title=None, metrics=METRICS):
+    return Row(kind, method, title or method, n, 5, {metric: Cell(mean, ci95) for metric in metrics})
+
+
+@pytest.fixture
+def ledger():
+    """Runs that lack most methods and one metric, have one of their own and two variants of another."""
+    rows = [
+        row("type-I", "ce", 77.0, 0.3866),
+        row("type-I", "mine", title="mine_1 | 100%"),
+        row("type-II", "ce", None, None, n=0),
+        row("type-II", "haframe", 77.9, 0.1, title="HAFrame (alpha=0.4, gamma=2.0)", metrics=METRICS[:-1]),
+        row("type-II", "haframe", 77.0, None, n=1, title="HAFrame (alpha=0.0, gamma=2.0)"),
+    ]
+    return build_ledger(Board("cifar100", "paper", "height", rows, "wrn10-1, 1 epochs"), board_from_paper("cifar100"))
+
+
+def line(ledger, kind, title, metric="top1"):
+    (found,) = [x for x in ledger.lines if (x.type, x.title, x.metric) == (kind, title, metric)]
+    return found
+
+
+def test_gap_and_overlap_by_hand(ledger):
+    found = line(ledger, "type-I", "ce")
+    assert found.published == Cell(77.65, 0.2635)
+    assert found.gap == pytest.approx(-0.65) and found.overlap  # 0.2635 + 0.3866 = 0.6501
+    found.ours.ci95 = 0.3864
+    assert found.overlap is False
+    found.ours.ci95 = 0.3865  # they touch: 0.65, which is a little less in binary
+    assert 0.2635 + 0.3865 < abs(77.0 - 77.65) and found.overlap
+    full = line(ledger, "type-II", "HAFrame (alpha=0.4, gamma=2.0)")
+    assert full.gap == pytest.approx(0.19) and full.overlap
+
+
+def test_what_is_missing_has_no_gap(ledger):
+    own = line(ledger, "type-I", "mine_1 | 100%")
+    assert own.published is None and own.gap is None and own.overlap is None and own.differences == ()
+    printed = line(ledger, "type-I", "Flamingo")
+    assert printed.ours is None and printed.row is None and printed.gap is None
+    unfinished = line(ledger, "type-II", "ce")
+    assert unfinished.published == Cell(76.45, 0.2207) and unfinished.gap is None
+    one_run = line(ledger, "type-II", "HAFrame (alpha=0.0, gamma=2.0)")
+    assert one_run.gap == pytest.approx(-0.71) and one_run.overlap is None
+    missing = line(ledger, "type-II", "HAFrame (alpha=0.4, gamma=2.0)", "hierdist@20")
+    assert missing.published is not None and missing.ours is None and missing.gap is None
+
+
+def test_every_row_of_both_boards_is_there_once(ledger):
+    rows = [(x.type, x.method, x.title) for x in ledger.lines if x.metric == "top1"]
+    assert [kind for kind, _, _ in rows] == ["type-I"] * 5 + ["type-II"] * 6
+    assert len(set(rows)) == 11
+    assert {(kind, method) for kind, method, _ in rows} == {
+        (x.type, x.method) for x in board_from_paper("cifar100").rows
+    } | {("type-I", "mine")}
+
+
+EVERYWHERE = {4, 5}  # under the protocol paper
+EXPECTED = {  # (dataset, protocol): rows of all cells, then of some
+    ("fgvc", "paper"): (EVERYWHERE | {22}, {"type-I": {11}, "type-II": {18}}, {"hafeature": {29, 30, 33}}),
+    ("fgvc", "authors"): (set(), {}, {"hafeature": {29, 33}}),
+    ("cifar100", "paper"): (EVERYWHERE | {23}, {"type-I": {12}}, {"hafeature": {29}}),
+    ("cifar100", "authors"): (set(), {}, {"hafeature": {29}, "flamingo type-I": {25}}),
+    ("inat19", "paper"): (EVERYWHERE, {"type-I": {11}}, {"hafeature": {29, 30}}),
+    ("inat19", "authors"): (set(), {}, {"hafeature": {29}}),
+    ("tieredimagenet-h", "paper"): (EVERYWHERE, {"type-I": {11}}, {"hafeature": {3, 29, 30}, "flamingo": {3}}),
+    ("tieredimagenet-h", "authors"): (set(), {}, {"hafeature": {3, 29}, "flamingo": {3}}),
+}
+
+
+@pytest.mark.parametrize(("dataset", "protocol"), EXPECTED)
+def test_which_differences_touch_which_cell(dataset, protocol):
+    published = board_from_paper(dataset)
+    ledger = build_ledger(Board(dataset, protocol, published.distance, published.rows), published)
+    everywhere, by_type, by_method = EXPECTED[dataset, protocol]
+    by_method = by_method | {"haframe": {8, 9} if protocol == "paper" else {9}}
+    assert len(ledger.lines) == 45
+    for x in ledger.lines:
+        parts = (by_type.get(x.type, set()), by_method.get(x.method, set()))
+        expected = everywhere.union(*parts, by_method.get(f"{x.method} {x.type}", set()))
+        assert x.differences == tuple(sorted(expected)), (x.type, x.method)
+    assert [entry.row for entry in ledger.differences] == sorted({n for x in ledger.lines for n in x.differences})
+
+
+def test_what_touches_ce_touches_crm():
+    difference = Difference(row=1, summary="", methods=("ce",), metrics=("top1",))
+    place = ("fgvc", "type-I")
+    assert difference.touches(*place, "crm", "top1", "paper") and difference.touches(*place, "ce", "top1", "authors")
+    assert not difference.touches(*place, "crm", "hierdist@1", "paper")
+    assert not difference.touches(*place, "flamingo", "top1", "paper")
+    assert not Difference(row=1, summary="", methods=("crm",)).touches(*place, "ce", "top1", "paper")
+
+
+def test_the_differences_name_what_exists():
+    known = known_differences()
+    assert len({entry.row for entry in known}) == len(known) >= 14
+    methods = {x.method for dataset in paper_datasets() for x in board_from_paper(dataset).rows}
+    for entry in known:
+        assert set(entry.datasets) <= set(paper_datasets()), entry
+        assert set(entry.methods) <= methods and set(entry.metrics) <= set(METRICS), entry
+        assert entry.summary and "\n" not in entry.summary and not entry.summary.endswith(".")
+
+
+def test_markdown(ledger):
+    lines = markdown(ledger).splitlines()
+    table = [[cell.strip() for cell in x.replace("\\|", "/").split("|")[1:-1]] for x in lines if x.startswith("| ")]
+    assert {len(cells) for cells in table} == {9} and len(table) == 1 + 11 * 5
+    assert table[1] == [
+        "type-I", "ce", "Top-1 accuracy ↑", "77.65 +/- 0.2635", "77.00 +/- 0.3866",
+        "-0.65", "yes", "5", "4, 5, 12, 23",
+    ]  # fmt: skip
+    assert table[2][:3] == ["", "", "Mistake severity ↓"]
+    (own,) = [cells for cells in table if cells[1] == "mine_1 / 100%"]
+    assert own[3:] == ["-", "2.00 +/- 0.1000", "-", "-", "5", "-"]
+    (missing,) = [cells for cells in table if cells[:2] == ["type-II", "HAFeature"]]
+    assert missing[4:] == ["-", "-", "-", "-", "4, 5, 23, 29"]
+    (one_run,) = [cells for cells in table if cells[1].startswith("HAFrame (alpha=0.0")]
+    assert one_run[4:8] == ["77.00 +/- -", "-0.71", "-", "1 of 5"]
+    below = "\n".join(lines)
+    assert "Settings: wrn10-1, 1 epochs." in below
+    assert [int(x[2:].split(":")[0]) for x in lines if x.startswith("- ")] == [4, 5, 8, 9, 12, 23, 29]
+
+
+def test_another_distance_is_said():
+    published = board_from_paper("tieredimagenet-h")
+    ledger = build_ledger(Board("tieredimagenet-h", "authors", "height", published.rows), published)
+    assert "distance height (published: depth)" in markdown(ledger)
+
+
+def test_json_and_csv_hold_the_same_numbers(ledger):
+    content = json.loads(as_json(ledger))
+    assert {key: content[key] for key in content if key != "rows"} == {
+        "schema": 1, "dataset": "cifar100", "protocol": "paper", "distance": "height"
+    }  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(as_csv(ledger))))
+    assert len(rows) == len(content["rows"]) == len(ledger.lines)
+    for text, entry in zip(rows, content["rows"], strict=True):
+        for key in ("published", "published_ci95", "ours", "ours_ci95", "gap", "n", "planned"):
+            assert (None if text[key] == "" else float(text[key])) == entry[key]
+        assert {"": None, "0": False, "1": True}[text["overlap"]] is entry["overlap"]
+        assert text["differences"] == ", ".join(map(str, entry["differences"]))
+    first = content["rows"][0]
+    assert first["published"] == 77.65 and first["ours"] == 77.0 and first["overlap"] is True
+    assert first["differences"] == [4, 5, 12, 23] and (first["n"], first["planned"]) == (5, 5)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
+def test_latex_compiles(tmp_path, ledger):
+    text = latex(ledger)
+    assert r"\multirow{5}{*}{Type-I}" in text and r"mine\_1 | 100\%" in text
+    assert "77.65 +/- 0.2635 & 77.00 +/- 0.3866 & -0.65 & yes & 5 & 4, 5, 12, 23" in text
+    (tmp_path / "table.tex").write_text(text, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+def test_a_dataset_without_a_published_table(tmp_path):
+    with pytest.raises(UserError, match=r"the paper has no table of shapes .* cifar100, fgvc"):
+        ledger_from_runs("shapes", Store(tmp_path))
+    with pytest.raises(UserError, match="no runs of fgvc"):
+        ledger_from_runs("fgvc", Store(tmp_path))
+
+
+def test_publishing_a_ledger_is_a_mistake(tmp_path, monkeypatch, capsys):
+    from hierbench.cli import main
+
+    arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--publish", str(tmp_path / "here")]
+    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2 and "--publish is for runs" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_imports_no_torch(tmp_path):
+    """On records of a dataset of the paper, as another machine may have made them."""
+    from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
+    from hierbench.recipe import load_recipe
+
+    recipe = load_recipe("cifar100")
+    for seed in range(2):
+        spec = Spec(
+            dataset=DatasetSpec(name="cifar100", digest="d", hierarchy="h", distance="height"),
+            method=MethodSpec(name="ce", version="1", code="c", params={}),
+            type="type-I",
+            model=recipe.model,
+            train=TrainSpec(**recipe.train.model_dump(exclude={"lr"}), lr=recipe.train.lr.type_i),
+            augment=recipe.augment,
+            seed=seed,
+        )
+        run = Store(tmp_path / "runs").run(spec.id)
+        run.plan(spec.content())
+        test = dict.fromkeys(METRICS, 2.0 + seed)
+        (run.folder / "metrics.json").write_text(json.dumps({"title": "cross-entropy", "test": test}))
+        run.set_status("done")
+    code = (
+        "import sys\n"
+        "sys.argv = ['hierbench', 'leaderboard', '--dataset', 'cifar100', '--source', 'both', *sys.argv[1:]]\n"
+        "from hierbench.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", code, "--format", "json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [x["ours"] for x in rows if (x["type"], x["method"]) == ("type-I", "ce")] == [2.5] * 5
+    assert rows[1]["gap"] == pytest.approx(2.5 - 2.34)

@@ -1,0 +1,449 @@
+"""iNaturalist 2019 and tieredImageNet-H: real trees and split lists, miniature archives in the official layouts."""
+
+import hashlib
+import http.server
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hierbench.data import better_mistakes, inat19, locate, prepared, tieredimagenet_h, writer
+from hierbench.data.better_mistakes import File, read_lists
+from hierbench.data.prepare import prepare
+from hierbench.errors import UserError
+from hierbench.hierarchy import Hierarchy
+from hierbench.recipe import load_recipe
+
+SIZE = (16, 16)
+
+
+@pytest.fixture(scope="session")
+def files(shared):
+    return shared / "data/making-better-mistakes"
+
+
+@pytest.fixture(scope="session")
+def inat_classes(files):
+    lines = (files / "inaturalist19_isa.txt").read_text().split()
+    return sorted({name for name in lines if name.startswith("nat")})
+
+
+@pytest.fixture
+def inat(tmp_path, files, inat_classes, miniatures, monkeypatch):
+    """A folder with the real tree and small split lists in place of those whose digest the module knows."""
+    offline = tmp_path / "offline"
+    offline.mkdir()
+    (offline / inat19.TREE.name).symlink_to(files / inat19.TREE.name)
+    lists = offline / inat19.SPLITS.name
+    class_of = miniatures.inat19_lists(lists, inat_classes, {"train": 60, "val": 20, "test": 20})
+    blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
+    monkeypatch.setattr(inat19, "IMAGE_SIZE", SIZE)
+    return offline, class_of
+
+
+@pytest.fixture(scope="session")
+def tiered_lists(files, tmp_path_factory):
+    return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path_factory.mktemp("none"), files)
+
+
+def some_of(lists, *, every):
+    return [name for names in lists.names.values() for name in names[::every]]
+
+
+def lca_height_and_depth(text):
+    """Height and depth of every pair's lowest common ancestor, by walking up; independent of the package."""
+    parent = {child: above for above, child in (line.split() for line in text.splitlines())}
+    leaves = sorted(set(parent) - set(parent.values()))
+    chains = {}
+    for leaf in leaves:
+        chain = [leaf]
+        while chain[-1] in parent:
+            chain.append(parent[chain[-1]])
+        chains[leaf] = chain
+    height = {}
+    for chain in chains.values():
+        for steps, node in enumerate(chain):
+            height[node] = max(height.get(node, 0), steps)
+    heights = np.zeros((len(leaves), len(leaves)), dtype=int)
+    depths = np.zeros_like(heights)
+    for i, a in enumerate(leaves):
+        above = set(chains[a])
+        for j, b in enumerate(leaves):
+            shared = next(node for node in chains[b] if node in above)
+            heights[i, j] = height[shared]
+            depths[i, j] = len(chains[b]) - 1 - chains[b].index(shared)
+    return leaves, heights, depths
+
+
+def test_table_1_from_the_real_split_lists(tiered_lists):
+    expected = load_recipe("tieredimagenet-h").expected
+    assert {split: len(rows) for split, rows in tiered_lists.labels.items()} == {
+        "train": expected.train,
+        "val": expected.val,
+        "test": expected.test,
+    }
+    assert list(tiered_lists.paths) == sorted(tiered_lists.paths) and len(tiered_lists.paths) == 608
+    for split, rows in tiered_lists.labels.items():
+        assert set(np.bincount(rows)) == {{"train": 700, "val": 25, "test": 25}[split]}
+        assert (np.diff(rows) >= 0).all()  # in order of class, so that the authors' dropped batch is the last classes
+    train = zip(tiered_lists.names["train"], tiered_lists.labels["train"], strict=True)
+    classes = list(tiered_lists.paths)
+    assert all(name.startswith(f"{classes[label]}_") for name, label in train)
+
+
+@pytest.mark.parametrize(("name", "file"), [("tieredimagenet-h", tieredimagenet_h.TREE), ("inat19", inat19.TREE)])
+def test_distances_of_all_pairs(files, name, file):
+    text = (files / file.name).read_text()
+    leaves, heights, depths = lca_height_and_depth(text)
+    recipe = load_recipe(name)
+    paths = better_mistakes._paths(text)
+    tree = Hierarchy.from_paths(paths, recipe.distance)
+    assert list(paths) == leaves and tree.classes == tuple(leaves)
+    assert (tree.height, tree.level_sizes) == (recipe.expected.height, recipe.expected.level_sizes)
+    off_diagonal = ~np.eye(len(leaves), dtype=bool)
+    expected = {"height": heights, "depth": np.where(off_diagonal, recipe.expected.height - depths, 0)}
+    assert (tree.distances == expected[recipe.distance]).all()
+    differ = np.triu(expected["height"] != expected["depth"]).sum()
+    assert differ == {"tieredimagenet-h": 50_383, "inat19": 0}[name]
+
+
+def test_coarse_targets_of_tiered_imagenet_are_the_tree_s(files):
+    """Two classes share their node at a level exactly if their lowest common ancestor lies there or below."""
+    text = (files / tieredimagenet_h.TREE.name).read_text()
+    _, _, depths = lca_height_and_depth(text)
+    tree = Hierarchy.from_paths(better_mistakes._paths(text))
+    for level in range(tree.num_levels - 1):
+        same = tree.level_targets[:, level][:, None] == tree.level_targets[:, level][None]
+        assert (same == (depths >= level + 1) | np.eye(608, dtype=bool)).all(), level
+
+
+def test_inat19_from_the_archive(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "train_val2019.tar.gz", class_of)
+    shares = []
+    there = prepare("inat19", tmp_path / "data", archive, shares.append, offline=offline)
+    assert there.meta["splits"] == {"train": 60, "val": 20, "test": 20}
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    tree = there.hierarchy("height")
+    assert (tree.height, tree.num_classes) == (7, 1010) and tree.level_sizes == (3, 4, 9, 34, 57, 72, 1010)
+    assert "train 60 instead of 187385" in there.meta["remark"]
+    md5 = hashlib.md5(archive.read_bytes()).hexdigest()
+    assert f"not the official train_val2019.tar.gz: its md5 is {md5}" in there.meta["remark"]
+    assert there.meta["checksums"][archive.name] == md5
+    assert "CC BY-NC-SA 4.0" in there.meta["notice"]
+    with tarfile.open(archive) as tar:
+        contents = {name.rpartition("/")[2]: tar.extractfile(name).read() for name in tar.getnames()}
+    listed = better_mistakes._rows(offline / inat19.SPLITS.name, dict.fromkeys(tree.classes, ()))[1]
+    for split in ("train", "test"):
+        images, labels = there.arrays(split)
+        for image, label, name in zip(images, labels, listed[split], strict=True):
+            assert tree.classes[label] == class_of[name]
+            with Image.open(io.BytesIO(contents[name])) as whole:
+                stretched = whole.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)
+            assert (image == np.asarray(stretched).transpose(2, 0, 1)).all()
+    assert prepared.verify("inat19", tmp_path / "data").digest == there.digest
+
+
+def test_folder_archive_and_plain_tar_give_the_same(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "train_val2019.tar.gz", class_of)
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "deep/er", filter="data")
+    with tarfile.open(tmp_path / "plain.tar", "w") as tar:
+        tar.add(tmp_path / "deep/er/train_val2019", "x")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/images").symlink_to(tmp_path / "deep")
+    (tmp_path / "deep/loop").symlink_to(tmp_path / "linked")
+    digests = {
+        prepare("inat19", tmp_path / f"data-{i}", source, offline=offline).digest
+        for i, source in enumerate([archive, tmp_path / "deep", tmp_path / "plain.tar", tmp_path / "linked"])
+    }
+    assert len(digests) == 1
+
+
+def test_tiered_imagenet_from_a_folder(tmp_path, files, tiered_lists, miniatures, monkeypatch):
+    """The real lists of 456,000 names; 60 of the images are there."""
+    monkeypatch.setattr(tieredimagenet_h, "IMAGE_SIZE", SIZE)
+    names = some_of(tiered_lists, every=7600)
+    source = miniatures.ilsvrc(tmp_path / "ILSVRC2012", names)
+    with pytest.raises(UserError, match=r"455,940 of 456,000 images are missing: train/n\S+\.JPEG, .*--allow-missing"):
+        prepare("tieredimagenet-h", tmp_path / "data", source, offline=files)
+    assert prepared.find("tieredimagenet-h", tmp_path / "data") is None
+    missing = (tmp_path / "data/prepared/tieredimagenet-h-missing.txt").read_text().splitlines()
+    assert len(missing) == 455_940 and not {f"train/{name}" for name in names} & set(missing)
+    there = prepare("tieredimagenet-h", tmp_path / "data", source, offline=files, allow_missing=True)
+    assert there.meta["splits"] == {"train": 56, "val": 2, "test": 2}
+    assert "455,940 of 456,000 images are missing" in there.meta["remark"]
+    classes = there.hierarchy("depth").classes
+    labels = there.arrays("train")[1]
+    assert [classes[label] for label in labels] == [name.partition("_")[0] for name in names[:56]]
+    images = there.arrays("train")[0]
+    path = next(source.rglob(names[3]))
+    with Image.open(path) as whole:
+        expected = np.asarray(whole.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    assert (images[3] == expected).all()
+    assert prepared.verify("tieredimagenet-h", tmp_path / "data").digest == there.digest
+
+
+def test_tiered_imagenet_from_the_official_archives(tmp_path, files, tiered_lists, miniatures, monkeypatch):
+    """ILSVRC2012_img_train.tar holds a tar per class."""
+    monkeypatch.setattr(tieredimagenet_h, "IMAGE_SIZE", SIZE)
+    names = some_of(tiered_lists, every=7600)
+    source = miniatures.ilsvrc(tmp_path / "ILSVRC2012", names)
+    archives = tmp_path / "archives"
+    archives.mkdir()
+    with tarfile.open(archives / "ILSVRC2012_img_train.tar", "w") as outer:
+        for folder in sorted((source / "train").iterdir()):
+            inner = io.BytesIO()
+            with tarfile.open(fileobj=inner, mode="w") as tar:
+                for image in folder.iterdir():
+                    tar.add(image, image.name)
+            miniatures.add_file(outer, f"{folder.name}.tar", inner.getvalue())
+    with tarfile.open(archives / "ILSVRC2012_img_val.tar", "w") as tar:
+        for image in (source / "val").iterdir():
+            tar.add(image, image.name)
+    one = prepare("tieredimagenet-h", tmp_path / "one", source, offline=files, allow_missing=True)
+    two = prepare("tieredimagenet-h", tmp_path / "two", archives, offline=files, allow_missing=True)
+    assert one.digest == two.digest
+
+
+def test_a_missing_class_folder_is_named(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    gone = next(iter(class_of.values()))
+    kept = {image: name for image, name in class_of.items() if name != gone}
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
+    with pytest.raises(UserError, match=rf"images are missing: .*; whole classes: .*train/{gone}"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline)
+
+
+def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    bad = sorted(class_of)[:3]
+
+    def change(image, content):
+        return {bad[0]: content[:100], bad[1]: b"", bad[2]: b"GIF89a no image"}.get(image, content)
+
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of, change=change)
+    with pytest.raises(UserError, match="3 images can not be read") as error:
+        prepare("inat19", tmp_path / "data", archive, offline=offline)
+    assert all(image in str(error.value) for image in bad) and "\n" not in str(error.value)
+    assert prepared.find("inat19", tmp_path / "data") is None
+    there = prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
+    assert sum(there.meta["splits"].values()) == 97 and "3 images can not be read" in there.meta["remark"]
+
+
+def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    whole = prepare("inat19", tmp_path / "whole", archive, offline=offline).digest
+    lost = sorted(class_of)[50]
+    folder = tmp_path / "images"
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    path = next(folder.rglob(lost))
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(UserError, match="1 of 100 images are missing"):
+        prepare("inat19", tmp_path / "data", folder, offline=offline)
+    path.write_bytes(content)
+    loaded = []
+    load = writer._Files.write
+    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
+    assert len(loaded) == 1
+
+
+def test_another_source_begins_anew(tmp_path, inat, miniatures, monkeypatch):
+    offline, class_of = inat
+    first = dict(list(class_of.items())[:50])
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", first)
+    with pytest.raises(UserError, match="50 of 100 images are missing"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline)
+    loaded = []
+    load = writer._Files.write
+    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    miniatures.inat19_archive(archive, class_of)  # the same path, another content
+    prepare("inat19", tmp_path / "data", archive, offline=offline)
+    assert len(loaded) == 100
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.9999])
+def test_a_truncated_archive(tmp_path, inat, miniatures, share):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(UserError, match=r"a\.tar\.gz is truncated or damaged .*nothing was kept"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
+    assert prepared.find("inat19", tmp_path / "data") is None
+    assert not list((tmp_path / "data").rglob("*.npy"))
+
+
+def test_a_damaged_byte_in_the_archive_is_found_out_by_its_checksum(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    content = bytearray(archive.read_bytes())
+    content[-6] ^= 1  # of the CRC: all images are whole
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match="truncated or damaged"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline)
+
+
+def test_no_member_of_an_archive_is_written_anywhere(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    image = next(iter(class_of))
+    archive = tmp_path / "evil.tar"
+    with tarfile.open(archive, "w") as tar:
+        link = tarfile.TarInfo(f"x/{image}")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+        miniatures.add_file(tar, "../../escaped.jpg", b"x")
+    with pytest.raises(UserError, match="100 of 100 images are missing"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline)
+    assert not list(tmp_path.rglob("escaped*"))
+
+
+def test_an_image_that_is_too_large_to_be_one(tmp_path, inat, miniatures, monkeypatch):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    monkeypatch.setattr(locate, "LARGEST", 100)
+    with pytest.raises(UserError, match=r"100 images can not be read: image .* has more than"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline)
+
+
+def test_two_files_of_one_name(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    for place in ("one", "two"):
+        with tarfile.open(archive) as tar:
+            tar.extractall(tmp_path / "images" / place, filter="data")
+    with pytest.raises(UserError, match=r"is there twice: \S+one\S+ and \S+two"):
+        prepare("inat19", tmp_path / "data", tmp_path / "images", offline=offline)
+
+
+def test_lists_that_name_an_image_twice(tmp_path, miniatures):
+    path = miniatures.split_lists(tmp_path / "s.zip", "s", {"train": {"a": ["x.jpg"]}, "test": {"b": ["x.jpg"]}})
+    with pytest.raises(UserError, match=r"lists x\.jpg twice, in train and in test"):
+        better_mistakes._rows(path, {"a": ("a",), "b": ("b",)})
+    with pytest.raises(UserError, match="do not have the same classes: b"):
+        better_mistakes._rows(path, {"a": ("a",)})
+
+
+def test_offline_files_are_checked_too(tmp_path, files):
+    with pytest.raises(UserError, match=r"--offline .*: no file tiered_imagenet_isa\.txt; it is https://raw"):
+        prepare("tieredimagenet-h", tmp_path / "data", tmp_path, offline=tmp_path)
+    (tmp_path / "tiered_imagenet_isa.txt").write_text("a b\n")
+    with pytest.raises(UserError, match="has another checksum"):
+        prepare("tieredimagenet-h", tmp_path / "data", tmp_path, offline=tmp_path)
+
+
+@pytest.fixture
+def site(files, monkeypatch):
+    """The repository's files on a server of our own; `wrong` makes it answer something else."""
+    wrong = {}
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            name = self.path.rpartition("/")[2]
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(wrong.get(name) or (files / name).read_bytes())
+
+        def log_message(self, *_):
+            pass
+
+    asked = []
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(better_mistakes, "URL", f"http://127.0.0.1:{server.server_port}")
+        yield asked, wrong
+        server.shutdown()
+
+
+def test_trees_and_lists_are_fetched_once(tmp_path, site):
+    asked, _ = site
+    lists = read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
+    assert len(lists.names["val"]) == 15_200
+    assert asked == ["/data/tiered_imagenet_isa.txt", "/dataset_splits/splits_tiered.zip"]
+    read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
+    assert len(asked) == 2
+    cached = tmp_path / "making-better-mistakes/splits_tiered.zip"
+    cached.write_bytes(cached.read_bytes()[:-1])  # a damaged cache is fetched again
+    read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
+    assert len(asked) == 3
+
+
+def test_what_is_fetched_with_another_checksum_is_not_used(tmp_path, site):
+    _, wrong = site
+    wrong["splits_tiered.zip"] = b"something else"
+    with pytest.raises(UserError, match=r"splits_tiered\.zip has another checksum than it had"):
+        read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
+    assert not list(tmp_path.rglob("splits_tiered.zip"))
+
+
+@pytest.mark.parametrize(("name", "what"), [("inat19", "82 GB"), ("tieredimagenet-h", "your own copy of ImageNet")])
+def test_what_is_not_downloaded_says_what_to_get(tmp_path, name, what):
+    with pytest.raises(UserError, match=f"{what}.*hierbench data prepare {name} --source"):
+        prepare(name, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_blob_id_is_git_s(tmp_path):
+    (tmp_path / "x").write_bytes(b"some content\n")
+    blob = subprocess.run(["git", "hash-object", tmp_path / "x"], capture_output=True, text=True, check=True).stdout
+    assert File("x", blob=blob.strip()).fits(b"some content\n")
+    assert not File("x", blob=blob.strip()).fits(b"some content")
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from hierbench.data import inat19, writer
+from hierbench.data.better_mistakes import File
+from hierbench.data.prepare import prepare
+blob, folder = sys.argv[1], Path(sys.argv[2])
+inat19.SPLITS, inat19.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)
+writer.FLUSH_EVERY, writer.WINDOW = 5, 1
+write = writer._Files.write
+writer._Files.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
+print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
+"""
+
+
+def test_a_killed_preparation_goes_on_and_ends_the_same(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
+    command = [sys.executable, "-c", KILLED, inat19.SPLITS.blob, tmp_path]
+    for lines in (15, 30):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for _ in range(lines):
+                assert process.stdout.readline() == "piece\n"
+            process.send_signal(signal.SIGKILL)
+        assert prepared.find("inat19", tmp_path / "data") is None
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    *pieces, digest = done.stdout.split()
+    assert digest == whole.digest, done.stderr
+    assert 45 <= len(pieces) <= 80  # of 100; what was flushed before each kill is not read again
+    there = prepared.verify("inat19", tmp_path / "data")
+    assert there.meta == whole.meta
+    assert sorted(os.listdir(there.folder)) == sorted(os.listdir(whole.folder))
+
+
+def test_two_at_once_prepare_once(tmp_path, inat, miniatures):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    command = [sys.executable, "-c", KILLED, inat19.SPLITS.blob, tmp_path]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=200)[0].split() for process in processes]
+    assert outputs[0][-1] == outputs[1][-1] == prepare("inat19", tmp_path / "x", archive, offline=offline).digest
+    assert sorted(len(output) - 1 for output in outputs) == [0, 100]

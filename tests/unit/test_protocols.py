@@ -1,0 +1,264 @@
+"""Every switch between the two protocols: that it acts, where it should and nowhere else."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench.data.prepare import prepare
+from hierbench.discovery import find_all, find_method
+from hierbench.errors import UserError
+from hierbench.job import Spec
+from hierbench.leaderboard.statistics import summarise
+from hierbench.methods.haframe import minimum_similarity
+from hierbench.models import build_classifier
+from hierbench.plan import make_plan
+from hierbench.recipe import Model, load_recipe, recipe_names
+from hierbench.train import Split, evaluated_rows, predict
+
+PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
+# FIDELITY row: (dataset, key, paper, authors)
+SWITCHES = {
+    4: [(name, "evaluation.ddof", 1, 0) for name in PUBLISHED],
+    5: [(name, "evaluation.drop_last", False, True) for name in PUBLISHED],
+    8: [(name, "methods.haframe.s_min", "paper", "authors") for name in PUBLISHED],
+    11: [(name, "model.type_i_pool", "average", "max") for name in ("fgvc", "inat19", "tieredimagenet-h")],
+    12: [("cifar100", "model.type_i_units", 600, 0)],
+    18: [("fgvc", "train.lr.type-II.transform", 0.01, 0.1)],
+    22: [("fgvc", "data.jpeg_quality", 0, 75)],
+    23: [("cifar100", "augment.last_offset", True, False)],
+    30: [
+        ("fgvc", "methods.hafeature.dissimilarity_levels", "all", (2,)),
+        ("inat19", "methods.hafeature.dissimilarity_levels", "all", (2, 3, 4, 5, 6)),
+        ("tieredimagenet-h", "methods.hafeature.dissimilarity_levels", "all", (5, 6, 7, 8, 9, 10, 11)),
+    ],
+}
+
+
+def flat(content, prefix=""):
+    """{dotted key: value} of nested sections."""
+    if not isinstance(content, dict):
+        return {prefix[:-1]: content}
+    return {key: value for name, inner in content.items() for key, value in flat(inner, f"{prefix}{name}.").items()}
+
+
+def settings(name, protocol, overrides=()):
+    """All keys of a recipe under a protocol, with every method's hyperparameters filled in."""
+    recipe = load_recipe(name, overrides, protocol)
+    content = recipe.model_dump(by_alias=True)
+    for found in find_all():
+        content["methods"][found.name] = found.params(recipe.methods.get(found.name, {})).model_dump()
+    return flat(content)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_protocols_differ_in_these_keys_and_in_no_other(name):
+    paper, authors = settings(name, "paper"), settings(name, "authors")
+    expected = {key: (one, two) for rows in SWITCHES.values() for dataset, key, one, two in rows if dataset == name}
+    assert expected.pop("protocol", None) is None
+    differ = {key: (paper.get(key), authors.get(key)) for key in paper | authors if paper.get(key) != authors.get(key)}
+    assert differ.pop("protocol") == ("paper", "authors")
+    assert differ == expected
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_has_both_protocols(name):
+    assert load_recipe(name, protocol="authors").protocol == "authors"
+    assert load_recipe(name, ["evaluation.ddof=1"], "authors").evaluation.ddof == 1  # a switch can be set by itself
+
+
+def test_the_protocol_is_chosen_by_its_option():
+    with pytest.raises(UserError, match="choose a protocol with --protocol"):
+        load_recipe("shapes", ["protocol=authors"])
+    with pytest.raises(UserError, match="unknown key 'authors'"):
+        load_recipe("shapes", ["authors.model.type_i_units=3"])
+
+
+def spec_of(shapes, overrides=(), protocol="paper", method="ce", kind="type-I"):
+    recipe = load_recipe("shapes", overrides, protocol)
+    return make_plan(recipe, shapes, [find_method(method)], [kind], 1)[0].spec
+
+
+def test_a_result_records_its_protocol_and_every_switch(shapes):
+    content = spec_of(shapes, protocol="authors", method="haframe", kind="type-II").content()
+    recorded = flat(content)
+    assert recorded["protocol"] == "authors" and recorded["method.params.s_min"] == "authors"
+    for key in ("evaluation.ddof", "evaluation.drop_last", "model.type_i_pool", "model.type_i_units"):
+        assert key in recorded
+    for key in (
+        "augment.last_offset",
+        "augment.crop",
+        "dataset.jpeg_quality",
+        "dataset.distance",
+        "train.lr.transform",
+    ):
+        assert key in recorded
+    assert Spec.model_validate(content).id == spec_of(shapes, protocol="authors", method="haframe", kind="type-II").id
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "evaluation.ddof=0",
+        "evaluation.drop_last=true",
+        "model.type_i_pool=max",
+        "model.type_i_units=0",
+        "augment.last_offset=false",
+        "train.lr.type-I.transform=0.1",
+    ],
+)
+def test_a_switch_makes_another_job_and_no_other_change(shapes, override):
+    before, after = spec_of(shapes), spec_of(shapes, [override])
+    assert before.id != after.id
+    one, two = flat(before.content()), flat(after.content())
+    assert len([key for key in one if one[key] != two[key]]) == 1
+
+
+def test_row_4_the_interval():
+    values = [1.0, 2.0, 4.0, 3.0, 5.0]
+    narrow, wide = summarise(values, ddof=0), summarise(values, ddof=1)
+    assert narrow.mean == wide.mean
+    assert narrow.ci95 == pytest.approx(2.7764451051977987 * np.std(values) / 5**0.5)
+    assert wide.ci95 / narrow.ci95 == pytest.approx((5 / 4) ** 0.5)  # 11.8 % wider
+    assert summarise([3.0], ddof=0).ci95 is None
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "size", "dropped"),
+    [(100, 3333, 5), (100, 10_000, 16), (1010, 40_737, 33), (608, 15_200, 96), (3, 512, 0), (3, 100, 0)],
+)
+def test_row_5_the_dropped_examples_are_of_the_last_classes(num_classes, size, dropped):
+    labels = np.random.default_rng(0).permutation(np.arange(size) % num_classes)
+    assert evaluated_rows(labels, drop_last=False) is None
+    evaluated = evaluated_rows(labels, drop_last=True)
+    if not dropped:
+        assert evaluated is None
+        return
+    gone = np.flatnonzero(~evaluated)
+    assert len(gone) == dropped
+    assert labels[gone].min() >= labels[evaluated].max()
+    last = labels[gone].min()  # of the class that is cut, the last ones go
+    assert gone[labels[gone] == last].min() > np.flatnonzero((labels == last) & evaluated).max()
+
+
+def test_row_5_acts_on_validation_and_test_and_not_on_training(shapes):
+    def sizes(override):
+        spec = spec_of(shapes, override)
+        splits = {name: Split(shapes, name, spec, torch.device("cpu")) for name in ("train", "val", "test")}
+        return [len(splits["train"])] + [sum(len(y) for _, y in splits[n].eval_batches()) for n in ("val", "test")]
+
+    assert sizes([]) == [960, 192, 384]
+    assert sizes(["evaluation.drop_last=true"]) == [960, 192, 256]  # 192 is less than a batch of 256
+
+
+def test_row_5_leaves_the_other_predictions_as_they_are(shapes):
+    torch.manual_seed(0)
+    cls = find_method("ce").cls
+    model = build_classifier(cls, shapes.hierarchy("height"), "type-I", Model(backbone="wrn10-1-s4"))
+    results = {}
+    for drop in ("false", "true"):
+        spec = spec_of(shapes, [f"evaluation.drop_last={drop}"])
+        results[drop] = predict(model, Split(shapes, "test", spec, torch.device("cpu")))
+    kept = torch.from_numpy(evaluated_rows(shapes.arrays("test")[1], drop_last=True))
+    assert torch.equal(results["true"][1], results["false"][1][kept])
+    assert torch.allclose(results["true"][0], results["false"][0][kept], atol=1e-5)
+
+
+def test_row_8_s_min_is_the_code_s(cifar100):
+    modes = {mode: minimum_similarity(cifar100.distances, 2.0, mode) for mode in ("paper", "authors")}
+    assert modes["paper"] == pytest.approx(-0.30) and modes["authors"] == pytest.approx(-0.300071, abs=1e-6)
+
+
+@pytest.mark.parametrize(("key", "value"), [("type_i_pool", "max"), ("type_i_units", 0)])
+def test_rows_11_and_12_change_type_one_alone(cifar100, key, value):
+    cls = find_method("ce").cls
+    plain = Model(backbone="wrn10-1")
+    switched = plain.model_copy(update={key: value})
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    same = {}
+    for kind in ("type-I", "type-II"):
+        outputs = []
+        for model in (plain, switched):
+            torch.manual_seed(0)
+            outputs.append(build_classifier(cls, cifar100, kind, model).eval()(images))
+        same[kind] = torch.equal(*outputs)
+    assert same == {"type-I": False, "type-II": True}
+
+
+def test_row_18_is_a_learning_rate_of_type_two_alone():
+    paper, authors = load_recipe("fgvc").train.lr, load_recipe("fgvc", protocol="authors").train.lr
+    assert paper.type_i == authors.type_i
+    assert authors.type_ii == paper.type_ii.model_copy(update={"transform": 0.1})
+
+
+def test_row_22_re_saves_the_images(tmp_path, miniatures):
+    source = miniatures.fgvc(tmp_path)
+    paper = prepare("fgvc", tmp_path / "data", source)
+    authors = prepare("fgvc", tmp_path / "data", source, jpeg_quality=75)
+    assert (paper.folder.name, authors.folder.name) == ("fgvc", "fgvc-jpeg75")
+    assert paper.digest != authors.digest and paper.meta["paths"] == authors.meta["paths"]
+    for split in ("train", "val", "test"):
+        (ours, labels), (theirs, their_labels) = paper.arrays(split), authors.arrays(split)
+        assert (labels == their_labels).all()
+        difference = np.abs(ours.astype(int) - theirs)
+        assert 0 < difference.mean() < 12  # noise images; a photograph loses less
+    with pytest.raises(UserError, match="a switch of fgvc alone"):
+        from hierbench.plan import check_request
+
+        check_request(load_recipe("shapes", ["data.jpeg_quality=75"]), [find_method("ce")], ["type-I"])
+
+
+def test_row_23_changes_the_crops_alone(shapes):
+    batches = {}
+    for value in ("true", "false"):
+        torch.manual_seed(0)
+        split = Split(shapes, "train", spec_of(shapes, [f"augment.last_offset={value}"]), torch.device("cpu"))
+        batches[value] = [split.train_batch(torch.arange(512)), *split.eval_batches()]
+    assert not torch.equal(batches["true"][0][0], batches["false"][0][0])
+    for one, two in zip(batches["true"][1:], batches["false"][1:], strict=True):
+        assert torch.equal(one[0], two[0])
+
+
+@pytest.mark.parametrize("levels", [[1], [2, 3], [1, 2, 3, 4]])
+def test_row_30_leaves_out_levels_of_one_term_alone(cifar100, levels):
+    cls = find_method("hafeature").cls
+    torch.manual_seed(0)
+    whole = cls(cifar100, 16)
+    part = cls(cifar100, 16, cls.Params(dissimilarity_levels=levels))
+    part.load_state_dict(copy.deepcopy(whole.state_dict()))
+    features, targets = torch.randn(32, 16), torch.randint(0, 100, (32,))
+    order = torch.randperm(32)
+    all_terms = whole.loss_in_order(whole(features), targets, order)
+    terms = part.loss_in_order(part(features), targets, order)
+    for name in ("cross_entropy", "jsd", "weights"):
+        assert torch.equal(terms[name], all_terms[name])
+    alone = []
+    for level in (1, 2, 3, 4):
+        single = cls(cifar100, 16, cls.Params(dissimilarity_levels=[level]))
+        single.load_state_dict(copy.deepcopy(whole.state_dict()))
+        alone.append(single.loss_in_order(single(features), targets, order)["dissimilarity"])
+    assert terms["dissimilarity"].item() == pytest.approx(sum(alone[level - 1].item() for level in levels), rel=1e-5)
+    assert all_terms["dissimilarity"].item() == pytest.approx(sum(loss.item() for loss in alone), rel=1e-5)
+    assert min(loss.item() for loss in alone) > 0
+
+
+def test_row_30_refuses_levels_that_are_not_there(cifar100):
+    cls = find_method("hafeature").cls
+    for levels in ([0], [5]):
+        with pytest.raises(ValueError, match="must lie in 1 to 4"):
+            cls(cifar100, 16, cls.Params(dissimilarity_levels=levels))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (["augment.crop=random-resized"], "augment: crop = random-resized pads nothing"),
+        (["augment.pad=0", "augment.last_offset=false"], "augment: last_offset = false needs a pad"),
+        (["evaluation.ddof=2"], "evaluation.ddof = 2"),
+        (["model.type_i_pool=mean"], "model.type_i_pool = 'mean'"),
+    ],
+)
+def test_settings_that_contradict_each_other(override, message):
+    with pytest.raises(UserError, match=message):
+        load_recipe("shapes", override)

@@ -1,0 +1,140 @@
+import pickle
+
+import pytest
+import torch
+
+from hierbench.errors import UserError
+from hierbench.models import build_backbone
+from hierbench.models.weights import KNOWN, download_weights, find_weights, load_weights
+
+
+@pytest.fixture(scope="module")
+def states():
+    """The tensors of a ResNet-50 as published, under both names; small numbers, so that they tell apart."""
+    from torchvision.models import resnet50
+
+    torch.manual_seed(0)
+    plain = resnet50(weights=None).state_dict()
+    prefixed = {f"module.encoder_q.{name}": value for name, value in plain.items() if not name.startswith("fc.")}
+    heads = {f"module.encoder_{which}.fc.{layer}.weight": torch.zeros(2) for which in "qk" for layer in (0, 2)}
+    momentum = {"module.encoder_k.conv1.weight": torch.zeros(1)}
+    queue = {"module.queue": torch.zeros(128, 8), "module.queue_ptr": torch.zeros(1)}
+    whole = {"epoch": 800, "arch": "resnet50", "state_dict": prefixed | heads | momentum | queue}
+    return {"imagenet1k-v1": plain, "pass": whole}
+
+
+def saved(path, content):
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["imagenet1k-v1", "pass"])
+def test_every_tensor_of_the_backbone_is_loaded(tmp_path, states, name):
+    backbone = build_backbone("resnet50")
+    load_weights(backbone, name, saved(tmp_path / "w.pth", states[name]))
+    expected = {key: value for key, value in states["imagenet1k-v1"].items() if not key.startswith("fc.")}
+    loaded = backbone.layers.state_dict()
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[key], expected[key]) for key in expected)
+
+
+def test_counters_that_old_files_lack_do_not_matter(tmp_path, states):
+    old = {key: value for key, value in states["imagenet1k-v1"].items() if not key.endswith("num_batches_tracked")}
+    load_weights(build_backbone("resnet50"), "imagenet1k-v1", saved(tmp_path / "w.pth", old))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("imagenet1k-v1", lambda s: s.pop("layer3.2.conv1.weight"), r"lacks layer3\.2\.conv1\.weight \(1 such names\)"),
+        ("imagenet1k-v1", lambda s: s.update(extra=torch.zeros(1)), "has an unexpected extra"),
+        (
+            "imagenet1k-v1",
+            lambda s: s.update({"bn1.bias": torch.zeros(3)}),
+            r"bn1\.bias has the shape \(3,\) instead of",
+        ),
+        ("imagenet1k-v1", lambda s: s.update({"bn1.bias": 3}), r"bn1\.bias is no tensor"),
+        ("pass", lambda s: s["state_dict"].update(other=torch.zeros(1)), "has an unexpected other"),
+        ("pass", lambda s: s["state_dict"].pop("module.encoder_q.bn1.bias"), r"lacks bn1\.bias"),
+    ],
+)
+def test_nothing_is_missing_or_left_over(tmp_path, states, name, change, message):
+    content = dict(states[name])
+    if name == "pass":
+        content["state_dict"] = dict(content["state_dict"])
+    change(content)
+    with pytest.raises(UserError, match=message):
+        load_weights(build_backbone("resnet50"), name, saved(tmp_path / "w.pth", content))
+
+
+def test_the_other_file_is_not_taken(tmp_path, states):
+    for name, other in (("pass", "imagenet1k-v1"), ("imagenet1k-v1", "pass")):
+        with pytest.raises(UserError, match=f"not {KNOWN[name].title}"):
+            load_weights(build_backbone("resnet50"), name, saved(tmp_path / "w.pth", states[other]))
+
+
+class Harmful:
+    def __reduce__(self):
+        return print, ("harm",)
+
+
+@pytest.mark.parametrize("content", ["code", "text", "list", "half"])
+def test_what_is_no_file_of_weights_is_not_run(tmp_path, states, content, capsys):
+    path = tmp_path / "w.pth"
+    if content == "code":
+        path.write_bytes(pickle.dumps(Harmful()))
+    elif content == "text":
+        path.write_text("<html>not found</html>")
+    elif content == "list":
+        saved(path, [1, 2])
+    else:
+        saved(path, states["imagenet1k-v1"])
+        path.write_bytes(path.read_bytes()[:100_000])
+    with pytest.raises(UserError, match="is no file of weights") as error:
+        load_weights(build_backbone("resnet50"), "imagenet1k-v1", path)
+    assert "\n" not in str(error.value)
+    assert "harm" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_without_a_network_the_error_names_the_ways_out(tmp_path, monkeypatch, name):
+    def no_network(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "urlopen", no_network)
+    with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.weights=none"):
+        download_weights(name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_download_with_another_digest_is_not_kept(tmp_path, monkeypatch):
+    import http.server
+    import threading
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"not the weights")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/w.pth"
+        bad = KNOWN["imagenet1k-v1"].__class__("the weights", url, sha256="0676ba61")
+        monkeypatch.setitem(KNOWN, "imagenet1k-v1", bad)
+        with pytest.raises(UserError, match=r"could not be downloaded.*invalid hash"):
+            download_weights("imagenet1k-v1", tmp_path)
+        assert not list(tmp_path.iterdir())
+        monkeypatch.setitem(KNOWN, "imagenet1k-v1", bad.__class__("the weights", url))
+        assert download_weights("imagenet1k-v1", tmp_path).read_bytes() == b"not the weights"
+        server.shutdown()
+    assert find_weights("imagenet1k-v1", tmp_path) == tmp_path / "w.pth"
+
+
+def test_a_given_file_must_exist(tmp_path):
+    with pytest.raises(UserError, match="--weights: no file"):
+        find_weights("pass", tmp_path, tmp_path / "nowhere.pth")
+    assert find_weights("pass", tmp_path) is None
