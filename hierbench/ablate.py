@@ -23,6 +23,7 @@ from hierbench.session import (
     obtain,
     run_and_mirror,
     say_failures,
+    say_notes,
     time_to_train,
     workers_and_threads,
 )
@@ -57,6 +58,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
         models = costs(recipe, methods, FEATURE_TYPES)
         show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)
         return 0
+    say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
 
     setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)

@@ -299,7 +299,7 @@ def data_prepare(
 ) -> None:
     """Decode and resize a dataset once, into uint8 arrays."""
     from hierbench.recipe import load_recipe
-    from hierbench.session import prepare_with_progress
+    from hierbench.session import prepare_with_progress, say_notes
 
     recipe = load_recipe(dataset, protocol=protocol.value)
     prepared = prepare_with_progress(
@@ -311,6 +311,7 @@ def data_prepare(
         allow_missing=allow_missing,
         jpeg_quality=recipe.data.jpeg_quality,
     )
+    say_notes(prepared)
     sizes = ", ".join(f"{split} {n:,}" for split, n in prepared.meta["splits"].items())
     tree = prepared.hierarchy("height")
     levels = ", ".join(map(str, tree.level_sizes))

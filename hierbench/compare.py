@@ -26,6 +26,7 @@ from hierbench.session import (
     obtain,
     run_and_mirror,
     say_failures,
+    say_notes,
     time_to_train,
     workers_and_threads,
 )
@@ -54,7 +55,7 @@ def compare(options: Options) -> int:
     prepared, weights, digest = found
     plan = make_plan(recipe, prepared, methods, types, seeds, digest)
     failed = carry_out(recipe, plan, prepared, weights, methods, types, options)
-    return 1 if failed or broken else 0
+    return 1 if failed or (broken and not options.dry_run) else 0
 
 
 def carry_out(
@@ -77,6 +78,7 @@ def carry_out(
         models = costs(recipe, methods, types)
         show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)
         return {}
+    say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
     labels = {job.id: job.spec.label for job in plan}
 

@@ -108,10 +108,14 @@ def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None,
     """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
     with Meter(f"preparing {name}", 1.0) as meter:
         prepared = prepare(name, data_dir, source, lambda share: meter.part("images", share, 1.0), **how)
-    for remark in (prepared.meta["remark"], prepared.meta.get("notice", "")):
-        if remark:
-            say(f"note: {remark}")
     return prepared
+
+
+def say_notes(prepared: Prepared) -> None:
+    """Say what is odd about a dataset, and on what terms it may be used."""
+    for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
+        if note:
+            say(f"note: {note}")
 
 
 def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:

@@ -100,7 +100,7 @@ def board_from_runs(
         raise UserError(f"no runs of {dataset}{which} in {store.root}; run: {command}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]
-    others = sum(spec.comparison != newest.comparison for spec in finished)
+    others = sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished)
     elsewhere = sorted(protocols - {newest.protocol}) if ids is None else []
     found = [(spec, run) for spec, run in found if spec.comparison == newest.comparison]
     # Learning rates may differ between the types, code between methods; within one, the newest counts.

@@ -1,0 +1,187 @@
+"""The paper's four datasets from archives in their official layouts to a leaderboard, under both protocols."""
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+from hierbench.data import inat19, tieredimagenet_h
+from hierbench.data.better_mistakes import File, read_lists
+from hierbench.data.prepared import find
+
+DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
+SMALL = ("model.backbone=wrn10-1-s4", "model.weights=none", "train.epochs=1", "train.batch_size=32")
+SHORT = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", *(part for key in SMALL for part in ("--set", key))]
+
+
+def command(folder, *arguments):
+    """Return exit code, standard output and standard error."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, out.getvalue(), err.getvalue()
+
+
+def archived(folder, name):
+    with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as tar:
+        tar.add(folder / name, name)
+    return folder / f"{name}.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory, shared, miniatures):
+    """A folder with all four prepared by the command line; {dataset: what it printed}."""
+    folder, lists = tmp_path_factory.mktemp("paper"), shared / "data/making-better-mistakes"
+    aircraft = miniatures.aircraft_of(shared / "facts/fgvc-aircraft.csv")
+    miniatures.fgvc(folder, per_class=1, aircraft=aircraft)
+    miniatures.cifar100(folder, train_per_class=2)
+    offline = folder / "offline"
+    offline.mkdir()
+    (offline / inat19.TREE.name).symlink_to(lists / inat19.TREE.name)
+    names = (lists / inat19.TREE.name).read_text().split()
+    classes = sorted({name for name in names if name.startswith("nat")})
+    class_of = miniatures.inat19_lists(offline / inat19.SPLITS.name, classes, {"train": 64, "val": 16, "test": 300})
+    small = subprocess.run(["git", "hash-object", offline / inat19.SPLITS.name], capture_output=True, text=True)
+    tiered = read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, folder, lists)
+    images = [*tiered.names["train"][::6000], *tiered.names["val"][::1000], *tiered.names["test"][::500]]
+    sources = {
+        "fgvc": [archived(folder, "fgvc-aircraft-2013b")],
+        "cifar100": [archived(folder, "cifar-100-python")],
+        "inat19": [miniatures.inat19_archive(folder / "train_val2019.tar.gz", class_of), "--offline", offline],
+        "tieredimagenet-h": [miniatures.ilsvrc(folder / "ILSVRC2012", images), "--offline", lists, "--allow-missing"],
+    }
+    printed = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=small.stdout.strip()))
+        for name, arguments in sources.items():
+            code, out, err = command(folder, "data", "prepare", name, "--source", *arguments)
+            assert code == 0, err
+            printed[name] = out, err
+        source = sources["fgvc"][0]
+        code, _, err = command(folder, "data", "prepare", "fgvc", "--protocol", "authors", "--source", source)
+        assert code == 0, err
+    return folder, printed
+
+
+def test_classes_height_and_levels_are_table_1_s(prepared):
+    folder, printed = prepared
+    expected = {
+        "fgvc": "100 classes, height 3, levels 30, 70, 100",
+        "cifar100": "100 classes, height 5, levels 2, 4, 8, 20, 100",
+        "inat19": "1010 classes, height 7, levels 3, 4, 9, 34, 57, 72, 1010",
+        "tieredimagenet-h": "608 classes, height 12, levels 2, 5, 21, 35, 86, 159, 270, 422, 510, 584, 607, 608",
+    }
+    for name, text in expected.items():
+        out, err = printed[name]
+        assert text in out
+        assert "note: not the whole dataset: train " in err
+        assert "height" not in err and "level sizes" not in err  # only the split sizes differ
+        assert find(name, folder / "data").hierarchy("height").classes == tuple(
+            sorted(find(name, folder / "data").hierarchy("height").classes)
+        )
+    for name in ("inat19", "tieredimagenet-h"):
+        assert "CC BY-NC-SA 4.0" in printed[name][1]
+    code, out, _ = command(folder, "data", "list")
+    assert code == 0 and "fgvc-jpeg75" in out and out.count("prepared: train") == 5
+
+
+@pytest.mark.parametrize("protocol", ["paper", "authors"])
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_shrunk_recipe_runs(prepared, name, protocol):
+    folder, _ = prepared
+    arguments = ("run", "--methods", "all", "--dataset", name, "--protocol", protocol, *SHORT, "--json")
+    code, out, err = command(folder, *arguments)
+    assert code == 0, err
+    board = json.loads(out)
+    assert board["protocol"] == protocol and len(board["rows"]) == 9
+    assert board["distance"] == ("depth" if name == "tieredimagenet-h" else "height")
+    for row in board["rows"]:
+        (run,) = row["runs"]
+        spec = json.loads((folder / "runs" / run / "spec.json").read_text())
+        metrics = json.loads((folder / "runs" / run / "metrics.json").read_text())
+        assert spec["protocol"] == protocol
+        assert spec["evaluation"] == {"drop_last": protocol == "authors", "ddof": 0 if protocol == "authors" else 1}
+        sizes = find("fgvc-jpeg75" if (name, protocol) == ("fgvc", "authors") else name, folder / "data").meta["splits"]
+        kept = 256 if protocol == "authors" and sizes["test"] > 256 else sizes["test"]
+        mistakes = round(kept * (100 - metrics["test"]["top1"]) / 100)
+        assert sum(metrics["mistakes_by_distance"]) == mistakes
+
+
+def test_the_table_never_mixes_protocols(prepared):
+    folder, _ = prepared
+    for protocol in ("paper", "authors"):
+        code, _, err = command(folder, "run", "--methods", "ce", "--dataset", "fgvc", "--protocol", protocol, *SHORT)
+        assert code == 0, err
+    code, out, _ = command(folder, "leaderboard", "--dataset", "fgvc")
+    other = "there are runs under protocol paper, in a table of their own"
+    assert code == 0 and "protocol authors" in out and other in out
+    code, out, _ = command(folder, "leaderboard", "--dataset", "fgvc", "--protocol", "paper")
+    assert code == 0 and "fgvc, protocol paper" in out
+    code, _, err = command(folder, "leaderboard", "--dataset", "inat19", "--protocol", "paper", "--runs", "nowhere")
+    assert code == 2 and "no runs of inat19 under protocol paper" in err
+
+
+def test_the_ledger(prepared):
+    folder, _ = prepared
+    for name in DATASETS:
+        arguments = ("run", "--methods", "ce,hafeature", "--dataset", name, *SHORT)
+        assert command(folder, *arguments)[0] == 0
+        code, out, err = command(folder, "leaderboard", "--dataset", name, "--source", "both", "--protocol", "paper")
+        assert code == 0, err
+        lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
+        lines = lines[2:]
+        assert len(lines) == 45 and {len(line) for line in lines} == {9}  # nine rows, five metrics
+        for line in lines:
+            published, ours = (float(cell.split()[0]) for cell in line[3:5])
+            assert float(line[5]) == pytest.approx(ours - published, abs=0.011)
+            assert line[6] == "-"  # one seed has no interval
+        differences = {number for line in lines for number in line[-1].split(", ")}
+        assert {"4", "5"} <= differences
+        assert ("33" in differences, "3" in differences) == (name == "fgvc", name == "tieredimagenet-h")
+
+
+def test_without_weights_the_error_names_the_way_out(prepared, monkeypatch):
+    import torch
+
+    def no_network(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "urlopen", no_network)
+    folder, _ = prepared
+    code, out, err = command(folder, "run", "--methods", "ce", "--dataset", "fgvc")
+    assert (code, out) == (2, "") and len(err.strip().splitlines()) == 1
+    assert "--set model.weights=none" in err and "--weights FILE" in err
+
+
+def test_given_weights_are_loaded_and_are_part_of_the_id(prepared, tmp_path):
+    import torch
+    from torchvision.models import resnet50
+
+    folder, _ = prepared
+    shrunk = ["--seeds", "1", "--types", "type-I", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1"]
+    for key in ("train.batch_size=50", "model.backbone=resnet50", "model.weights=imagenet1k-v1"):
+        shrunk += ["--set", key]
+    shrunk += ["--runs", tmp_path / "runs", "--dry-run", "--json"]
+    ids = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        torch.save(resnet50(weights=None).state_dict(), tmp_path / f"{seed}.pth")
+        arguments = ["run", "--methods", "ce", "--dataset", "cifar100", *shrunk, "--weights", tmp_path / f"{seed}.pth"]
+        code, out, err = command(folder, *arguments)
+        assert code == 0, err
+        ids.append(json.loads(out)["jobs"][0]["id"])
+    assert len(set(ids)) == 2
+    arguments = [argument for argument in arguments if argument not in ("--dry-run", "--json")]
+    code, _, err = command(folder, *arguments)
+    assert code == 0, err
+    spec = json.loads((tmp_path / "runs" / ids[1] / "spec.json").read_text())
+    assert len(spec["weights"]) == 64 and spec["model"]["weights"] == "imagenet1k-v1"
