@@ -1,0 +1,50 @@
+"""`hierbench methods list|check|new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List, check and start methods.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the installed methods."""
+    from hierbench.discovery import Broken, find_all
+
+    for found in find_all():
+        if isinstance(found, Broken):
+            print(f"{found.name:16} BROKEN: {found.reason}")
+        else:
+            print(f"{found.name:16} {found.cls.title:16} {','.join(found.cls.types):16} {found.cls.source}")
+
+
+@app.command("check")
+def check(method: Annotated[str, typer.Argument(help="Name, or path of a file.")]) -> None:
+    """Check that a method keeps the contract."""
+    from hierbench.contract import check_method
+    from hierbench.discovery import find_method
+
+    found = find_method(method)
+    failures = 0
+    for name, problem in check_method(found.cls):
+        failures += bool(problem)
+        print(f"{'FAILED' if problem else 'ok':7} {name}{': ' + problem if problem else ''}")
+    print(f"{found.name}: {f'{failures} checks failed' if failures else 'all checks passed'}")
+    raise typer.Exit(1 if failures else 0)
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the method.")],
+    folder: Annotated[Path, typer.Option(help="Where the file goes.")] = Path(),
+) -> None:
+    """Write a commented template NAME.py that already passes `methods check`."""
+    from hierbench.discovery import new_method
+
+    path = new_method(name, folder)
+    shown = path if path.is_absolute() else f"./{path}"
+    print(f"wrote {path}; next: hierbench methods check {shown}")

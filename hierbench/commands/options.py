@@ -1,0 +1,76 @@
+"""Options that several commands share, and how a result is written. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.errors import UserError
+
+
+class ProtocolName(StrEnum):
+    """Where the paper and the authors' code differ: which one to follow."""
+
+    paper = "paper"
+    authors = "authors"
+
+
+RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
+DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
+ProtocolOption = Annotated[ProtocolName, typer.Option("--protocol", help="The paper's text, or the authors' code.")]
+WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Your copy of the recipe's weights.")]
+DatasetOption = Annotated[str, typer.Option("--dataset", help="See: hierbench data list.")]
+
+
+class Format(StrEnum):
+    """Of a leaderboard."""
+
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+
+
+class SourceOfTable(StrEnum):
+    """Of a leaderboard's rows."""
+
+    runs = "runs"
+    paper = "paper"
+    both = "both"
+
+
+class SourceOfAblation(StrEnum):
+    """Of the ablation table."""
+
+    runs = "runs"
+    paper = "paper"
+
+
+class Device(StrEnum):
+    """Where to train."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+def write_result(text: str, output: Path | None) -> None:
+    """Print a result, or write it to the file of --output."""
+    from hierbench.files import write_text
+
+    if output is None:
+        print(text, end="", flush=True)
+        return
+    target = output.resolve()
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")  # a device or a pipe is written to, not replaced
+        else:
+            write_text(target, text)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"--output {output}: {reason}") from None

@@ -1,0 +1,121 @@
+"""`hierbench run` and `hierbench ablate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.commands.options import (
+    DataOption,
+    DatasetOption,
+    Device,
+    Format,
+    ProtocolName,
+    ProtocolOption,
+    RunsOption,
+    SourceOfAblation,
+    WeightsOption,
+    write_result,
+)
+from hierbench.errors import UserError
+
+
+def run(
+    dataset: DatasetOption,
+    methods: Annotated[str, typer.Option(help="all, or names and paths separated by commas.")] = "all",
+    types: Annotated[str, typer.Option(help="Feature extractors, separated by commas.")] = "type-I,type-II",
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; by default the recipe's number.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+    ] = None,
+    protocol: ProtocolOption = ProtocolName.paper,
+    weights: WeightsOption = None,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
+    jobs: Annotated[int | None, typer.Option(help="Jobs side by side; by default one per core on a CPU.")] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Train what is missing, re-rank, and print the leaderboard."""
+    from hierbench.compare import compare
+    from hierbench.session import Options
+
+    options = Options(
+        methods=methods,
+        dataset=dataset,
+        types=types,
+        seeds=seeds,
+        overrides=overrides or [],
+        protocol=protocol.value,
+        weights=weights,
+        runs=runs,
+        data_dir=data_dir,
+        device=device.value,
+        workers=jobs,
+        mlflow=mlflow,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+    raise typer.Exit(compare(options))
+
+
+def ablate(
+    dataset: Annotated[str, typer.Option(help="See: hierbench data list; all with --source paper.")],
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default the recipe's number.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+    ] = None,
+    protocol: ProtocolOption = ProtocolName.paper,
+    weights: WeightsOption = None,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Jobs side by side; by default one per core on a CPU.")
+    ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    source: Annotated[SourceOfAblation, typer.Option(help="Our runs, or the published table.")] = SourceOfAblation.runs,
+    format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.markdown,
+    output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
+) -> None:
+    """Train what is missing of HAFrame's ablation, and print its table."""
+    from hierbench.leaderboard.ablation import FORMATS, ablation_from_paper
+
+    render = FORMATS[format_.value]
+    if source == "paper":
+        if any((seeds, overrides, protocol == "authors", weights, jobs, mlflow, dry_run)):
+            raise UserError("--source paper prints what is published; options of training do not go with it")
+        return write_result(render(ablation_from_paper(dataset)), output)
+    if dataset == "all":
+        raise UserError("--dataset all is for --source paper; runs are of one dataset")
+    if output is not None and not output.resolve().parent.is_dir():
+        raise UserError(f"--output {output}: no such folder")  # better now than after the training
+    from hierbench.ablate import ablate
+    from hierbench.session import Options
+
+    options = Options(
+        methods="ce,haframe",
+        dataset=dataset,
+        types="type-I,type-II",
+        seeds=seeds,
+        overrides=overrides or [],
+        protocol=protocol.value,
+        weights=weights,
+        runs=runs,
+        data_dir=data_dir,
+        device=device.value,
+        workers=jobs,
+        mlflow=mlflow,
+        dry_run=dry_run,
+        as_json=format_ == "json",
+    )
+    raise typer.Exit(ablate(options, render, lambda text: write_result(text, output)))
