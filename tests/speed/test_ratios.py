@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, evaluate
-from hierbench.data.augment import Augmentation, normalise
+from hierbench.data.augment import PadAndCrop, normalise
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.models import build_backbone, build_classifier
+from hierbench.recipe import Model
 
 pytestmark = pytest.mark.speed
 
@@ -130,11 +131,11 @@ def test_overhead_of_a_step(cls, kind, cifar100):
         pytest.skip("not for this type")
     torch.manual_seed(0)
     backbone = build_backbone("wrn28-2").to(memory_format=torch.channels_last)
-    features = build_classifier(cls, cifar100, kind, "wrn10-2").features
+    features = build_classifier(cls, cifar100, kind, Model(backbone="wrn10-2")).features
     method = cls(cifar100, features.num_features)
     images = torch.randint(0, 256, (5000, 3, 32, 32), dtype=torch.uint8)
     mean, std = torch.full((3,), 0.5), torch.full((3,), 0.25)
-    augmentation = Augmentation(4, "reflect", flip=True)
+    augmentation = PadAndCrop(4, "reflect", flip=True)
     targets = torch.randint(100, (64,))
     channels = torch.randn(64, 128, 8, 8).contiguous(memory_format=torch.channels_last)
 
