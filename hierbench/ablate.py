@@ -11,7 +11,7 @@ from pathlib import Path
 from hierbench.data.prepared import Prepared
 from hierbench.discovery import Found, find_method
 from hierbench.errors import UserError
-from hierbench.files import write_text
+from hierbench.files import write_json, write_text
 from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation_from_runs, as_json, markdown
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, summary
@@ -63,6 +63,12 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
 
     setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
+
+    for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard
+        folder = setting.runs / job.id
+        if names[job.id] != job.spec.method.name and not (folder / "spec.json").exists():
+            Store(setting.runs).run(job.id).plan(job.spec.content())
+            write_json(folder / "ablation.json", {"variant": names[job.id]})
 
     def publish() -> tuple[Ablation, Path]:
         ids = [[job.id for job in jobs] for jobs in variants]

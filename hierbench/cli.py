@@ -9,8 +9,12 @@ import sys
 import typer
 
 from hierbench.commands import data, methods
+from hierbench.commands.collapse import collapse
 from hierbench.commands.leaderboard import leaderboard
+from hierbench.commands.mistakes import mistakes
+from hierbench.commands.plot import plot
 from hierbench.commands.run import ablate, run
+from hierbench.commands.tune import tune
 from hierbench.errors import UserError
 
 app = typer.Typer(
@@ -23,6 +27,10 @@ app = typer.Typer(
 app.command()(run)
 app.command()(leaderboard)
 app.command()(ablate)
+app.command()(collapse)
+app.command()(plot)
+app.command()(mistakes)
+app.command()(tune)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
 

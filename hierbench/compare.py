@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 from hierbench.data.prepared import Prepared
 from hierbench.discovery import Broken, Found, find_all, find_or_broken
-from hierbench.errors import UserError, unknown_name
-from hierbench.files import write_text
+from hierbench.errors import UserError
+from hierbench.files import write_json, write_text
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.method import Method
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
-from hierbench.recipe import FEATURE_TYPES, FeatureType, Recipe, load_recipe
+from hierbench.recipe import FeatureType, Recipe, load_recipe
 from hierbench.runner import Setting, states
 from hierbench.session import (
     Options,
     choose_device,
+    chosen_types,
     obtain,
     run_and_mirror,
     say_failures,
@@ -32,16 +33,24 @@ from hierbench.session import (
 )
 from hierbench.store import Store
 from hierbench.tracking import default_uri
+from hierbench.tuned import Tuned, default_file, read_tuned
 
 
-def compare(options: Options) -> int:
-    """Run the command and return its exit code: 0, or 1 where a job failed."""
+def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = None) -> int:
+    """Run the command and return its exit code: 0, or 1 where a job failed.
+
+    Args:
+        options: of the command.
+        tuned: use the hyperparameters that tuning found, where it found some.
+        tuned_file: where they are, None for the usual place.
+    """
     recipe = load_recipe(options.dataset, options.overrides, options.protocol)
     seeds = options.count_seeds(recipe)
-    types = _types(options.types)
+    types = chosen_types(options.types)
     with redirect_stdout(sys.stderr):
         methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
+    found_before = tuned_params(recipe, methods, types, tuned_file) if tuned else {}
     options = replace(options, device=choose_device(options.device))
 
     found = obtain(recipe, options)
@@ -53,9 +62,34 @@ def compare(options: Options) -> int:
         show_dry_run(recipe, lines, seconds, costs(recipe, methods, types), device, found, as_json=options.as_json)
         return 0
     prepared, weights, digest = found
-    plan = make_plan(recipe, prepared, methods, types, seeds, digest)
-    failed = carry_out(recipe, plan, prepared, weights, methods, types, options)
+    params = {key: entry.params for key, entry in found_before.items()}
+    plan = make_plan(recipe, prepared, methods, types, seeds, digest, params)
+    failed = carry_out(recipe, plan, prepared, weights, methods, types, options, found_before)
     return 1 if failed or (broken and not options.dry_run) else 0
+
+
+def tuned_params(
+    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], file: Path | None
+) -> dict[tuple[str, FeatureType], Tuned]:
+    """Return what tuning found for these methods under the recipe's protocol.
+
+    Raises:
+        UserError: nothing, or hyperparameters that a method does not take.
+    """
+    place = file or default_file(recipe.dataset)
+    asked = {found.name: found for found in methods}
+    found = {
+        (method, kind): entry
+        for (protocol, method, kind), entry in read_tuned(place).items()
+        if protocol == recipe.protocol and method in asked and kind in types
+    }
+    if not found:
+        raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
+    for (method, kind), entry in found.items():
+        asked[method].params(recipe.methods.get(method, {}) | entry.params)
+        shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
+        say(f"tuned: {method} {kind}: {shown} ({entry.budget} runs, {entry.date})")
+    return found
 
 
 def carry_out(
@@ -66,6 +100,7 @@ def carry_out(
     methods: Sequence[Found],
     types: Sequence[FeatureType],
     options: Options,
+    tuned: Mapping[tuple[str, FeatureType], Tuned],
 ) -> dict[str, str]:
     """Show a plan, run what is missing of it and publish the leaderboard; return what failed."""
     state = states(plan, Store(options.runs))
@@ -83,6 +118,11 @@ def carry_out(
     labels = {job.id: job.spec.label for job in plan}
 
     def publish() -> tuple[Board, Path]:
+        for job in plan:
+            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # asked for as a row of its own
+            if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
+                budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
+                write_json(setting.runs / job.id / "tuning.json", budget)
         board = board_from_runs(recipe.dataset, Store(setting.runs), [job.id for job in plan if job.shown])
         table = options.runs / f"leaderboard-{recipe.dataset}.md"
         write_text(table.with_suffix(".json"), as_json(board))
@@ -94,16 +134,6 @@ def carry_out(
     _show(board, options)
     say_failures(failed, labels, options)
     return failed
-
-
-def _types(text: str) -> list[FeatureType]:
-    asked = [part.strip() for part in text.split(",") if part.strip()]
-    for name in asked:
-        if name not in FEATURE_TYPES:
-            raise unknown_name("type", name, FEATURE_TYPES)
-    if not asked:
-        raise UserError("--types names no type; known: type-I, type-II")
-    return [known for known in FEATURE_TYPES if known in asked]
 
 
 def _methods(text: str) -> tuple[list[Found], int]:

@@ -52,6 +52,7 @@ class Spec(_Frozen):
     """Everything that changes a job's result, every switch of its protocol, and nothing else.
 
     Attributes:
+        split: what the result is of; tuning looks at validation alone.
         weights: SHA-256 of the file that the backbone starts from, None where it starts from nothing.
         base: of a post-hoc job, the id of the job whose predictions it takes.
     """
@@ -67,6 +68,7 @@ class Spec(_Frozen):
     augment: Augment
     evaluation: Evaluation = Evaluation()
     weights: str | None = None
+    split: Literal["test", "val"] = "test"
     seed: int
     base: str | None = None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from hierbench.data.prepared import Prepared
 from hierbench.discovery import Found, find_method, method_names
@@ -64,6 +65,7 @@ def make_plan(
     types: Sequence[FeatureType],
     seeds: int,
     weights: str | None = None,
+    tuned: Mapping[tuple[str, FeatureType], dict[str, Any]] | None = None,
 ) -> list[Job]:
     """Return the jobs of a comparison that `check_request` let pass: seeds outermost, so that all rows fill evenly.
 
@@ -74,32 +76,48 @@ def make_plan(
         types: of models.
         seeds: how many, from 0.
         weights: SHA-256 of the backbone's weights file, see `hierbench.models.weights`.
+        tuned: {(method, type): hyperparameters} in place of the recipe's.
     """
+    recipes = {key: with_params(recipe, key[0], params) for key, params in (tuned or {}).items()}
+    asked = {found.name: found for found in methods}
     jobs: dict[str, Job] = {}
+
+    def add(found: Found, kind: FeatureType, seed: int, shown: bool) -> str:
+        base = None
+        if issubclass(found.cls, PostHoc):
+            base = add(asked.get(found.cls.base) or find_method(found.cls.base), kind, seed, False)
+        own = recipes.get((found.name, kind), recipe)
+        job = Job(make_spec(own, prepared, found, kind, seed, weights, base), found, shown)
+        if job.id not in jobs or shown:
+            jobs[job.id] = job
+        return job.id
+
     for seed in range(seeds):
         for feature_type in (known for known in FEATURE_TYPES if known in types):
             for found in methods:
                 if feature_type in found.cls.types:
-                    _add(jobs, recipe, prepared, found, {m.name: m for m in methods}, feature_type, seed, weights)
+                    add(found, feature_type, seed, True)
     return list(jobs.values())
 
 
-def _add(
-    jobs: dict[str, Job],
+def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
+    """Return the recipe with some of a method's hyperparameters changed."""
+    values = recipe.methods.get(method, {}) | params
+    return recipe.model_copy(update={"methods": recipe.methods | {method: values}})
+
+
+def make_spec(
     recipe: Recipe,
     prepared: Prepared,
     found: Found,
-    asked: dict[str, Found],
     feature_type: FeatureType,
     seed: int,
-    weights: str | None,
-    shown: bool = True,
-) -> str:
-    base = None
-    if issubclass(found.cls, PostHoc):
-        base_method = asked.get(found.cls.base) or find_method(found.cls.base)
-        base = _add(jobs, recipe, prepared, base_method, asked, feature_type, seed, weights, shown=False)
-    spec = Spec(
+    weights: str | None = None,
+    base: str | None = None,
+    split: Literal["test", "val"] = "test",
+) -> Spec:
+    """Return the spec of one job; see `make_plan` and `Spec` for the arguments."""
+    return Spec(
         protocol=recipe.protocol,
         dataset=DatasetSpec(
             name=recipe.dataset,
@@ -123,12 +141,7 @@ def _add(
         augment=recipe.augment,
         evaluation=recipe.evaluation,
         weights=weights,
+        split=split,
         seed=seed,
         base=base,
     )
-    job_id = spec.id
-    if job_id not in jobs:
-        jobs[job_id] = Job(spec, found, shown)
-    elif shown and not jobs[job_id].shown:
-        jobs[job_id] = replace(jobs[job_id], shown=True)
-    return job_id

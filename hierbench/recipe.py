@@ -118,6 +118,19 @@ class Evaluation(_Closed):
     ddof: Literal[0, 1] = 1
 
 
+class Collapse(_Closed):
+    """How neural collapse is measured; nothing that is trained depends on it.
+
+    Attributes:
+        self_duality: the distance between classifier and class means, or its square (FIDELITY row 6).
+        deviation: whether the standard deviation over pairs of classes is of the absolute deviation from the ideal
+            cosine, or of the raw one with its sign (FIDELITY row 7).
+    """
+
+    self_duality: Literal["norm", "square"] = "norm"
+    deviation: Literal["absolute", "raw"] = "absolute"
+
+
 class Expected(_Closed):
     """What the whole dataset holds (Table 1 of the paper), its image size and its nodes per level, coarsest first."""
 
@@ -127,6 +140,18 @@ class Expected(_Closed):
     train: int
     val: int
     test: int
+
+
+class Tune(_Closed):
+    """How hyperparameters are searched.
+
+    Attributes:
+        runs: per configuration; their mean is what configurations are compared by.
+        grid: {method: {hyperparameter: values}} where it differs from the grid that the method declares.
+    """
+
+    runs: Annotated[int, Field(ge=1)] = 3
+    grid: dict[str, dict[str, tuple[float, ...]]] = {}
 
 
 class Recipe(_Closed):
@@ -143,6 +168,8 @@ class Recipe(_Closed):
     train: Train
     augment: Augment
     evaluation: Evaluation = Evaluation()
+    collapse: Collapse = Collapse()
+    tune: Tune = Tune()
     methods: dict[str, dict[str, Any]] = {}
 
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -41,6 +41,13 @@ class Setting:
     workers: int = 1
     threads: int | None = None
     weights: Path | None = None  # the file that backbones start from
+    snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
+    apart: frozenset[str] = frozenset()  # see `Store`
+
+    @property
+    def store(self) -> Store:
+        """The runs."""
+        return Store(self.runs, self.apart)
 
 
 def states(plan: list[Job], store: Store) -> dict[str, State]:
@@ -65,9 +72,10 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
     """Run one job to its end and return its error, "" if it went well. Idempotent: a finished job returns at once."""
     from hierbench.data import prepared as data
     from hierbench.posthoc import rescore
+    from hierbench.snapshots import keeper
     from hierbench.train import NonFiniteLossError, train
 
-    store = Store(setting.runs)
+    store = setting.store
     run = store.run(job.id)
     try:
         if run.done:
@@ -84,7 +92,8 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
             raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
         if job.trains:
             weights = _weights(job, setting)
-            train(job.spec, job.found.cls, dataset, run, setting.device, report, weights)  # type: ignore[arg-type]
+            keep = keeper(run, setting.snapshots, job.spec.train.epochs)
+            train(job.spec, job.found.cls, dataset, run, setting.device, report, weights, keep)  # type: ignore[arg-type]
         else:
             assert job.spec.base is not None
             rescore(job.spec, job.found.cls, dataset, store.run(job.spec.base), run)  # type: ignore[arg-type]
@@ -111,17 +120,22 @@ def _weights(job: Job, setting: Setting) -> Path | None:
     return setting.weights
 
 
+def planned(plan: Sequence[Job], store: Store) -> None:
+    """Create the jobs' folders, so that they count even if they never run."""
+    for job in plan:
+        run = store.run(job.id)
+        run.plan(job.spec.content())
+        os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
+
+
 def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; what is finished is kept.
     """
-    store = Store(setting.runs)
-    for job in plan:
-        run = store.run(job.id)
-        run.plan(job.spec.content())
-        os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
+    store = setting.store
+    planned(plan, store)
     waiting = [job for job in plan if not store.run(job.id).done]
     failed: dict[str, str] = {}
 
@@ -163,7 +177,7 @@ def _run_here(
 def _run_in_workers(
     waiting: list[Job], failed: dict[str, str], setting: Setting, on_progress: OnProgress, end: OnEnd
 ) -> None:
-    workers: list[_Worker] = []
+    workers: list[Worker] = []
     try:
         while waiting or any(worker.job for worker in workers):
             unfinished = {job.id for job in waiting} | {worker.job.id for worker in workers if worker.job}
@@ -173,7 +187,7 @@ def _run_in_workers(
                 if job is None:
                     break
                 if not idle:
-                    workers.append(_Worker(setting))
+                    workers.append(Worker(setting))
                     idle.append(workers[-1])
                 idle.pop(0).start(job)
                 on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
@@ -187,7 +201,7 @@ def _run_in_workers(
             worker.stop()
 
 
-class _Worker:
+class Worker:
     """A process that runs one job after another and talks through a pipe."""
 
     def __init__(self, setting: Setting) -> None:

@@ -12,14 +12,15 @@ import torch
 
 from hierbench.cost import stand_in_tree
 from hierbench.data import prepared as data
-from hierbench.data.prepare import prepare
+from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.errors import UserError
-from hierbench.models.weights import download_weights, find_weights, weights_digest
+from hierbench.errors import UserError, unknown_name
+from hierbench.known_weights import KNOWN
+from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
 from hierbench.plan import Job
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
-from hierbench.recipe import FeatureType, Protocol, Recipe
+from hierbench.recipe import FEATURE_TYPES, FeatureType, Protocol, Recipe
 from hierbench.runner import Setting, default_workers, run_plan
 from hierbench.store import Store
 from hierbench.tracking import Mirror, default_uri
@@ -61,6 +62,17 @@ class Options:
         return seeds
 
 
+def chosen_types(text: str) -> list[FeatureType]:
+    """Return the types that an option names, separated by commas."""
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    for name in asked:
+        if name not in FEATURE_TYPES:
+            raise unknown_name("type", name, FEATURE_TYPES)
+    if not asked:
+        raise UserError("--types names no type; known: type-I, type-II")
+    return [known for known in FEATURE_TYPES if known in asked]
+
+
 def choose_device(asked: str) -> str:
     """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
@@ -83,31 +95,37 @@ def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str
     folder, weights = options.data_dir / "weights", None
     if needs_weights:
         weights = find_weights(recipe.model.weights, folder, options.weights)
+    prepared = data.find(variant, options.data_dir)
     if options.dry_run:
-        prepared = data.find(variant, options.data_dir)
+        missing = []
         if prepared is None:
-            how = f"hierbench data prepare {recipe.dataset}{_protocol_option(recipe)}"
-            return f"{variant} is not prepared in {options.data_dir}; run: {how}"
+            protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
+            source = " --source FILE" if recipe.dataset in NEEDS_SOURCE else ""
+            how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
+            missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
         if needs_weights and weights is None:
-            return (
-                f"the weights {recipe.model.weights} are not in {folder}; a run downloads them, or give --weights FILE"
-            )
+            title = KNOWN[recipe.model.weights].title
+            missing.append(f"{title} are not in {folder}; a run downloads them, or give --weights FILE")
+        if missing or prepared is None:
+            return "; ".join(missing)
     else:
         Store(options.runs).writable()
+        if prepared is None and recipe.dataset in NEEDS_SOURCE:
+            prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
         if needs_weights and weights is None:  # before the data, which can take hours
             weights = download_weights(recipe.model.weights, folder)
+        elif weights is not None:
+            check_weights(recipe.model.weights, weights)
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
     return prepared, weights, None if weights is None else weights_digest(weights)
-
-
-def _protocol_option(recipe: Recipe) -> str:
-    return " --protocol authors" if recipe.data.jpeg_quality else ""
 
 
 def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
     """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
     with Meter(f"preparing {name}", 1.0) as meter:
-        prepared = prepare(name, data_dir, source, lambda share: meter.part("images", share, 1.0), **how)
+        prepared = prepare(
+            name, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
+        )
     return prepared
 
 
@@ -178,34 +196,36 @@ def run_and_mirror(
         labels: {id: what a person calls the job}.
         finish: called when all have ended; returns the result and a file that is attached to the parent run.
     """
-    store, dataset = Store(setting.runs), plan[0].spec.dataset.name
+    store, dataset = setting.store, plan[0].spec.dataset.name
     title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
     work = sum(_work(job) for job in plan if not store.run(job.id).done)
-    with Meter(dataset, max(work, RESCORE_WORK)) as meter:
-        uri = options.mlflow or default_uri(options.runs)
-        mirror = Mirror(uri, options.runs, dataset, title, lambda line: meter.say(f"warning: {line}"))
+    meter = Meter(dataset, max(work, RESCORE_WORK))
+    uri = options.mlflow or default_uri(options.runs)
+    mirrored = Store(options.runs, setting.apart)
+    mirror = Mirror(uri, options.runs, dataset, title, lambda line: meter.say(f"warning: {line}"), mirrored)
 
-        def ended(job: Job, error: str) -> None:
-            meter.end_part(labels[job.id], _work(job))
-            if error:
-                meter.say(f"failed: {labels[job.id]}: {error}")
-            else:
-                run = store.run(job.id)
-                test, seconds = run.metrics()["test"], run.status["seconds"]
-                severity = "-" if test["mistake_severity"] is None else f"{test['mistake_severity']:.2f}"
-                result = f"top-1 {test['top1']:.2f} %, severity {severity}"
-                meter.say(f"done: {labels[job.id]}: {result} ({duration(seconds)})")
-            mirror.write(job)
+    def ended(job: Job, error: str) -> None:
+        meter.end_part(labels[job.id], _work(job))
+        if error:
+            meter.say(f"failed: {labels[job.id]}: {error}")
+        else:
+            run = store.run(job.id)
+            test, seconds = run.metrics()["test"], run.status["seconds"]
+            severity = "-" if test["mistake_severity"] is None else f"{test['mistake_severity']:.2f}"
+            result = f"top-1 {test['top1']:.2f} %, severity {severity}"
+            meter.say(f"done: {labels[job.id]}: {result} ({duration(seconds)})")
+        mirror.write(job)
 
-        failed: dict[str, str] | None = None
-        try:
+    failed: dict[str, str] | None = None
+    try:
+        with meter:
             failed = run_plan(plan, setting, lambda job, done, total: meter.part(labels[job.id], done, total), ended)
             for job in mirror.missing(plan):  # what an earlier invocation could not mirror
                 mirror.write(job)
-            result, table = finish()
-            mirror.attach(table)
-        finally:
-            mirror.close("KILLED" if failed is None else "FAILED" if failed else "FINISHED")
+        result, table = finish()  # after the bars have gone: it may have some of its own
+        mirror.attach(table)
+    finally:
+        mirror.close("KILLED" if failed is None else "FAILED" if failed else "FINISHED")
     return result, failed
 
 

@@ -45,11 +45,11 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """Return metrics.json."""
         content = self._read("metrics.json")
-        test = content.get("test")
+        result = content.get("test", content.get("val"))  # a tuning run has no test result
         names = {"top1", "mistake_severity", "hierdist@1"}
-        if not isinstance(test, dict) or not names <= test.keys() or "title" not in content:
+        if not isinstance(result, dict) or not names <= result.keys() or "title" not in content:
             raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
-        if not all(value is None or isinstance(value, int | float) for value in test.values()):
+        if not all(value is None or isinstance(value, int | float) for value in result.values()):
             raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
         return content
 
@@ -105,7 +105,8 @@ class Run:
             ValueError: the file is missing or damaged.
         """
         try:
-            with np.load(self.folder / "predictions.npz", allow_pickle=False) as content:
+            path = self.folder / "predictions.npz"
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as content:  # closed also when damaged
                 return content["scores"], content["targets"]
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
@@ -113,13 +114,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Store:
-    """All runs below one folder."""
+    """All runs below one folder.
+
+    Attributes:
+        root: the folder.
+        apart: ids of jobs whose runs lie in `<root>/collapse` instead, where no table looks for them: they are trained
+            a second time, for what the first did not keep.
+    """
 
     root: Path
+    apart: frozenset[str] = frozenset()
 
     def run(self, job_id: str) -> Run:
         """Return the run of a job."""
-        return Run(self.root / job_id)
+        return Run((self.root / "collapse" if job_id in self.apart else self.root) / job_id)
 
     def runs(self) -> Iterator[Run]:
         """Yield every run that has a spec, oldest first."""

@@ -28,15 +28,17 @@ def default_uri(runs: Path) -> str:
 class Mirror:
     """Writes finished jobs to MLflow; MLflow itself is imported when there is something to write."""
 
-    def __init__(self, uri: str, runs: Path, dataset: str, title: str, warn: Warn) -> None:
+    def __init__(
+        self, uri: str, runs: Path, dataset: str, title: str, warn: Warn, store: Store | None = None
+    ) -> None:
         self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
+        self.store = Store(runs) if store is None else store
         self._client: Any = None
         self._experiment = self._parent = ""
 
     def missing(self, plan: list[Job]) -> list[Job]:
         """Return the finished jobs that this MLflow has not seen."""
-        store = Store(self.runs)
-        return [job for job in plan if (run := store.run(job.id)).done and not self._has(run)]
+        return [job for job in plan if (run := self.store.run(job.id)).done and not self._has(run)]
 
     def _has(self, run: Run) -> bool:
         database = self.uri.removeprefix("sqlite:///")
@@ -51,7 +53,7 @@ class Mirror:
         """Mirror one job that has ended, well or not; after an error of MLflow's nothing more is tried."""
         if self.uri == "off":
             return
-        run = Store(self.runs).run(job.id)
+        run = self.store.run(job.id)
         try:
             self._connect()
             child = self._write_child(job, run)
@@ -132,7 +134,7 @@ def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:
                 if name != "epoch":
                     yield _allowed(name), value, timestamp, int(row["epoch"])
     if run.done:
-        for name, value in run.metrics()["test"].items():
+        for name, value in run.metrics().get("test", {}).items():
             if value is not None:
                 yield _allowed(f"test_{name}"), value, timestamp, 0
 

@@ -9,6 +9,7 @@ import io
 import math
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +41,7 @@ from hierbench.store import HistoryRow, Run
 
 EVAL_BATCH = 256
 Report = Callable[[float, int], None]  # (epochs done, a fraction within one; epochs in all)
+OnEpoch = Callable[[int, Classifier], None]  # the number of an epoch that is over, from 1; the model after it
 
 
 class NonFiniteLossError(RuntimeError):
@@ -62,7 +64,10 @@ class Split:
     def __init__(self, prepared: Prepared, name: str, spec: Spec, device: torch.device) -> None:
         images, labels = prepared.arrays(name)
         self.evaluated = evaluated_rows(labels, spec.evaluation.drop_last)
-        self.images, self.labels = torch.from_numpy(images), torch.from_numpy(labels).to(device)
+        with warnings.catch_warnings():  # read-only memory: nothing here writes to it
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            self.images = torch.from_numpy(images)
+        self.labels = torch.from_numpy(labels).to(device)
         if device.type == "cuda" and self.images.nbytes < 0.5 * torch.cuda.mem_get_info(device)[0]:
             self.images = self.images.to(device)
         self.device = device
@@ -119,6 +124,7 @@ def train(
     device: str,
     report: Report,
     weights: Path | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> None:
     """Train a job to its end, going on from its last epoch if it was stopped, and write its result.
 
@@ -130,6 +136,7 @@ def train(
         device: a Fabric accelerator: "cpu", "cuda", "mps" or "auto".
         report: called within and after each epoch.
         weights: the file whose digest is `spec.weights`; None where that is None.
+        on_epoch: called after each epoch; again for one that was cut off before its checkpoint.
 
     Raises:
         NonFiniteLossError: naming epoch, step and term.
@@ -193,12 +200,18 @@ def train(
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
         last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        if on_epoch is not None:
+            on_epoch(epoch + 1, model)
         run.write_history(history)  # before the checkpoint, which says that the epoch is whole
         save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
-    model.load_state_dict(progress["best"])
-    scores, targets = predict(model, Split(prepared, "test", spec, fabric.device))
-    write_result(run, method.title, scores, targets, hierarchy, history[progress["best_epoch"] - 1])
+    best_row = history[progress["best_epoch"] - 1]
+    if spec.split == "val":  # tuning: the test set stays out of sight
+        write_json(run.folder / "metrics.json", {"schema": 1, "title": method.title} | best_epoch(best_row))
+    else:
+        model.load_state_dict(progress["best"])
+        scores, targets = predict(model, Split(prepared, "test", spec, fabric.device))
+        write_result(run, method.title, scores, targets, hierarchy, best_row)
     save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
     write_json(run.folder / "environment.json", environment(fabric.device, prepared))
 
@@ -207,7 +220,8 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
     """Load the last whole epoch into model and optimizer; return the progress, empty if there is none to go on from."""
     progress = load_checkpoint(run.folder / "checkpoint.pt")
     if progress is None or not progress["history"]:
-        return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": torch.get_num_threads()}
+        threads = torch.get_num_threads() if progress is None else progress["threads"]
+        return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
     if (last := progress.pop("last", None)) is not None:  # gone once all epochs are done
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
@@ -259,10 +273,13 @@ def write_result(
         "test": evaluate(scores, targets, hierarchy),
         "mistakes_by_distance": mistakes_by_distance(scores, targets, hierarchy),
     }
-    if best is not None:
-        metrics["val"] = {name.removeprefix("val_"): value for name, value in best.items() if name.startswith("val_")}
-        metrics["best_epoch"] = int(best["epoch"])
-    write_json(run.folder / "metrics.json", metrics)
+    write_json(run.folder / "metrics.json", metrics | ({} if best is None else best_epoch(best)))
+
+
+def best_epoch(row: HistoryRow) -> dict[str, Any]:
+    """Return the validation metrics of the epoch that was chosen, and its number, from its row of the history."""
+    val = {name.removeprefix("val_"): value for name, value in row.items() if name.startswith("val_")}
+    return {"val": val, "best_epoch": int(row["epoch"])}
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

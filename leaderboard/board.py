@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from hierbench.errors import UserError, unknown_name
 from hierbench.files import read_json
 from hierbench.job import Spec
+from hierbench.leaderboard.settings import departures
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.recipe import Protocol
 from hierbench.store import Run, Store
@@ -35,6 +36,9 @@ class Board:
         """Return the contract of leaderboard.json."""
         content = asdict(self)
         del content["remark"]
+        for row in content["rows"]:
+            if row["tuning"] is None:  # the contract's keys alone, unless there is something to say
+                del row["tuning"]
         return {"schema": 1, **content}
 
 
@@ -86,7 +90,10 @@ def board_from_runs(
         UserError: no runs of the dataset under the protocol, or `ids` of more than one protocol.
     """
     runs = store.runs() if ids is None else map(store.run, ids)
-    found = [(spec, run) for spec, run in map(_record, runs) if spec is not None and spec.dataset.name == dataset]
+    records = ((spec, run) for spec, run in map(_record, runs) if spec is not None)
+    if ids is None:  # what was run for an ablation alone is in a table of its own
+        records = ((spec, run) for spec, run in records if not (run.folder / "ablation.json").exists())
+    found = [(spec, run) for spec, run in records if spec.dataset.name == dataset and spec.split == "test"]
     protocols = {spec.protocol for spec, _ in found}
     if ids is not None and len(protocols) > 1:
         raise UserError(
@@ -118,8 +125,10 @@ def board_from_runs(
         raise UserError(f"the re-ranked runs of {dataset} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
     highlight(rows)
-    train = newest.train
-    remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}"]
+    remarks = [f"{newest.model.backbone}, {newest.train.epochs} epochs, batch {newest.train.batch_size}"]
+    odd = dict.fromkeys(line for spec, _ in found for line in departures(spec))
+    if odd:
+        remarks.append(f"not as in the recipe: {', '.join(odd)}")
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
     if elsewhere:
         remarks.append(
@@ -179,4 +188,14 @@ def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
             planned=len(runs),
             metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
             runs=[run.folder.name for run in runs],
+            tuning=_tuning(runs[0]),
         )
+
+
+def _tuning(run: Run) -> dict[str, Any] | None:
+    """Return the search that a run's hyperparameters came out of."""
+    try:
+        content = read_json(run.folder / "tuning.json")
+        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

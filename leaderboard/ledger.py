@@ -15,10 +15,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from hierbench.errors import UserError
+from hierbench.job import Spec
 from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs, paper_datasets
 from hierbench.leaderboard.render import ARROWS, TITLES, json_text, number, seeds, tex_template
+from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.recipe import FeatureType, Protocol, load_recipe
+from hierbench.recipe import FeatureType, Protocol
 from hierbench.store import Store
 
 BASES = {"crm": "ce"}  # a re-ranking inherits what touches the model below it
@@ -37,17 +39,32 @@ class Difference(BaseModel):
     types: tuple[FeatureType, ...] = ()
     methods: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    protocols: tuple[Literal["paper", "authors"], ...] = ()
+    protocols: tuple[Literal["paper", "authors", "none"], ...] = ()
+    key: str = ""
 
-    def touches(self, dataset: str, kind: str, method: str, metric: str, protocol: str) -> bool:
-        """Return whether a published cell and ours of this protocol differ by it."""
-        return (
+    def touches(
+        self, dataset: str, kind: str, method: str, metric: str, protocol: str, spec: Spec | None = None
+    ) -> bool:
+        """Return whether a published cell and ours differ by it.
+
+        Args:
+            dataset: of both.
+            kind: type of model.
+            method: its name.
+            metric: its name.
+            protocol: of ours.
+            spec: of a run of ours, whose own setting counts; None where there is no run.
+        """
+        place = (
             (not self.datasets or dataset in self.datasets)
             and (not self.types or kind in self.types)
             and (not self.methods or bool({method, BASES.get(method, method)} & set(self.methods)))
             and (not self.metrics or metric in self.metrics)
-            and (not self.protocols or protocol in self.protocols)
         )
+        if place and self.key and spec is not None:
+            value = recorded(spec, self.key)
+            return value is not MISSING and value != published_value(dataset, self.key)
+        return place and (not self.protocols or protocol in self.protocols)
 
 
 @dataclass(frozen=True)
@@ -106,16 +123,25 @@ def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = Non
         known = ", ".join(paper_datasets())
         raise UserError(f"the paper has no table of {dataset} to set runs beside; --source both takes: {known}")
     ours = board_from_runs(dataset, store, protocol=protocol)
-    settings = load_recipe(dataset, protocol="authors" if ours.protocol == "authors" else "paper").methods
+    recipe = recipe_of(dataset, ours.protocol)
+    settings = {} if recipe is None else recipe.methods
+
+    def spec_of(row: Row) -> Spec:
+        return Spec.model_validate(store.run(row.runs[0]).spec())
 
     def as_published(row: Row) -> bool:
-        params = store.run(row.runs[0]).spec()["method"]["params"]
+        params = spec_of(row).method.params
         return all(params.get(name) == value for name, value in settings.get(row.method, {}).items())
 
-    return build_ledger(ours, board_from_paper(dataset), as_published)
+    return build_ledger(ours, board_from_paper(dataset), as_published, spec_of)
 
 
-def build_ledger(ours: Board, published: Board, as_published: Callable[[Row], bool] = lambda row: True) -> Ledger:
+def build_ledger(
+    ours: Board,
+    published: Board,
+    as_published: Callable[[Row], bool] = lambda row: True,
+    spec_of: Callable[[Row], Spec | None] = lambda row: None,
+) -> Ledger:
     """Return a line per metric of every row that either board has.
 
     Args:
@@ -123,6 +149,7 @@ def build_ledger(ours: Board, published: Board, as_published: Callable[[Row], bo
         published: from the paper.
         as_published: whether a row of ours has the hyperparameters of the published one; of several variants of a
             method only such a row is set beside it.
+        spec_of: the spec of a row's runs, None where it is not known.
     """
     known = known_differences()
     printed = {(row.type, row.method): row for row in published.rows}
@@ -136,12 +163,13 @@ def build_ledger(ours: Board, published: Board, as_published: Callable[[Row], bo
     pairs += [(row, row, None) for key, row in printed.items() if key not in run]
     lines = []
     for row, theirs, own in sorted(pairs, key=lambda pair: (pair[0].type, pair[0].method)):
+        spec = None if own is None else spec_of(own)
         for metric in METRICS:
             cell, our_cell = (side.metrics.get(metric) if side else None for side in (theirs, own))
             if cell is None and our_cell is None:
                 continue
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
-            touching = tuple(entry.row for entry in known if cell is not None and entry.touches(*place))
+            touching = tuple(entry.row for entry in known if cell is not None and entry.touches(*place, spec))
             lines.append(Line(row.type, row.method, row.title, metric, cell, our_cell, own, touching))
     occurring = {entry for line in lines for entry in line.differences}
     differences = [entry for entry in known if entry.row in occurring]

@@ -12,7 +12,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.store import Store
 
-RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
+RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 
 
 def publish_board(board: Board, store: Store, folder: Path) -> Path:

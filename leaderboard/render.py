@@ -54,14 +54,16 @@ def markdown(board: Board) -> str:
     """Return a markdown table: competitive rows marked with *, best cells bold."""
     from tabulate import tabulate
 
-    metrics = shown_metrics(board)
+    metrics, tuned = shown_metrics(board), any(row.tuning for row in board.rows)
     lines = []
     for row in ordered_rows(board):
         cells = [row.metrics.get(metric) for metric in metrics]
         texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
         title = row.title.replace("|", "\\|") + (" *" if row.competitive else "")
-        lines.append([row.type, title, *texts, seeds(row)])
+        budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
+        lines.append([row.type, title, *texts, seeds(row), *([budget] if tuned else [])])
     headers = ["Model", "Method", *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics), "Runs"]
+    headers += ["Tuning"] if tuned else []
     table = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
     return f"{table}\n\n{legend(board)}\n"
 
@@ -69,6 +71,8 @@ def markdown(board: Board) -> str:
 def legend(board: Board) -> str:
     """Return the line that explains the marks."""
     remark = f"\nSettings: {board.remark}." if board.remark else ""
+    if any(row.tuning for row in board.rows):
+        remark = f" Tuning: configurations tried on validation data x runs of each.{remark}"
     return (
         f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width of the 95% "
         "t-interval over runs.\n"

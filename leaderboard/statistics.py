@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -35,7 +36,11 @@ class Cell:
 
 @dataclass
 class Row:
-    """One line of a leaderboard."""
+    """One line of a leaderboard.
+
+    Attributes:
+        tuning: {"trials", "runs", "study"} of the search that its hyperparameters came out of, None without one.
+    """
 
     type: str
     method: str
@@ -45,6 +50,7 @@ class Row:
     metrics: dict[str, Cell]
     runs: list[str] = field(default_factory=list)
     competitive: bool = False
+    tuning: dict[str, Any] | None = None
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:

@@ -39,6 +39,8 @@ def run(
     mlflow: Annotated[
         str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
     ] = None,
+    tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
+    tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the usual place.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
@@ -62,7 +64,7 @@ def run(
         dry_run=dry_run,
         as_json=as_json,
     )
-    raise typer.Exit(compare(options))
+    raise typer.Exit(compare(options, tuned=tuned or tuned_file is not None, tuned_file=tuned_file))
 
 
 def ablate(

@@ -7,8 +7,8 @@ Both come from the repository of Bertinetto et al., Making Better Mistakes, CVPR
 from __future__ import annotations
 
 import hashlib
+import http.client
 import re
-import urllib.error
 import urllib.request
 import zipfile
 import zlib
@@ -105,7 +105,7 @@ def _content(file: File, downloads: Path, offline: Path | None) -> Path:
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             content: bytes = answer.read()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise UserError(
             f"{file.name} could not be fetched from {url} ({error}); get it elsewhere and give its folder "
             "with --offline"

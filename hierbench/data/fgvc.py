@@ -30,7 +30,7 @@ def open_source(request: Request) -> Source:
     Raises:
         UserError: no data, or annotations that contradict each other.
     """
-    root = _root(request.source, request.downloads)
+    root = _root(request)
     annotated = {split: _annotations(root, split) for split in ("train", "val", "test")}
     paths = _paths(annotated)
     index = {variant: i for i, variant in enumerate(paths)}
@@ -74,7 +74,8 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
     return decode(path, str(path), (SIZE, SIZE), without_banner)
 
 
-def _root(source: Path | None, downloads: Path) -> Path:
+def _root(request: Request) -> Path:
+    source, downloads = request.source, request.downloads
     if source is None:
         if (downloads / FOLDER).is_dir():
             return downloads
@@ -84,7 +85,7 @@ def _root(source: Path | None, downloads: Path) -> Path:
         except (OSError, RuntimeError) as error:
             raise UserError(
                 f"FGVC-Aircraft could not be downloaded ({error}); get {FOLDER}.tar.gz elsewhere and run: "
-                "hierbench data prepare fgvc --source FILE"
+                f"hierbench data prepare fgvc{' --protocol authors' if request.jpeg_quality else ''} --source FILE"
             ) from None
         return downloads
     root = source if source.is_dir() else unpack(source, downloads)

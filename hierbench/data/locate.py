@@ -15,11 +15,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from PIL import Image
 
-from hierbench.data.source import Images, Piece, UnreadableImageError, decode
+from hierbench.data.source import DamagedArchiveError, Images, KeptError, Piece, UnreadableImageError, decode
 from hierbench.errors import UserError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
@@ -66,7 +66,7 @@ class Locator:
             name = os.path.basename(path)
             if name in self.wanted:
                 if name in places:
-                    raise UserError(f"{name} is there twice: {places[name]} and {path}; say which folder with --source")
+                    raise KeptError(f"{name} is there twice: {places[name]} and {path}; say which folder with --source")
                 places[name] = path
                 yield self._piece(name, partial(_read_file, path))
             elif name.endswith(ARCHIVES):
@@ -76,23 +76,30 @@ class Locator:
                 yield from self._in_archive(archive)
 
     def _in_archive(self, archive: Path) -> Iterator[Piece]:
+        given: list[Row] = []
         with archive.open("rb") as file:
             hashed = _Hashed(file)
             stream = io.BufferedReader(hashed, 1 << 20)
             try:
                 plain = _decompressed(stream)
-                with tarfile.open(fileobj=plain, mode="r|") as tar:
-                    yield from self._in_tar(tar, str(archive))
-                while plain.read(1 << 20):
-                    pass  # to the end of the stream, where its checksum is
+                for piece in self._in_tar(plain, str(archive)):
+                    given.append((piece.split, piece.start))
+                    yield piece
             except DAMAGED as error:
-                raise UserError(
-                    f"{archive} is truncated or damaged ({error}), {len(self.found):,} of {len(self.wanted):,} "
-                    "images in; nothing was kept"
+                raise DamagedArchiveError(
+                    f"{archive} is truncated or damaged ({error}); the {len(given):,} of {len(self.wanted):,} images "
+                    "that it gave are not kept",
+                    given,
                 ) from None
         self.md5s[archive.name] = hashed.md5.hexdigest()
 
-    def _in_tar(self, tar: tarfile.TarFile, where: str) -> Iterator[Piece]:
+    def _in_tar(self, stream: Any, where: str) -> Iterator[Piece]:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictHeader) as tar:
+            yield from self._members(tar, where)
+        while stream.read(1 << 20):
+            pass  # to the end of the stream, where its checksum is
+
+    def _members(self, tar: tarfile.TarFile, where: str) -> Iterator[Piece]:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
             name = member.name.rpartition("/")[2]
@@ -105,8 +112,7 @@ class Locator:
                 else:
                     yield self._piece(name, partial(_read_bytes, content.read(), f"{where}/{member.name}"))
             elif name.endswith(ARCHIVES):
-                with tarfile.open(fileobj=_decompressed(content), mode="r|") as inner:
-                    yield from self._in_tar(inner, f"{where}/{member.name}")
+                yield from self._in_tar(_decompressed(content), f"{where}/{member.name}")
 
     def _piece(self, name: str, read: Callable[[tuple[int, int]], Images]) -> Piece:
         self.found.add(name)
@@ -131,6 +137,20 @@ class _Hashed(io.RawIOBase):
         self.md5.update(block)
         buffer[: len(block)] = block
         return len(block)
+
+
+class _StrictHeader(tarfile.TarInfo):
+    """A header that must be whole: tarfile takes a broken one after the first for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
+        """Read the next header; only the zeros that end an archive end it."""
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"{error} where a header or the end should be") from None
 
 
 def _decompressed(file: Any) -> Any:

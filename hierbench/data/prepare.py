@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from hierbench.data.missing import complete
 from hierbench.data.prepared import Prepared, digest_of, find, folder_of, variant_name
-from hierbench.data.source import Labels, Request, Source
-from hierbench.data.writer import SPLITS, Outcome, keep_done_rows, write_images
+from hierbench.data.source import DamagedArchiveError, KeptError, Labels, Request, Source
+from hierbench.data.writer import SPLITS, rows_file, write_images
 from hierbench.errors import UserError, unknown_name
-from hierbench.files import process_is_gone, read_json, sync_folder, write_atomically, write_json, write_text
+from hierbench.files import process_is_gone, read_json, sync_folder, write_atomically, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import digest_of as digest_of_content
 from hierbench.recipe import Expected, load_recipe
@@ -31,9 +31,10 @@ MODULES = {
     "tieredimagenet-h": "hierbench.data.tieredimagenet_h",
     "tiny-imagenet": "hierbench.data.tiny_imagenet",
 }
-SHOWN = 5  # names in an error's line; the file it speaks of has all
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
+NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded by itself
 Progress = Callable[[float], None]  # the share that is done
+Announce = Callable[[str], None]
 
 
 def prepare(
@@ -46,6 +47,7 @@ def prepare(
     offline: Path | None = None,
     allow_missing: bool = False,
     jpeg_quality: int = 0,
+    announce: Announce | None = None,
 ) -> Prepared:
     """Prepare a dataset, or return what is there.
 
@@ -58,13 +60,16 @@ def prepare(
         offline: see `Request`.
         allow_missing: leave out images that are missing or unreadable, and say so, instead of refusing.
         jpeg_quality: see `Request`.
+        announce: called with whose the data is and on what terms, before it is read.
 
     Raises:
-        UserError: nothing to read, or something in it is broken. A dataset that is defined by lists of names keeps
-            what was read of it and goes on from there; of others nothing is left.
+        UserError: nothing to read, or something in it is broken. A dataset that names its source keeps what was read
+            of it and goes on from there; of others nothing is left.
     """
     if name not in MODULES:
         raise unknown_name("dataset", name, MODULES)
+    if allow_missing and name not in NEEDS_SOURCE:
+        raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)
     if not force and source is None and (there := find(variant, data_dir)) is not None:
         return there
@@ -72,9 +77,12 @@ def prepare(
     target = folder_of(variant, data_dir)
     try:
         with _claimed(target) as (partial, waited):
-            if waited and not force and (there := find(variant, data_dir)) is not None:
+            if source is None and not force and _is_whole(partial):
+                _adopt(partial, target)
+            if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
                 return there
-            return _prepare(name, request, target, partial, allow_missing, progress or (lambda share: None))
+            quiet = (progress or (lambda share: None), announce or (lambda line: None))
+            return _prepare(name, request, target, partial, allow_missing, *quiet)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
@@ -105,7 +113,9 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
         os.close(lock)  # what was waited for has become the prepared dataset, or is gone
     try:
         for left in target.parent.glob(f".{target.name}.old-*"):
-            if process_is_gone(left.name.rpartition("-")[2]):
+            if not target.exists() and not _is_whole(partial):
+                left.rename(target)  # killed between the two renames of `_adopt`
+            elif process_is_gone(left.name.rpartition("-")[2]):
                 shutil.rmtree(left, ignore_errors=True)
         yield partial, waited
     finally:
@@ -118,38 +128,45 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _prepare(
-    name: str, request: Request, target: Path, partial: Path, allow_missing: bool, progress: Progress
+    name: str,
+    request: Request,
+    target: Path,
+    partial: Path,
+    allow_missing: bool,
+    progress: Progress,
+    announce: Announce,
 ) -> Prepared:
-    module = import_module(MODULES[name])
-    going_on = False
-    try:
-        source: Source = module.open_source(request)
-        Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
-        for split in SPLITS:
-            if not len(source.labels[split]):
-                raise UserError(f"{name} has no {split} images")
-        going_on = bool(source.identity)
-        _start(source, Path(str(module.__file__)), partial)
-        _check_space(source, partial)
-        outcome = _write(source, partial, progress)
-        labels = _complete(name, source, outcome, partial, allow_missing)
-    except BaseException as error:
-        damaged = isinstance(error, UserError) and not isinstance(error, _MissingError)
-        if damaged or not going_on:  # what a damaged archive gave so far is not to be trusted either
-            _empty(partial)
-        raise
-    meta = _finish(name, source, labels, partial, progress)
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    if target.exists():
-        target.rename(old)
-    partial.rename(target)
-    sync_folder(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
-    return Prepared(target, meta)
+    source: Source = import_module(MODULES[name]).open_source(request)
+    Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
+    for split in SPLITS:
+        if not len(source.labels[split]):
+            raise UserError(f"{name} has no {split} images")
+    if source.notice:
+        announce(source.notice)
+    _start(source, partial)
+    if not _is_whole(partial):
+        try:
+            if not allow_missing:
+                _check_space(source, partial)
+            total = sum(len(rows) for rows in source.labels.values())
+            outcome = write_images(source, partial, lambda done: progress((1.0 - DIGEST_SHARE) * done / total))
+            labels = complete(source, outcome, partial, target.parent / f"{name}-missing.txt", allow_missing)
+            _finish(name, source, labels, partial)
+        except BaseException as error:
+            good = not isinstance(error, UserError) or isinstance(error, KeptError | DamagedArchiveError)
+            if not source.identity or not good or not _holds_rows(partial):
+                _empty(partial)
+            raise
+    progress(1.0)
+    _adopt(partial, target)
+    (target.parent / f"{name}-missing.txt").unlink(missing_ok=True)
+    return Prepared(target, read_json(target / "meta.json"))
 
 
-class _MissingError(UserError):
-    """Images are missing or unreadable; what was read is good."""
+def _holds_rows(partial: Path) -> bool:
+    """Whether anything was read that can be gone on with."""
+    marks = [partial / f"{split}-done" for split in SPLITS]
+    return any(path.exists() and np.fromfile(path, dtype=np.bool_).any() for path in marks)
 
 
 def _empty(folder: Path) -> None:
@@ -157,10 +174,11 @@ def _empty(folder: Path) -> None:
         path.unlink()
 
 
-def _start(source: Source, module: Path, partial: Path) -> None:
+def _start(source: Source, partial: Path) -> None:
     """Go on with what a killed attempt left if it read the same; begin anew if not."""
     labels = {split: rows.tolist() for split, rows in source.labels.items()}
-    content = [list(source.paths.values()), labels, source.image_size, source.identity, module.read_text("utf-8")]
+    code = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+    content = [list(source.paths.values()), labels, source.image_size, source.identity, code]
     plan = {"identity": digest_of_content(content) if source.identity else ""}
     try:
         same = bool(source.identity) and read_json(partial / "plan.json") == plan
@@ -174,72 +192,19 @@ def _start(source: Source, module: Path, partial: Path) -> None:
 def _check_space(source: Source, partial: Path) -> None:
     height, width = source.image_size
     needed = sum(len(rows) for rows in source.labels.values()) * 3 * height * width
-    there = sum(path.stat().st_blocks * 512 for path in partial.iterdir())
-    if shutil.disk_usage(partial).free < needed - there:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    there = sum(
+        rows_file(partial, split).stat().st_blocks * 512 for split in SPLITS if rows_file(partial, split).exists()
+    )
+    free = shutil.disk_usage(partial).free
+    if free < needed - there:
+        gib = 1 << 30
+        kept = "what was read is kept" if there else "nothing was kept"
+        what = f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free"
+        raise KeptError(f"preparing in {partial.parent}: the disk is full; {kept} ({what})")
 
 
-def _write(source: Source, partial: Path, progress: Progress) -> Outcome:
-    total = sum(len(rows) for rows in source.labels.values())
-    return write_images(source, partial, lambda written: progress((1.0 - DIGEST_SHARE) * written / total))
-
-
-def _complete(name: str, source: Source, outcome: Outcome, partial: Path, allow_missing: bool) -> dict[str, Labels]:
-    """Return the labels of what is there; refuse if something is missing and that is not allowed.
-
-    Raises:
-        UserError: naming the images.
-    """
-    if not outcome.num_missing:
-        return source.labels
-    unreadable = list(outcome.unreadable.values())
-    absent = [
-        f"{split}/{source.names[split][row]}"
-        for split, rows in outcome.done.items()
-        for row in np.flatnonzero(~rows)
-        if source.names and (split, int(row)) not in outcome.unreadable
-    ]
-    total = sum(len(rows) for rows in source.labels.values())
-    problem = "; ".join(filter(None, [_about_absent(absent, total, source, outcome), _about_unreadable(unreadable)]))
-    if not source.names:
-        raise UserError(problem)
-    if not allow_missing:
-        listed = partial.parent / f"{name}-missing.txt"
-        write_text(listed, "".join(f"{line}\n" for line in [*absent, *unreadable]))
-        raise _MissingError(
-            f"{problem}; all of them are listed in {listed}; add them, or prepare without them: --allow-missing "
-            "(what was read is kept)"
-        )
-    for split, rows in outcome.done.items():
-        if not rows.any():
-            raise _MissingError(f"{problem}; no {split} images are left")
-    source.remarks.append(problem)
-    return keep_done_rows(source, partial, outcome.done)
-
-
-def _about_absent(absent: list[str], total: int, source: Source, outcome: Outcome) -> str:
-    if not absent:
-        return ""
-    gone = [
-        f"{split}/{list(source.paths)[label]}"
-        for split, rows in outcome.done.items()
-        for label in sorted(set(source.labels[split].tolist()) - set(source.labels[split][rows].tolist()))
-    ]
-    whole = f"; whole classes: {_some(gone)}" if gone else ""
-    return f"{len(absent):,} of {total:,} images are missing: {_some(absent)}{whole}"
-
-
-def _about_unreadable(errors: list[str]) -> str:
-    shown = "; ".join(errors[:SHOWN]) + ("; ..." if len(errors) > SHOWN else "")
-    return shown if len(errors) < 2 else f"{len(errors):,} images can not be read: {shown}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,})" if len(names) > SHOWN else "")
-
-
-def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path, progress: Progress) -> dict[str, Any]:
-    """Write labels and meta, and leave nothing else in the folder."""
+def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path) -> None:
+    """Write labels and, when all else is on the disk, meta.json: a folder that has it is whole."""
     for split in SPLITS:
         rows = np.ascontiguousarray(labels[split], dtype=np.int64)
         write_atomically(partial / f"{split}-labels.npy", lambda file, rows=rows: np.save(file, rows))  # type: ignore[misc]
@@ -248,6 +213,10 @@ def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path,
     tree = Hierarchy.from_paths(source.paths)
     found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
     difference = _difference(found, load_recipe(name).expected)
+    shortened = {split: len(labels[split]) < len(source.labels[split]) for split in SPLITS}
+    files = {
+        split: partial / f"{split}-images.npy" if shortened[split] else rows_file(partial, split) for split in SPLITS
+    }
     meta = {
         "schema": 1,
         "dataset": name,
@@ -257,13 +226,32 @@ def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path,
         "checksums": source.checksums,
         "remark": "; ".join([difference] * bool(difference) + source.remarks),
         "notice": source.notice,
-        "digest": digest_of(partial, paths),
+        "digest": digest_of(partial, paths, files),
     }
-    progress(1.0)
     write_json(partial / "meta.json", meta)
-    for left in [*(f"{split}-done" for split in SPLITS), "plan.json"]:
-        (partial / left).unlink()
-    return meta
+
+
+def _is_whole(partial: Path) -> bool:
+    return (partial / "meta.json").exists()
+
+
+def _adopt(partial: Path, target: Path) -> None:
+    """Make a whole folder the prepared dataset; killed at any point, it can be called again."""
+    for split in SPLITS:
+        rows = rows_file(partial, split)
+        if (partial / f"{split}-images.npy").exists():
+            rows.unlink(missing_ok=True)
+        elif rows.exists():
+            rows.rename(partial / f"{split}-images.npy")
+        (partial / f"{split}-done").unlink(missing_ok=True)
+    sync_folder(partial)
+    old = target.with_name(f".{target.name}.old-{os.getpid()}")
+    if target.exists():
+        target.rename(old)
+    partial.rename(target)
+    sync_folder(target.parent)
+    (target / "plan.json").unlink(missing_ok=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _difference(found: Expected, expected: Expected) -> str:

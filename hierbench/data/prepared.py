@@ -51,8 +51,8 @@ class Prepared:
 
     def arrays(self, split: str) -> tuple[Images, Labels]:
         """Return the memory-mapped images [N, 3, H, W] uint8 and the labels [N] int64 of a split."""
-        # Copy-on-write: PyTorch wants writable memory, and nothing here writes.
-        images = np.load(self.folder / f"{split}-images.npy", mmap_mode="c")
+        # Read-only: a private writable mapping would be charged against the memory there is.
+        images = np.load(self.folder / f"{split}-images.npy", mmap_mode="r")
         return images, np.load(self.folder / f"{split}-labels.npy")
 
 
@@ -73,7 +73,9 @@ def find(name: str, data_dir: Path) -> Prepared | None:
         meta = read_json(folder / "meta.json")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UserError(f"{folder} can not be read ({error})") from None
+    except ValueError as error:
         raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
     try:
         prepared = Prepared(folder, meta)
@@ -86,8 +88,10 @@ def find(name: str, data_dir: Path) -> Prepared | None:
                 raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} uint8")
             if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_classes:
                 raise ValueError(f"the labels of {split} are not those of {num_classes} classes")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
+    except OSError as error:  # no permission, no memory: nothing that preparing again would mend
+        raise UserError(f"{folder} can not be read ({error})") from None
     return prepared
 
 
@@ -101,12 +105,18 @@ def verify(name: str, data_dir: Path) -> Prepared:
     return there
 
 
-def digest_of(folder: Path, paths: list[list[str]]) -> str:
-    """Return the SHA-256 over the classes' paths and, per split, all labels and all images."""
+def digest_of(folder: Path, paths: list[list[str]], files: dict[str, Path] | None = None) -> str:
+    """Return the SHA-256 over the classes' paths and, per split, all labels and all images.
+
+    Args:
+        folder: of the prepared dataset.
+        paths: of its classes.
+        files: {split: file of its images} where they do not have their final names yet.
+    """
     digest = sha256(repr([list(path) for path in paths]).encode())
     for split in SPLITS:
         digest.update(np.load(folder / f"{split}-labels.npy").tobytes())
-        images = np.load(folder / f"{split}-images.npy", mmap_mode="r")
+        images = np.load(files[split] if files else folder / f"{split}-images.npy", mmap_mode="r")
         for start in range(0, len(images), 256):
             digest.update(images[start : start + 256])
     return digest.hexdigest()

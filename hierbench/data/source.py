@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import struct
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -29,6 +28,22 @@ CHUNK = 256  # rows of arrays that are there already, written at a time
 
 class UnreadableImageError(UserError):
     """An image that is there and can not be decoded; the scan goes on and names all of them at its end."""
+
+
+class KeptError(UserError):
+    """Something is missing or ambiguous; what was read before is good and is kept."""
+
+
+class DamagedArchiveError(UserError):
+    """An archive is damaged, so that nothing it gave is to be trusted.
+
+    Attributes:
+        rows: (split, row) of what it gave.
+    """
+
+    def __init__(self, message: str, rows: list[tuple[str, int]]) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,9 @@ def decode(
     try:
         with Image.open(file) as image:
             pixels = np.asarray(crop(image.convert("RGB")).resize((width, height), Image.Resampling.BILINEAR))
-    except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # PIL's decoders fail in many ways
         raise UnreadableImageError(f"image {name} can not be read ({error})") from None
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))[None]
 

@@ -1,8 +1,8 @@
 """From pieces to arrays: decoded on all cores, written in place in any order, and resumable after a kill.
 
-The folder holds per split `<split>-images.npy`, written row by row as images come, and `<split>-done`, a byte per row
+The folder holds per split `<split>-rows.npy`, written row by row as images come, and `<split>-done`, a byte per row
 that says which rows are on the disk. The marks are written after the rows they stand for are flushed, so that neither
-a kill nor a power cut leaves a mark without its row.
+a kill nor a power cut leaves a mark without its row. Neither file is changed in any other way.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -18,8 +19,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.data.source import Labels, Piece, Source, UnreadableImageError
-from hierbench.files import write_atomically
+from hierbench.data.source import DamagedArchiveError, Labels, Piece, Source, UnreadableImageError
+from hierbench.files import sync_folder, write_atomically
 
 SPLITS = ("train", "val", "test")
 WINDOW = 16  # pieces per core that are read ahead: bounds the memory
@@ -49,15 +50,24 @@ class _Files:
         self.files: dict[str, IO[bytes]] = {}
         self.offset: dict[str, int] = {}
         self.done: dict[str, Rows] = {}
+        try:
+            self._open(source)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, source: Source) -> None:
         for split in SPLITS:
             num = len(source.labels[split])
-            path, marks = folder / f"{split}-images.npy", folder / f"{split}-done"
+            path, marks = rows_file(self.folder, split), self.folder / f"{split}-done"
             self.files[split] = path.open("r+b" if path.exists() else "w+b")
             write_header(self.files[split], num, source.image_size)
             self.offset[split] = self.files[split].tell()
             size = self.offset[split] + num * self.row_bytes
-            # Of another size are files whose missing rows were already left out: those start anew.
             going_on = path.stat().st_size == size and marks.exists() and marks.stat().st_size == num
+            if not going_on:
+                marks.unlink(missing_ok=True)
+                sync_folder(self.folder)
             self.done[split] = np.fromfile(marks, dtype=np.bool_) if going_on else np.zeros(num, dtype=np.bool_)
             os.ftruncate(self.files[split].fileno(), size)
 
@@ -123,41 +133,50 @@ def write_images(source: Source, folder: Path, progress: Callable[[int], None]) 
 
     with ThreadPoolExecutor(cores) as pool:
         try:
-            for piece in source.pieces():
-                if files.done[piece.split][piece.start]:
-                    continue
-                pending.append((piece, pool.submit(files.write, piece)))
-                if len(pending) >= WINDOW * cores:
+            try:
+                for piece in source.pieces():
+                    if files.done[piece.split][piece.start]:
+                        continue
+                    pending.append((piece, pool.submit(files.write, piece)))
+                    if len(pending) >= WINDOW * cores:
+                        finish()
+            except DamagedArchiveError as error:
+                while pending:
                     finish()
+                for split, row in error.rows:
+                    files.done[split][row] = False
+                raise
             while pending:
                 finish()
             files.flush()
         finally:
-            for _, future in pending:
-                future.cancel()
             pool.shutdown(wait=True, cancel_futures=True)
+            with suppress(OSError):
+                files.flush()  # also what an interrupted attempt has read
             files.close()
     return outcome
 
 
-def keep_done_rows(source: Source, folder: Path, done: dict[str, Rows]) -> dict[str, Labels]:
-    """Leave out the rows that are not written; return the labels of the others.
+def rows_file(folder: Path, split: str) -> Path:
+    """Return where a split's rows are written."""
+    return folder / f"{split}-rows.npy"
 
-    The images are copied to a file of their own that replaces the first when it is whole.
+
+def keep_done_rows(source: Source, folder: Path, done: dict[str, Rows]) -> dict[str, Labels]:
+    """Leave out the rows that are not written: copy the others to `<split>-images.npy`; return their labels.
+
+    A split that is whole is not copied; its file is renamed when all else is there.
     """
     labels = {}
     for split, rows in done.items():
         labels[split] = source.labels[split][rows]
         if rows.all():
             continue
-        path, shorter = folder / f"{split}-images.npy", folder / f"{split}-images.shorter"
-        images = np.load(path, mmap_mode="r")
-        with shorter.open("wb") as file:
+        images = np.load(rows_file(folder, split), mmap_mode="r")
+        with (folder / f"{split}-images.npy").open("wb") as file:
             write_header(file, int(rows.sum()), source.image_size)
             for start in range(0, len(rows), 256):
                 file.write(images[start : start + 256][rows[start : start + 256]].tobytes())
             file.flush()
             os.fsync(file.fileno())
-        del images
-        shorter.replace(path)
     return labels

@@ -5,9 +5,9 @@ A name and a shape that is missing or unexpected is an error; nothing is skipped
 
 from __future__ import annotations
 
+import http.client
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +16,10 @@ from torch import Tensor
 
 from hierbench.errors import UserError
 from hierbench.files import file_digest
-from hierbench.models.backbones import Backbone
+from hierbench.known_weights import KNOWN, Weights
+from hierbench.models.backbones import Backbone, build_backbone
 
 TIMEOUT = 60.0  # seconds without an answer
-
-
-@dataclass(frozen=True)
-class Weights:
-    """A published file of ResNet-50 weights.
-
-    Attributes:
-        title: for messages.
-        url: where it is.
-        sha256: how its SHA-256 begins, "" where none is published.
-        prefix: of the names that belong to the network; it is taken off.
-        dropped: how the other names begin; with `head`, all that may stand in the file besides the network.
-        head: how the network's own classifier is called (without the prefix); it is left out.
-    """
-
-    title: str
-    url: str
-    sha256: str = ""
-    prefix: str = ""
-    dropped: tuple[str, ...] = ()
-    head: str = "fc."
-
-
-KNOWN = {
-    # He et al., CVPR 2016, as torchvision's IMAGENET1K_V1; the file's name holds the beginning of its digest.
-    "imagenet1k-v1": Weights(
-        "the ImageNet-1K weights", "https://download.pytorch.org/models/resnet50-0676ba61.pth", sha256="0676ba61"
-    ),
-    # Asano et al., PASS, NeurIPS 2021: MoCo-v2, 800 epochs. The momentum encoder and the queue are the method's own.
-    "pass": Weights(
-        "the PASS weights",
-        "https://www.robots.ox.ac.uk/~vgg/research/pass/pretrained_models/moco_v2_800ep.pth.tar",
-        prefix="module.encoder_q.",
-        dropped=("module.encoder_k.", "module.queue"),
-    ),
-}
 
 
 def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:
@@ -73,6 +38,8 @@ def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | N
             raise UserError(f"--weights: no file {given}")
         return given
     path = folder / KNOWN[name].url.rpartition("/")[2]
+    if path.is_file() and not file_digest(path).startswith(KNOWN[name].sha256):
+        path.unlink()  # a damaged download
     return path if path.is_file() else None
 
 
@@ -90,7 +57,9 @@ def download_weights(name: str, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         # Written under another name, moved when whole, removed when the digest is another.
         torch.hub.download_url_to_file(known.url, str(path), hash_prefix=known.sha256 or None)
-    except (OSError, RuntimeError) as error:
+        _network_state(known, path)  # a connection that broke off leaves a file that can not be read
+    except (OSError, RuntimeError, http.client.HTTPException, UserError) as error:
+        path.unlink(missing_ok=True)
         raise UserError(
             f"{known.title} could not be downloaded from {known.url} ({error}); give your copy with --weights FILE, "
             "or train from scratch with --set model.weights=none"
@@ -98,6 +67,11 @@ def download_weights(name: str, folder: Path) -> Path:
     finally:
         socket.setdefaulttimeout(before)
     return path
+
+
+def check_weights(name: str, path: Path) -> None:
+    """Raise a UserError unless the file fits a ResNet-50, so that this is found out once and not by every job."""
+    load_weights(build_backbone("resnet50"), name, path)
 
 
 def weights_digest(path: Path) -> str:
@@ -131,6 +105,8 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
     content = _read(path)
     if known.prefix and "state_dict" in content:
         content = content["state_dict"]
+        if not isinstance(content, Mapping):
+            raise UserError(f"{path} holds a {type(content).__name__} as state_dict: not {known.title}")
     state = {}
     for key, value in content.items():
         inner = key.removeprefix(known.prefix) if isinstance(key, str) and key.startswith(known.prefix) else None

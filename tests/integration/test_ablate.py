@@ -84,6 +84,18 @@ def test_the_table_holds_the_means_of_the_runs(folder, ablated):
     assert len({run for row in content["rows"] for run in row["runs"]}) == 8
 
 
+def test_the_leaderboard_keeps_to_what_was_compared(folder, ablated):
+    """The frame without its loss is a variant of the ablation, no method of its own."""
+    code, out, _ = command(folder, "leaderboard", "--dataset", "shapes", "--format", "json")
+    rows = [(row["type"], row["method"], row["title"]) for row in json.loads(out)["rows"]]
+    assert code == 0
+    assert rows == [
+        ("type-I", "ce", "cross-entropy"),
+        ("type-II", "ce", "cross-entropy"),
+        ("type-II", "haframe", "HAFrame"),
+    ]
+
+
 def test_again_it_trains_nothing(folder, ablated):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
     code, out, err = command(folder, "ablate", "--dataset", "shapes", *FAST)

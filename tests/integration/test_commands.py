@@ -348,7 +348,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(folder, tmp_path, how):
     process = start(folder, *arguments, "--runs", str(tmp_path / "killed"))
     wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
     os.killpg(process.pid, how)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
     if how == signal.SIGINT:
         assert "interrupted; what is finished is kept" in stderr and "Traceback" not in stderr

@@ -133,7 +133,7 @@ def test_the_table_never_mixes_protocols(prepared):
 def test_the_ledger(prepared):
     folder, _ = prepared
     for name in DATASETS:
-        arguments = ("run", "--methods", "ce,hafeature", "--dataset", name, *SHORT)
+        arguments = ("run", "--methods", "all", "--dataset", name, *SHORT)
         assert command(folder, *arguments)[0] == 0
         code, out, err = command(folder, "leaderboard", "--dataset", name, "--source", "both", "--protocol", "paper")
         assert code == 0, err

@@ -232,3 +232,41 @@ def test_the_command_imports_no_torch(tmp_path):
     rows = json.loads(done.stdout)["rows"]
     assert [x["ours"] for x in rows if (x["type"], x["method"]) == ("type-I", "ce")] == [2.5] * 5
     assert rows[1]["gap"] == pytest.approx(2.5 - 2.34)
+
+
+def test_a_switch_set_by_itself_changes_what_touches(tmp_path, shapes):
+    """The recorded setting counts, not what the protocol is called."""
+    from hierbench.discovery import find_method
+    from hierbench.leaderboard.board import board_from_runs
+    from hierbench.leaderboard.ledger import known_differences
+    from hierbench.plan import make_spec
+    from hierbench.recipe import load_recipe
+    from hierbench.store import Store
+
+    rows = {entry.row: entry for entry in known_differences()}
+
+    def touched(dataset, method, kind, protocol, overrides=()):
+        recipe = load_recipe(dataset, overrides, protocol)
+        spec = make_spec(recipe, shapes, find_method(method), kind, 0)
+        return {row for row, entry in rows.items() if entry.touches(dataset, kind, method, "top1", protocol, spec)}
+
+    assert touched("fgvc", "ce", "type-I", "paper") == {4, 5, 11, 22}
+    assert touched("fgvc", "ce", "type-I", "paper", ["model.type_i_pool=max", "evaluation.ddof=0"]) == {5, 22}
+    assert touched("fgvc", "ce", "type-II", "paper") == {4, 5, 18, 22}
+    assert touched("fgvc", "ce", "type-II", "authors") == set()
+    assert touched("fgvc", "ce", "type-II", "authors", ["train.lr.type-II.transform=0.01"]) == {18}
+    assert touched("fgvc", "hafeature", "type-I", "authors") == {29, 33}
+    assert touched("fgvc", "hafeature", "type-I", "paper") == {4, 5, 11, 22, 29, 30, 33}
+    assert touched("cifar100", "haframe", "type-II", "paper") == {4, 5, 8, 9, 23}
+    assert touched("cifar100", "ce", "type-I", "paper", ["model.type_i_units=0"]) == {4, 5, 23}
+    assert touched("cifar100", "flamingo", "type-I", "authors") == {25}
+    assert touched("tieredimagenet-h", "flamingo", "type-II", "paper") == {3, 4, 5}
+    assert touched("tieredimagenet-h", "ce", "type-II", "paper", ["distance=height"]) == {1, 4, 5}
+    assert touched("inat19", "hafeature", "type-II", "paper") == {4, 5, 29, 30}
+
+    recipe = load_recipe("shapes", ["evaluation.drop_last=true", "train.lr.type-I.backbone=0.5"])
+    run = Store(tmp_path).run(make_spec(recipe, shapes, find_method("ce"), "type-I", 0).id)
+    run.plan(make_spec(recipe, shapes, find_method("ce"), "type-I", 0).content())
+    remark = board_from_runs("shapes", Store(tmp_path)).remark
+    assert "evaluation.drop_last = True" in remark and "train.lr.type-I.backbone = 0.5" in remark
+    assert "ddof" not in remark

@@ -1,7 +1,10 @@
 """iNaturalist 2019 and tieredImageNet-H: real trees and split lists, miniature archives in the official layouts."""
 
+import errno
+import gzip
 import hashlib
 import http.server
+import importlib
 import io
 import os
 import signal
@@ -22,6 +25,7 @@ from hierbench.hierarchy import Hierarchy
 from hierbench.recipe import load_recipe
 
 SIZE = (16, 16)
+preparing = importlib.import_module("hierbench.data.prepare")
 
 
 @pytest.fixture(scope="session")
@@ -275,13 +279,183 @@ def test_another_source_begins_anew(tmp_path, inat, miniatures, monkeypatch):
     assert len(loaded) == 100
 
 
+def sparse_members(archive):
+    """Where each member's header begins, in a plain tar."""
+    with tarfile.open(archive) as tar:
+        return [member.offset for member in tar.getmembers()]
+
+
+@pytest.mark.parametrize("where", ["at a header", "in a header", "in a file", "before the end", "a bad header"])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_truncated_plain_archive(tmp_path, inat, miniatures, where, nested):
+    offline, class_of = inat
+    compressed = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    archive = tmp_path / "plain.tar"
+    archive.write_bytes(gzip.decompress(compressed.read_bytes()))
+    content, offsets = bytearray(archive.read_bytes()), sparse_members(archive)
+    cut = {"at a header": 0, "in a header": 100, "in a file": 600}.get(where)
+    if cut is not None:
+        content = content[: offsets[50] + cut]
+    elif where == "before the end":
+        with tarfile.open(archive) as tar:
+            last = tar.getmembers()[-1]
+        content = content[: last.offset_data + (last.size + 511) // 512 * 512]
+    else:
+        content[offsets[50] + 20] ^= 1
+    archive.write_bytes(content)
+    if nested:
+        with tarfile.open(tmp_path / "outer.tar", "w") as tar:
+            tar.add(archive, "inner.tar")
+        archive = tmp_path / "outer.tar"
+    with pytest.raises(UserError, match=rf"{archive.name} is truncated or damaged"):
+        prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
+    assert prepared.find("inat19", tmp_path / "data") is None
+
+
+def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures, monkeypatch):
+    offline, class_of = inat
+    names, folder = sorted(class_of), tmp_path / "both"
+    folder.mkdir()
+    miniatures.inat19_archive(folder / "a.tar.gz", {name: class_of[name] for name in names[:70]})
+    second = miniatures.inat19_archive(folder / "b.tar.gz", {name: class_of[name] for name in names[70:]})
+    content = second.read_bytes()
+    second.write_bytes(content[:-20])
+    with pytest.raises(UserError, match=r"b\.tar\.gz is truncated or damaged .*the 30 of 100 images"):
+        prepare("inat19", tmp_path / "data", folder, offline=offline)
+    second.write_bytes(content)
+    digest = prepare("inat19", tmp_path / "one", folder, offline=offline).digest
+    loaded = []
+    load = writer._Files.write
+    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == digest
+    assert len(loaded) == 30
+
+
+class KilledError(BaseException):
+    """In place of a kill: nothing may catch it as an error."""
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_killed_at_any_step_after_the_scan(tmp_path, inat, miniatures, monkeypatch, missing):
+    """Every write, rename and removal after the images are read fails once, and then once more on the way back."""
+    offline, class_of = inat
+    kept = dict(list(class_of.items())[: 90 if missing else 100])
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
+    how = {"offline": offline, "allow_missing": missing}
+    whole = prepare("inat19", tmp_path / "whole", archive, **how)
+    steps = []
+
+    def dying(name, function, at):
+        def step(*arguments, **options):
+            steps.append(name)
+            if len(steps) == at:
+                raise KilledError
+            return function(*arguments, **options)
+
+        return step
+
+    def attempt(folder, at):
+        steps.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("write_json", "write_atomically", "digest_of", "sync_folder"):
+                patch.setattr(preparing, name, dying(name, getattr(preparing, name), at))
+            patch.setattr("hierbench.data.missing.keep_done_rows", dying("keep", writer.keep_done_rows, at))
+            for name in ("rename", "unlink"):
+                patch.setattr(type(folder), name, dying(name, getattr(type(folder), name), at))
+            try:
+                return prepare("inat19", folder, archive, **how)
+            except KilledError:
+                return None
+
+    number = 1
+    while True:
+        folder = tmp_path / f"data-{number}"
+        if attempt(folder, number) is not None:
+            break
+        there = prepared.find("inat19", folder)
+        assert there is None or there.digest == whole.digest
+        attempt(folder, 3)  # killed again early on
+        again = prepare("inat19", folder, archive, **how)
+        assert prepared.verify("inat19", folder).digest == whole.digest == again.digest
+        assert sorted(os.listdir(again.folder)) == sorted(os.listdir(whole.folder))
+        number += 1
+    assert number > 10
+
+
+def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monkeypatch):
+    offline, class_of = inat
+    folder = tmp_path / "images"
+    with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", dict(list(class_of.items())[:60]))) as tar:
+        tar.extractall(folder, filter="data")
+    with pytest.raises(UserError, match="40 of 100 images are missing"):
+        prepare("inat19", tmp_path / "data", folder, offline=offline)
+    for arguments in ({}, {"source": tmp_path / "typo", "offline": offline}, {"source": folder, "offline": tmp_path}):
+        with pytest.raises(UserError):
+            prepare("inat19", tmp_path / "data", **arguments)
+    with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)) as tar:
+        tar.extractall(folder, filter="data")
+    loaded = []
+    load = writer._Files.write
+    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    prepare("inat19", tmp_path / "data", folder, offline=offline)
+    assert len(loaded) == 40
+
+
+@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "Permission denied")])
+def test_a_disk_that_does_not_take_the_images(tmp_path, inat, miniatures, monkeypatch, number, words):
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    count = []
+    pwrite = os.pwrite
+
+    def refusing(*arguments):
+        count.append(1)
+        if len(count) > 40:
+            raise OSError(number, os.strerror(number))
+        return pwrite(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refusing)
+        with pytest.raises(UserError, match=f"{words}; what was read is kept") as error:
+            prepare("inat19", tmp_path / "data", archive, offline=offline)
+    assert "\n" not in str(error.value) and prepared.find("inat19", tmp_path / "data") is None
+    assert prepare("inat19", tmp_path / "data", archive, offline=offline).meta["splits"]["train"] == 60
+
+
+def test_arrays_larger_than_the_memory_open(tmp_path, inat, miniatures):
+    """A private writable mapping would be refused; the file is sparse."""
+    offline, class_of = inat
+    there = prepare(
+        "inat19", tmp_path / "data", miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of), offline=offline
+    )
+    images, _ = there.arrays("train")
+    assert not images.flags.writeable
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    num = 2 * memory // (3 * 16 * 16)
+    with (there.folder / "train-images.npy").open("wb") as file:
+        writer.write_header(file, num, SIZE)
+        os.ftruncate(file.fileno(), file.tell() + num * 3 * 16 * 16)
+    assert len(there.arrays("train")[0]) == num
+
+
+def test_the_terms_are_said_before_anything_is_read(tmp_path, inat):
+    offline, _ = inat
+    said = []
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UserError, match="100 of 100 images are missing"):
+        prepare("inat19", tmp_path / "data", empty, offline=offline, announce=said.append)
+    (line,) = said
+    assert "CC BY-NC-SA 4.0" in line
+
+
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.9999])
 def test_a_truncated_archive(tmp_path, inat, miniatures, share):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     content = archive.read_bytes()
     archive.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(UserError, match=r"a\.tar\.gz is truncated or damaged .*nothing was kept"):
+    with pytest.raises(UserError, match=r"a\.tar\.gz is truncated or damaged .* that it gave are not kept"):
         prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
     assert prepared.find("inat19", tmp_path / "data") is None
     assert not list((tmp_path / "data").rglob("*.npy"))

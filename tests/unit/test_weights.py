@@ -67,6 +67,11 @@ def test_nothing_is_missing_or_left_over(tmp_path, states, name, change, message
         load_weights(build_backbone("resnet50"), name, saved(tmp_path / "w.pth", content))
 
 
+def test_a_state_that_is_none(tmp_path):
+    with pytest.raises(UserError, match="holds a list as state_dict"):
+        load_weights(build_backbone("resnet50"), "pass", saved(tmp_path / "w.pth", {"state_dict": [1]}))
+
+
 def test_the_other_file_is_not_taken(tmp_path, states):
     for name, other in (("pass", "imagenet1k-v1"), ("imagenet1k-v1", "pass")):
         with pytest.raises(UserError, match=f"not {KNOWN[name].title}"):
@@ -128,10 +133,50 @@ def test_a_download_with_another_digest_is_not_kept(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=r"could not be downloaded.*invalid hash"):
             download_weights("imagenet1k-v1", tmp_path)
         assert not list(tmp_path.iterdir())
-        monkeypatch.setitem(KNOWN, "imagenet1k-v1", bad.__class__("the weights", url))
-        assert download_weights("imagenet1k-v1", tmp_path).read_bytes() == b"not the weights"
+        monkeypatch.setitem(KNOWN, "pass", bad.__class__("the weights", url))  # no digest is published
+        with pytest.raises(UserError, match=r"could not be downloaded.*no file of weights"):
+            download_weights("pass", tmp_path)
+        assert not list(tmp_path.iterdir())
         server.shutdown()
-    assert find_weights("imagenet1k-v1", tmp_path) == tmp_path / "w.pth"
+
+
+def test_a_whole_download_is_kept_and_found_again(tmp_path, states, monkeypatch):
+    import hashlib
+    import http.server
+    import threading
+
+    content = saved(tmp_path / "w.pth", states["pass"]).read_bytes()
+    cut = []
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+
+        def log_message(self, *_):
+            pass
+
+    folder = tmp_path / "weights"
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/x.pth"
+        known = KNOWN["pass"]
+        monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
+        cut.append(1)
+        with pytest.raises(UserError, match="could not be downloaded"):
+            download_weights("pass", folder)
+        assert not list(folder.iterdir()) and find_weights("pass", folder) is None
+        cut.clear()
+        assert download_weights("pass", folder).read_bytes() == content
+        server.shutdown()
+    assert find_weights("pass", folder) == folder / "x.pth"
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, digest, known.prefix, known.dropped))
+    assert find_weights("pass", folder) == folder / "x.pth"
+    (folder / "x.pth").write_bytes(content[:-1])  # damaged on the disk
+    assert find_weights("pass", folder) is None
 
 
 def test_a_given_file_must_exist(tmp_path):

@@ -1,0 +1,64 @@
+"""`hierbench collapse`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.commands.options import (
+    DataOption,
+    DatasetOption,
+    Device,
+    ProtocolName,
+    ProtocolOption,
+    RunsOption,
+    WeightsOption,
+)
+
+
+def collapse(
+    dataset: DatasetOption,
+    every: Annotated[
+        int | None,
+        typer.Option(min=1, help="Epochs between snapshots; by default 5, or a twentieth of fewer than 100 epochs."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the figure shows their mean and range.")] = 1,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=20; may be repeated.")
+    ] = None,
+    protocol: ProtocolOption = ProtocolName.paper,
+    weights: WeightsOption = None,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    device: Annotated[Device, typer.Option(help="Where to train and to measure.")] = Device.auto,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Jobs side by side; by default one per core on a CPU.")
+    ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+) -> None:
+    """Watch HAFrame and cross-entropy collapse onto their frames while they train: figure, data and summary."""
+    from hierbench.collapse_run import collapse
+    from hierbench.session import Options
+
+    options = Options(
+        methods="ce,haframe",
+        dataset=dataset,
+        types="type-I,type-II",
+        seeds=seeds,
+        overrides=overrides or [],
+        protocol=protocol.value,
+        weights=weights,
+        runs=runs,
+        data_dir=data_dir,
+        device=device.value,
+        workers=jobs,
+        mlflow=mlflow,
+        dry_run=dry_run,
+        as_json=False,
+    )
+    raise typer.Exit(collapse(options, every))

@@ -1,0 +1,81 @@
+"""`hierbench tune`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.commands.options import (
+    DataOption,
+    DatasetOption,
+    Device,
+    ProtocolName,
+    ProtocolOption,
+    RunsOption,
+    WeightsOption,
+)
+
+
+class Sampler(StrEnum):
+    """How configurations are chosen."""
+
+    grid = "grid"
+    tpe = "tpe"
+
+
+def tune(
+    dataset: DatasetOption,
+    method: Annotated[str, typer.Option("--method", help="Names and paths separated by commas.")] = "haframe",
+    types: Annotated[str, typer.Option(help="Feature extractors, separated by commas.")] = "type-I,type-II",
+    sampler: Annotated[
+        Sampler, typer.Option(help="Every point of the grid, or TPE with median pruning.")
+    ] = Sampler.grid,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Configurations of TPE; by default as the grid has.")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="Database of the study; by default a SQLite file in the runs folder.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a recipe key, as in tune.runs=2; may be repeated.")
+    ] = None,
+    protocol: ProtocolOption = ProtocolName.paper,
+    weights: WeightsOption = None,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Configurations side by side; by default one per core on a CPU.")
+    ] = None,
+    mlflow: Annotated[
+        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and stop.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="File for the winner; by default benchmarks/tuned/<dataset>.toml.")
+    ] = None,
+) -> None:
+    """Search a method's hyperparameters on the validation set, and keep the best for run --tuned."""
+    from hierbench.session import Options
+    from hierbench.tune import tune as search
+
+    options = Options(
+        methods=method,
+        dataset=dataset,
+        types=types,
+        seeds=None,
+        overrides=overrides or [],
+        protocol=protocol.value,
+        weights=weights,
+        runs=runs,
+        data_dir=data_dir,
+        device=device.value,
+        workers=jobs,
+        mlflow=mlflow,
+        dry_run=dry_run,
+        as_json=False,
+    )
+    raise typer.Exit(search(options, storage, sampler.value, trials, output))

@@ -1,0 +1,70 @@
+"""What a run was set to, key by key as recipes name them, beside what the protocols' recipes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hierbench.errors import UserError
+from hierbench.job import Spec
+from hierbench.known_weights import KNOWN
+from hierbench.recipe import Protocol, Recipe, load_recipe
+
+MISSING = object()
+DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
+SECTIONS = ("model", "train", "augment", "evaluation")
+
+
+def recipe_of(dataset: str, protocol: str) -> Recipe | None:
+    """Return the recipe of a dataset under a protocol, None where there is none."""
+    which: Protocol = "authors" if protocol == "authors" else "paper"
+    try:
+        return load_recipe(dataset, protocol=which)
+    except UserError:
+        return None
+
+
+def recorded(spec: Spec, key: str) -> Any:
+    """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
+    content = spec.content()
+    first, *rest = key.split(".")
+    if key == "distance":
+        return content["dataset"]["distance"]
+    if key == "data.jpeg_quality":
+        return content["dataset"]["jpeg_quality"]
+    if first == "methods":
+        return content["method"]["params"].get(rest[1], MISSING) if rest[0] == spec.method.name else MISSING
+    if key.startswith("train.lr."):
+        return content["train"]["lr"][rest[2]] if rest[1] == spec.type else MISSING
+    return _walk(content, key)
+
+
+def published_value(dataset: str, key: str) -> Any:
+    """Return a key's value in the published pipeline."""
+    recipe = recipe_of(dataset, "authors")
+    assert recipe is not None, dataset
+    value = _walk(recipe.model_dump(mode="json", by_alias=True), key)
+    return DEFAULTS[key] if value is MISSING else value
+
+
+def _walk(content: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(content, dict) or part not in content:
+            return MISSING
+        content = content[part]
+    return content
+
+
+def departures(spec: Spec) -> list[str]:
+    """Return "key = value" for everything in which a run departs from the recipe of its protocol."""
+    recipe = recipe_of(spec.dataset.name, spec.protocol)
+    if recipe is None:
+        return []
+    content = recipe.model_dump(mode="json", by_alias=True)
+    keys = ["distance", "data.jpeg_quality"]
+    keys += [f"{section}.{name}" for section in SECTIONS for name in content[section] if name != "lr"]
+    keys += [f"train.lr.{spec.type}.{group}" for group in content["train"]["lr"][spec.type]]
+    odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
+    known = KNOWN.get(spec.model.weights)
+    if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):
+        odd.append(f"the weights are not the published file of {spec.model.weights}")
+    return odd

@@ -1,0 +1,284 @@
+"""`hierbench collapse` on a small dataset: what is trained, what is left alone, and what is written."""
+
+import csv
+import io
+import json
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+import torch
+
+import hierbench.collapse_measure as measuring
+import hierbench.train as training
+
+EPOCHS = 3
+ARGUMENTS = ["--dataset", "shapes", "--mlflow", "off", "--jobs", "1", "--set", f"train.epochs={EPOCHS}"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_dir):
+    folder = tmp_path_factory.mktemp("work")
+    shutil.copytree(data_dir, folder / "data")
+    return folder
+
+
+def command(folder, *arguments, threads=1):
+    """Return exit code, standard output and standard error."""
+    import hierbench.session
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["hierbench", *arguments])
+        patch.setattr(hierbench.session, "default_workers", lambda *_: (1, threads))
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, out.getvalue(), err.getvalue()
+
+
+def contents(folder):
+    """{path: bytes} of all files below a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rows(folder, runs="runs"):
+    with (folder / runs / "collapse-shapes.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def compared(folder):
+    """Finished runs without snapshots, by (method, type)."""
+    code, _, err = command(folder, "run", "--methods", "ce,haframe", "--seeds", "1", *ARGUMENTS)
+    assert code == 0, err
+    runs = {}
+    for path in (folder / "runs").glob("*/spec.json"):
+        spec = json.loads(path.read_text())
+        runs[spec["method"]["name"], spec["type"]] = path.parent
+    return runs
+
+
+@pytest.fixture(scope="module")
+def collapsed(folder, compared):
+    before = {path: content for run in compared.values() for path, content in contents(run).items()}
+    code, out, err = command(folder, "collapse", *ARGUMENTS, threads=2)
+    assert code == 0, err
+    after = {path: content for run in compared.values() for path, content in contents(run).items()}
+    assert before == after
+    return out, err
+
+
+def test_finished_runs_are_repeated_bit_by_bit_apart_from_them(folder, compared, collapsed):
+    _, err = collapsed
+    assert "2 jobs, 2 to train" in err and "2 of these have a run without snapshots; it stays" in err
+    assert "ended in other numbers" not in err
+    assert {path.name for path in (folder / "runs/collapse").iterdir()} == {
+        compared["ce", "type-I"].name, compared["haframe", "type-II"].name
+    }  # fmt: skip
+    for again in (folder / "runs/collapse").iterdir():
+        for name in ("spec.json", "history.csv", "metrics.json", "predictions.npz"):
+            assert (again / name).read_bytes() == (folder / "runs" / again.name / name).read_bytes()
+        snapshots = sorted(path.name for path in (again / "snapshots").glob("*.pt"))
+        assert snapshots == [f"epoch-{epoch:03d}.pt" for epoch in range(1, EPOCHS + 1)]
+        assert json.loads((again / "environment.json").read_text())["threads"] == 1  # as before, not what was asked for
+        best = torch.load(again / "checkpoint.pt", weights_only=True)
+        kept = torch.load(again / f"snapshots/epoch-{best['best_epoch']:03d}.pt", weights_only=True)
+        assert kept.keys() == {"model"}
+        assert all(torch.equal(value, best["best"][name]) for name, value in kept["model"].items())
+
+
+def test_the_curves(folder, collapsed):
+    out, _ = collapsed
+    data = rows(folder)
+    assert [(row["frame"], row["epoch"]) for row in data] == [
+        (frame, str(epoch)) for frame in ("HAFrame", "ETF") for epoch in range(1, EPOCHS + 1)
+    ]
+    haframe = [row for row in data if row["frame"] == "HAFrame"]
+    assert float(haframe[-1]["features_mean"]) < float(haframe[0]["features_mean"])
+    for row in haframe:  # the classifier is fixed
+        assert float(row["classifiers_mean"]) < 1e-6 and float(row["classifiers_std"]) < 1e-6
+    for row in data:
+        assert 0 <= float(row["features_mean"]) < 2 and 0 < float(row["self_duality"]) < 2
+    stored = json.loads((folder / "runs/collapse-shapes.json").read_text())
+    assert [curve["method"] for curve in stored["curves"]] == ["haframe", "ce"]
+    assert stored["curves"][0]["self_duality"] == [float(row["self_duality"]) for row in haframe]
+    assert (folder / "runs/collapse-shapes.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (folder / "runs/collapse-shapes.svg").read_text()
+    first, last = (f"{float(haframe[place]['features_mean']):.4f}" for place in (0, -1))
+    (line,) = [line for line in out.splitlines() if line.startswith("| HAFrame | features, mean")]
+    assert first in line and last in line
+
+
+def test_again_it_trains_and_measures_nothing(folder, collapsed, monkeypatch):
+    before = contents(folder / "runs")
+    monkeypatch.setattr(measuring, "measure", None)
+    monkeypatch.setattr(training, "train", None)
+    code, out, err = command(folder, "collapse", *ARGUMENTS)
+    assert (code, out) == (0, collapsed[0])
+    assert "0 to train, 0 to re-rank, 2 cached" in err and "done: " not in err
+    assert contents(folder / "runs") == before  # figures too
+    code, out, _ = command(folder, "collapse", *ARGUMENTS, "--every", "2")
+    assert code == 0 and [row["epoch"] for row in rows(folder)] == ["2", "3"] * 2
+
+
+def test_the_switches_change_their_columns_alone(folder, collapsed):
+    command(folder, "collapse", *ARGUMENTS)
+    paper = rows(folder)
+    code, out, _ = command(folder, "collapse", *ARGUMENTS, "--set", "collapse.deviation=raw")
+    assert code == 0 and "std of cos - ideal" in out
+    changed = [{name for name in one if one[name] != two[name]} for one, two in zip(paper, rows(folder), strict=True)]
+    assert all("deviation" in names for names in changed)
+    # where all cosines are above the ideal ones, as at the very beginning, the standard deviations are the same
+    assert set.union(*changed) == {"deviation", "features_std", "classifiers_std"}
+    command(folder, "collapse", *ARGUMENTS, "--set", "collapse.self_duality=square")
+    for one, two in zip(paper, rows(folder), strict=True):
+        assert {name for name in one if one[name] != two[name]} == {"self_duality_form", "self_duality"}
+        assert float(two["self_duality"]) == pytest.approx(float(one["self_duality"]) ** 2)
+
+
+@pytest.fixture(scope="module")
+def from_nothing(folder, collapsed):
+    """The same without finished runs."""
+    code, out, err = command(folder, "collapse", *ARGUMENTS, "--runs", "fresh")
+    assert code == 0 and "without snapshots" not in err
+    return out
+
+
+def test_without_finished_runs_the_snapshots_lie_in_ordinary_ones(folder, compared, collapsed, from_nothing):
+    assert from_nothing == collapsed[0]
+    assert not (folder / "fresh/collapse").exists()
+    for run in (compared["ce", "type-I"], compared["haframe", "type-II"]):
+        for name in ("history.csv", "metrics.json", "predictions.npz"):
+            assert (folder / "fresh" / run.name / name).read_bytes() == (run / name).read_bytes()
+    _, _, err = command(folder, "run", "--methods", "haframe", "--seeds", "1", *ARGUMENTS, "--runs", "fresh")
+    assert "1 jobs, 0 to train" in err
+
+
+class Cut:
+    """Lets a function be called so many times, then interrupts as a person does."""
+
+    def __init__(self, function, calls):
+        self.function, self.calls = function, calls
+
+    def __call__(self, *arguments):
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyboardInterrupt
+        return self.function(*arguments)
+
+
+def test_cut_off_while_training_or_measuring_it_goes_on(folder, from_nothing):
+    arguments = ("collapse", *ARGUMENTS, "--runs", "cut")
+    with pytest.MonkeyPatch.context() as patch:  # at the end of the first job's third epoch
+        patch.setattr(training, "validate", Cut(training.validate, 2))
+        assert command(folder, *arguments)[0] == 130
+    (started,) = (folder / "cut").glob("*/snapshots")
+    kept = {path.name: path.stat().st_mtime_ns for path in started.iterdir()}
+    assert kept.keys() == {"epoch-001.pt", "epoch-002.pt"}
+    with pytest.MonkeyPatch.context() as patch:  # in the third of six snapshots
+        patch.setattr(measuring, "measure", Cut(measuring.measure, 2))
+        code, out, _ = command(folder, *arguments)
+        assert (code, out) == (130, "")
+    assert {name: (started / name).stat().st_mtime_ns for name in kept} == kept
+    measured = {path: path.stat().st_mtime_ns for path in (folder / "cut").glob("*/snapshots/*.json")}
+    assert len(measured) == 2
+    code, out, _ = command(folder, *arguments)
+    assert (code, out) == (0, from_nothing)
+    assert {path: path.stat().st_mtime_ns for path in measured} == measured
+    assert (folder / "cut/collapse-shapes.csv").read_bytes() == (folder / "fresh/collapse-shapes.csv").read_bytes()
+    assert not (folder / "cut/collapse").exists()
+
+
+def test_finer_snapshots_than_there_are_need_another_training(folder, from_nothing):
+    arguments = ("collapse", *ARGUMENTS, "--runs", "coarse", "--set", "train.epochs=2")
+    assert command(folder, *arguments, "--every", "2")[0] == 0
+    before = contents(folder / "coarse")
+    code, _, err = command(folder, *arguments, "--every", "1")
+    assert code == 0 and "2 of these have a run without snapshots" in err
+    own = {path: content for path, content in before.items() if "collapse" not in path.name}
+    assert own.items() <= contents(folder / "coarse").items()
+    assert [row["epoch"] for row in rows(folder, "coarse")] == ["1", "2"] * 2
+
+
+def test_a_narrow_type_one_gets_a_unit_per_class_and_stays_out_of_the_tables(folder, compared):
+    few = ("--set", "train.epochs=1", "--set", "model.type_i_units=20", "--runs", "narrow")
+    code, _, err = command(folder, "collapse", *ARGUMENTS, *few)
+    assert code == 0 and "type-I has 48 units here" in err
+    (spec,) = [json.loads(path.read_text()) for path in (folder / "narrow/collapse").glob("*/spec.json")]
+    assert (spec["method"]["name"], spec["model"]["type_i_units"]) == ("ce", 48)
+    (spec,) = [json.loads(path.read_text()) for path in (folder / "narrow").glob("*/spec.json")]
+    assert (spec["method"]["name"], spec["model"]["type_i_units"]) == ("haframe", 20)
+    code, out, _ = command(folder, "leaderboard", "--dataset", "shapes", "--runs", "narrow")
+    assert code == 0 and "HAFrame" in out and "cross-entropy" not in out
+
+
+def test_a_failed_job_does_not_stop_the_other(folder):
+    fatal = ("--set", "train.epochs=1", "--set", "train.lr.type-I.classifier=1e30", "--runs", "failed")
+    code, out, err = command(folder, "collapse", *ARGUMENTS, *fatal)
+    assert code == 1 and err.count("failed: ce type-I seed 0: loss is nan") == 2
+    assert "| HAFrame | features, mean" in out and "ETF" not in out
+    assert (folder / "failed/collapse-shapes.png").exists()
+
+
+def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(folder, collapsed, monkeypatch):
+    import hierbench.session
+
+    seen = []
+
+    class Mirror:
+        def __init__(self, uri, runs, dataset, title, warn, store):
+            self.store = store
+            seen.append(title.split()[0])
+
+        def missing(self, plan):
+            return plan
+
+        def write(self, job):
+            seen.append(self.store.run(job.id).folder.parent.name)
+
+        def attach(self, file):
+            seen.append(file.name)
+
+        def close(self, status):
+            seen.append(status)
+
+    monkeypatch.setattr(hierbench.session, "Mirror", Mirror)
+    assert command(folder, "collapse", *ARGUMENTS)[0] == 0
+    assert seen == ["collapse", "collapse", "collapse", "collapse-shapes.png", "FINISHED"]
+
+
+def test_dry_run(folder, collapsed):
+    before = contents(folder / "runs")
+    code, out, err = command(folder, "collapse", *ARGUMENTS, "--seeds", "2", "--dry-run")
+    assert (code, out) == (0, "") and "4 jobs, 2 to train, 0 to re-rank, 2 cached" in err
+    assert "type-I   ce" in err and "type-II  haframe" in err and "type-II  ce" not in err
+    assert contents(folder / "runs") == before
+
+
+def test_dry_run_without_data(tmp_path):
+    small = ("--set", "model.backbone=wrn10-1")
+    code, out, err = command(tmp_path, "collapse", "--dataset", "cifar100", *small, "--dry-run")
+    assert (code, out) == (0, "") and "cifar100 is not prepared" in err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--dataset", "shape"], "did you mean 'shapes'"),
+        (["--dataset", "shapes", "--every", "0"], "'--every'"),
+        (["--dataset", "shapes", "--seeds", "0"], "'--seeds'"),
+        (["--dataset", "shapes", "--jobs", "0"], "'--jobs'"),
+        (["--dataset", "shapes", "--set", "collapse.deviation=signed"], "collapse.deviation = 'signed'"),
+        (["--dataset", "shapes", "--set", "collapse.form=norm"], "unknown key 'collapse.form'"),
+        (["--dataset", "shapes", "--set", "methods.haframe.alpha=2"], "hyperparameters of haframe"),
+        (["--dataset", "shapes", "--weights", "w.pth"], "--weights: the recipe starts from none"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, part):
+    code, out, err = command(tmp_path, "collapse", *arguments)
+    assert (code, out) == (2, "") and not list(tmp_path.iterdir())
+    (line,) = err.strip().splitlines()
+    assert line.startswith("hierbench: error: ") and part in line

@@ -1,0 +1,132 @@
+"""`hierbench plot` on runs of a real command."""
+
+import io
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+FAST = ["--seeds", "2", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
+
+
+def command(folder, *arguments):
+    """Return exit code, standard output and standard error."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_dir):
+    """A folder with finished runs of three methods on type II, two seeds."""
+    folder = tmp_path_factory.mktemp("plot")
+    shutil.copytree(data_dir, folder / "data")
+    chosen = ("--methods", "ce,crm,haframe", "--types", "type-II")
+    code, _, err = command(folder, "run", "--dataset", "shapes", *chosen, *FAST)
+    assert code == 0, err
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "labels"),
+    [
+        (["similarity"], "similarity-shapes", ["linear", "48 classes, height 3"]),
+        (["similarity", "--protocol", "authors"], "similarity-shapes-authors", ["linear"]),
+        (["frame"], "frame-shapes", ["solid circle", "4 of 48 classes"]),
+        (["severity"], "severity-shapes", ["cross-entropy", "CRM", "HAFrame", "height of the lowest common ancestor"]),
+        (["tradeoff"], "tradeoff-shapes", ["cross-entropy, type-II", "CRM, type-II", "HAFrame, type-II"]),
+        (["curves"], "curves-shapes", ["type-II: validation accuracy", "HAFrame", "epoch"]),
+        (
+            ["confusion", "--method", "haframe", "--seed", "1"],
+            "confusion-shapes",
+            ["hollow star-8", "HAFrame, type-II"],
+        ),
+    ],
+)
+def test_every_kind(folder, arguments, name, labels):
+    code, out, err = command(folder, "plot", *arguments, "--dataset", "shapes")
+    assert code == 0 and not err, err
+    assert out.endswith(f"wrote runs/plots/{name}.svg\n")
+    content = (folder / f"runs/plots/{name}.svg").read_text(encoding="utf-8")
+    for label in labels:
+        assert f"{label}" in content, label  # text is drawn as outlines, with the words in a comment
+
+
+def test_the_leaderboard_is_as_it_was(folder):
+    """The folder with the plots is none of a run."""
+    assert command(folder, "plot", "curves", "--dataset", "shapes")[0] == 0
+    code, out, _ = command(folder, "leaderboard", "--dataset", "shapes")
+    assert code == 0 and out.count("| type-II ") == 3
+
+
+def test_published_numbers_and_every_tree_need_no_runs(tmp_path):
+    code, out, err = command(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--source", "paper")
+    assert code == 0 and out == "wrote runs/plots/tradeoff-fgvc-published.svg\n", err
+    code, out, err = command(tmp_path, "plot", "similarity", "--dataset", "all", "--output", "all.pdf")
+    assert code == 0 and "not shown: fgvc, inat19, tieredimagenet-h" in out, err
+    assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["severty", "--dataset", "shapes"], "unknown plot 'severty'; did you mean 'severity'?"),
+        (["severity"], "Missing option '--dataset'"),
+        (["severity", "--dataset", "all"], "--dataset all is for similarity"),
+        (["severity", "--dataset", "shape"], "did you mean 'shapes'"),
+        (["similarity", "--dataset", "fgvc"], "hierbench data prepare fgvc"),
+        (["curves", "--dataset", "fgvc"], "no runs of fgvc"),
+        (["curves", "--dataset", "shapes", "--protocol", "authors"], "no runs of shapes under protocol authors"),
+        (["curves", "--dataset", "shapes", "--source", "paper"], "--source paper is for tradeoff"),
+        (["tradeoff", "--dataset", "shapes", "--source", "paper"], "unknown table"),
+        (["tradeoff", "--dataset", "fgvc", "--source", "paper", "--protocol", "paper"], "--protocol is for runs"),
+        (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
+        (["confusion", "--dataset", "shapes"], "say which run with --method, --type or --run: ce type-II seed 0"),
+        (["confusion", "--dataset", "shapes", "--method", "hafram"], "there is ce, crm, haframe"),
+        (["confusion", "--dataset", "shapes", "--run", "x"], "no run begins with it in runs"),
+        (["confusion", "--dataset", "shapes", "--run", "x", "--seed", "1"], "leave out --seed"),
+        (["curves", "--dataset", "shapes", "--output", "a.jpg"], "the suffix must be one of .svg, .pdf, .png"),
+        (["curves", "--dataset", "shapes", "--output", "nowhere/a.svg"], "there is no folder nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(folder, arguments, part):
+    before = sorted(folder.rglob("*"))
+    code, out, err = command(folder, "plot", *arguments)
+    assert code == 2 and not out and len(err.splitlines()) == 1 and part in err, err
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_predictions_that_are_gone_or_damaged(folder):
+    code, out, _ = command(folder, "plot", "confusion", "--dataset", "shapes", "--method", "crm", "--output", "c.svg")
+    assert code == 0
+    run = out.split()[1]
+    path = folder / "runs" / run / "predictions.npz"
+    content = path.read_bytes()
+    for broken, part in ((content[:200], "can not be read"), (None, "has no predictions.npz")):
+        path.unlink()
+        if broken is not None:
+            path.write_bytes(broken)
+        code, _, err = command(folder, "plot", "confusion", "--dataset", "shapes", "--run", run[:8])
+        assert code == 2 and len(err.splitlines()) == 1 and part in err, err
+    path.write_bytes(content)
+
+
+def test_plots_of_runs_without_torch(folder):
+    code = (
+        "import sys\nfrom hierbench.cli import main\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "for kind in ('severity', 'tradeoff', 'curves', 'confusion'):\n"
+        "    sys.argv = ['hierbench', 'plot', kind, '--dataset', 'shapes', *['--method', 'ce'] * (kind == 'confusion')]\n"
+        "    try:\n        main()\n    except SystemExit as end:\n        assert end.code == 0, end.code\n"
+        "assert not {'torch', 'mlflow', 'matplotlib.pyplot'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,145 @@
+"""`hierbench tune` as a user runs it: killed, started again, and two at once."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hierbench.tuned import read_tuned
+
+SMALL = (
+    "tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--jobs", "1", "--output", "tuned.toml",
+    "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=2",
+    "--set", "train.epochs=1", "--set", "train.batch_size=96",
+)  # fmt: skip
+KEY = ("paper", "haframe", "type-II")
+
+
+def start(folder, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "hierbench", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=500)
+    assert process.returncode == 0, err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, data_dir):
+    def folder(name):
+        place = tmp_path_factory.mktemp(name)
+        shutil.copytree(data_dir, place / "data")
+        return place
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(data):
+    """A search that nothing disturbs."""
+    folder = data("alone")
+    return folder, finish(start(folder, *SMALL))
+
+
+def started(folder):
+    """{id: when its only complete run began}; a run that is trained again begins later."""
+    return {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/status.json")}
+
+
+def test_all_configurations_are_compared(alone):
+    folder, (out, err) = alone
+    rows = [line for line in out.splitlines() if re.match(r"\| [1-4] ", line)]
+    values = [float(row.split("|")[4].split()[0]) for row in rows]
+    assert len(rows) == 4 and values == sorted(values)
+    tuned = read_tuned(folder / "tuned.toml")[KEY]
+    assert tuned.mean == pytest.approx(values[0], abs=1e-4) and (tuned.trials, tuned.runs) == (4, 2)
+    assert "4 configurations x 2 runs, 0 done" in err and "Warning" not in err
+    states = started(folder)
+    assert len(states) == 8 and {state["state"] for state in states.values()} == {"done"}
+    for name in states:
+        spec = json.loads((folder / "runs" / name / "spec.json").read_text())
+        assert spec["split"] == "val" and spec["seed"] in (1000, 1001)
+        assert not (folder / "runs" / name / "predictions.npz").exists()
+
+
+def test_killed_and_started_again_it_ends_with_the_same_winner(alone, data):
+    folder = data("killed")
+    process = start(folder, *SMALL)
+    for line in process.stderr:
+        if "validation hierdist@1" in line:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
+    assert 2 <= len(before) < 8
+    out, _ = finish(start(folder, *SMALL))
+    after = started(folder)
+    assert {name: after[name] for name in before} == before  # nothing is trained twice
+    expected = read_tuned(alone[0] / "tuned.toml")[KEY]
+    assert read_tuned(folder / "tuned.toml")[KEY].model_copy(update={"date": expected.date}) == expected
+    assert [line for line in out.splitlines() if line.startswith("|")] == [
+        line for line in alone[1][0].splitlines() if line.startswith("|")
+    ]
+
+
+def test_two_at_once_share_the_grid(alone, data):
+    folder = data("two")
+    outputs = [finish(process) for process in [start(folder, *SMALL), start(folder, *SMALL)]]
+    tried = [re.findall(r"alpha ([\d.]+), gamma ([\d.]+): validation", err) for _, err in outputs]
+    assert sorted(tried[0] + tried[1]) == [("0.3", "2"), ("0.3", "4"), ("0.5", "2"), ("0.5", "4")]
+    expected = read_tuned(alone[0] / "tuned.toml")[KEY]
+    assert read_tuned(folder / "tuned.toml")[KEY].params == expected.params
+
+
+def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone):
+    folder, _ = alone
+    fast = ("--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96")
+    run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", *fast)
+    out, err = finish(start(folder, *run, "--tuned-file", "tuned.toml"))
+    params = read_tuned(folder / "tuned.toml")[KEY].params
+    assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err
+    rows = {
+        cells[2].strip(): cells[-2].strip() for cells in (line.split("|") for line in out.splitlines()) if cells[1:]
+    }
+    assert rows["Method"] == "Tuning" and rows["cross-entropy *"] == "-" if "cross-entropy *" in rows else True
+    assert [budget for title, budget in rows.items() if title.startswith("HAFrame")] == ["4 x 2"]
+    specs = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")]
+    (spec,) = [spec for spec in specs if spec["method"]["name"] == "haframe" and spec["split"] == "test"]
+    assert {name: spec["method"]["params"][name] for name in params} == params and spec["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["tune", "--method", "ce", "--dataset", "shapes"], "ce has no hyperparameters to tune"),
+        (["tune", "--method", "crm", "--dataset", "shapes"], "crm has no hyperparameters to tune"),
+        (["tune", "--method", "hafram", "--dataset", "shapes"], "did you mean 'haframe'"),
+        (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
+        (["tune", "--dataset", "shapes", "--types", "type-I"], "can not stand on type-I"),
+        (["run", "--dataset", "shapes", "--tuned-file", "nowhere.toml"], "nothing in nowhere.toml was tuned"),
+    ],
+)
+def test_a_mistake_is_one_line(alone, monkeypatch, capsys, arguments, part):
+    from hierbench.cli import main
+
+    monkeypatch.chdir(alone[0])
+    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    (line,) = err.strip().splitlines()
+    assert line.startswith("hierbench: error: ") and part in line

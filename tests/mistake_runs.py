@@ -1,0 +1,60 @@
+"""A small prepared dataset and finished runs with predictions made by hand, for the tests of `hierbench mistakes`."""
+
+import json
+
+import numpy as np
+import torch
+
+from hierbench.data.prepared import digest_of, find
+from hierbench.discovery import find_method
+from hierbench.plan import make_plan
+from hierbench.recipe import load_recipe
+from hierbench.train import write_result
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+MARKUP = "<b>&\"'"
+# Height 3; `wren` hangs two levels higher than `robin`.
+PATHS = [
+    ["animal", "bird", "robin"],
+    ["animal", "bird", MARKUP],
+    ["animal", "fish", "cod"],
+    ["animal", "fish", HOSTILE],
+    ["plant", "tree", "oak"],
+    ["plant", "fern"],
+]
+
+
+def prepare(data_dir, paths=PATHS, per_class=50, size=32, name="shapes"):
+    """Write noise images of the classes, `per_class` test images each in shuffled order, under a recipe's name."""
+    folder = data_dir / "prepared" / name
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    splits = {"train": len(paths), "val": len(paths), "test": per_class * len(paths)}
+    for split, count in splits.items():
+        images = generator.integers(0, 256, (count, 3, size, size), dtype=np.uint8)
+        np.save(folder / f"{split}-images.npy", images)
+        np.save(folder / f"{split}-labels.npy", generator.permutation(np.arange(count) % len(paths)))
+    meta = {"paths": paths, "remark": "", "splits": splits, "image_size": [size, size]}
+    (folder / "meta.json").write_text(json.dumps(meta | {"digest": digest_of(folder, paths)}))
+    return find(name, data_dir)
+
+
+def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=(), **recipe):
+    """Write a finished run, and of a re-ranked one its base with the same scores; return its id."""
+    found = find_method(method)
+    settings = load_recipe("shapes", overrides, **recipe)
+    jobs = [job for job in make_plan(settings, prepared, [found], [kind], seed + 1) if job.spec.seed == seed]
+    for job in jobs:
+        run = store.run(job.id)
+        run.plan(job.spec.content())
+        hierarchy = prepared.hierarchy(job.spec.dataset.distance)
+        write_result(run, job.found.cls.title, torch.as_tensor(scores), torch.as_tensor(targets), hierarchy)
+        run.set_status("done")
+    return jobs[-1].id
+
+
+def random_scores(targets, num_classes, seed, skill=1.5):
+    """Return scores [N, K] float32 that are right more often than not."""
+    scores = np.random.default_rng(seed).normal(size=(len(targets), num_classes)).astype(np.float32)
+    scores[np.arange(len(targets)), targets] += skill
+    return scores

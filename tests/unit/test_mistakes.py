@@ -1,0 +1,465 @@
+import base64
+import html.parser
+import importlib.util
+import io
+import json
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hierbench.errors import UserError
+from hierbench.mistakes import choose, find_run, read_pair
+from hierbench.mistakes_page import THUMBNAIL, describe_choice, page_data, read_names, render, thumbnail, tree_of
+from hierbench.store import Store
+
+_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
+mistake_runs = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(mistake_runs)
+HOSTILE, MARKUP, PATHS = mistake_runs.HOSTILE, mistake_runs.MARKUP, mistake_runs.PATHS
+ROBIN, BOLD, COD, SCRIPT, OAK, FERN = range(6)
+
+
+def one_hot(classes):
+    return np.eye(6, dtype=np.float32)[classes] * 4
+
+
+@pytest.fixture
+def work(tmp_path):
+    """One image of each class and two runs: A is ce on type-I, B haframe on type-II."""
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=1)
+    store = Store(tmp_path / "runs")
+    _, labels = prepared.arrays("test")
+    answers = {
+        "ce:type-I": {ROBIN: ROBIN, BOLD: ROBIN, COD: ROBIN, SCRIPT: OAK, OAK: FERN, FERN: OAK},
+        "haframe:type-II": {ROBIN: ROBIN, BOLD: BOLD, COD: SCRIPT, SCRIPT: FERN, OAK: ROBIN, FERN: FERN},
+    }
+    for name, answer in answers.items():
+        scores = one_hot([answer[label] for label in labels])
+        mistake_runs.store_run(store, prepared, *name.split(":"), scores, labels)
+    return tmp_path
+
+
+def pair_of(work, a="ce", b="haframe", **how):
+    store = Store(work / "runs")
+    return read_pair(*(find_run(name, "shapes", store, None) for name in (a, b)), work / "data", store, **how)
+
+
+def hierbench(*arguments):
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, out.getvalue(), err.getvalue()
+
+
+def mistakes(work, *arguments):
+    return hierbench("mistakes", "--dataset", "shapes", "--data-dir", work / "data", *arguments)
+
+
+def test_heights_by_hand(work):
+    """Bird and fish are nodes of height 1, animal and plant of height 2 (plant, tree, oak), the root of height 3."""
+    pair = pair_of(work)
+    by_class = {int(label): n for n, label in enumerate(pair.targets)}
+    expected = {ROBIN: (0, 0, 0), BOLD: (1, 0, 1), COD: (2, 1, 2), SCRIPT: (3, 3, 2), OAK: (2, 3, 3), FERN: (2, 0, 2)}
+    for label, (a, b, between) in expected.items():
+        n = by_class[label]
+        assert (pair.heights[0, n], pair.heights[1, n], pair.between[n]) == (a, b, between), label
+    assert pair.counts().tolist() == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 0, 1]]
+    assert [side.metrics["top1"] for side in pair.sides] == pytest.approx([100 / 6, 50])
+    assert [side.metrics["mistake_severity"] for side in pair.sides] == pytest.approx([10 / 5, 7 / 3])
+    assert pair.confidence == pytest.approx(np.exp(4) / (np.exp(4) + 5))
+
+
+def test_distance_by_depth(tmp_path):
+    """Moss and fern hang below a node of height 1 whose depth is 1 in a tree of height 3."""
+    paths = [["plant", "moss"], ["plant", "fern"], ["animal", "bird", "robin"], ["animal", "bird", "wren"]]
+    for distance, between in (("height", 1), ("depth", 2)):
+        work = tmp_path / distance
+        prepared = mistake_runs.prepare(work / "data", paths, per_class=1)
+        _, labels = prepared.arrays("test")
+        for seed, scores in enumerate((np.eye(4)[labels], np.eye(4)[(labels ^ 1)])):
+            overrides = [f"distance={distance}"]
+            mistake_runs.store_run(Store(work / "runs"), prepared, "ce", "type-I", scores, labels, seed, overrides)
+        pair = pair_of(work, "ce", "ce:type-I:1")
+        assert pair.heights.tolist() == [[0] * 4, [between if label < 2 else 1 for label in labels]]
+        page = render(pair, np.arange(4))
+        assert ("minus the depth" in page) == (distance == "depth")
+        assert (">Mistakes by LCA height</h2>" in page) == (distance == "height")
+
+
+def test_ties_go_to_the_lower_class(work):
+    prepared = pair_of(work).prepared
+    _, labels = prepared.arrays("test")
+    scores = np.zeros((6, 6), dtype=np.float32)
+    scores[:, ROBIN] = -1
+    mistake_runs.store_run(Store(work / "runs"), prepared, "flamingo", "type-I", scores, labels)
+    pair = pair_of(work, b="flamingo")
+    assert pair.predicted[1].tolist() == [BOLD] * 6
+    assert pair.confidence[1] == pytest.approx(1 / (5 + np.exp(-1)))
+
+
+def test_a_re_ranked_run_has_the_confidence_of_its_base(tmp_path):
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=1)
+    _, labels = prepared.arrays("test")
+    store = Store(tmp_path / "runs")
+    mistake_runs.store_run(store, prepared, "crm", "type-I", one_hot([FERN] * 6), labels)
+    crm, _ = find_run("crm", "shapes", store, None)
+    store.run(crm.base).write_predictions(np.log(np.tile([0.3, 0.1, 0.1, 0.1, 0.25, 0.15], (6, 1))), labels)
+    pair = pair_of(tmp_path, "ce", "crm")
+    assert pair.predicted.tolist() == [[ROBIN] * 6, [FERN] * 6]
+    assert pair.confidence == pytest.approx(np.repeat([[0.3], [0.15]], 6, axis=1))
+    assert "Re-ranks run" in render(pair, np.arange(6))
+
+
+def test_images_match_where_the_last_batch_is_left_out(tmp_path):
+    """300 test images: those of the last 44 in order of class, all of the last one, are not evaluated."""
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=50)
+    images, labels = prepared.arrays("test")
+    kept = np.sort(np.argsort(labels, kind="stable")[:256])
+    for seed in (0, 1):
+        scores = mistake_runs.random_scores(labels[kept], 6, seed)
+        overrides = ["evaluation.drop_last=true"]
+        mistake_runs.store_run(
+            Store(tmp_path / "runs"), prepared, "ce", "type-I", scores, labels[kept], seed, overrides
+        )
+    pair = pair_of(tmp_path, "ce", "ce:type-I:1")
+    assert pair.rows.tolist() == kept.tolist()
+    assert (pair.targets == FERN).sum() == 6
+    examples = page_data(pair, choose(pair.heights, pair.between, pair.confidence, 20), {})["examples"]
+    assert len(examples) == 20
+    for example in examples:
+        assert labels[example["row"]] == example["target"]
+        assert np.array_equal(decoded(example["image"]), images[example["row"]])
+
+
+def decoded(url):
+    content = base64.b64decode(url.removeprefix("data:image/webp;base64,"))
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((224, 224), (160, 160)), ((64, 48), (64, 48)), ((320, 80), (160, 40))]
+)
+def test_thumbnails(shape, expected):
+    ramp = np.add.outer(np.arange(shape[0]), np.arange(shape[1])) * 255 // sum(shape)
+    image = decoded(thumbnail(np.stack([ramp, 255 - ramp, ramp]).astype(np.uint8)))
+    assert image.shape == (3, *expected) and max(expected) <= THUMBNAIL
+    assert abs(int(image[0, -1, -1]) - int(ramp[-1, -1])) < 12 and abs(int(image[1, 0, 0]) - 255) < 12
+
+
+def test_choice_begins_with_the_largest_disagreement():
+    heights = np.array([[0, 1, 3, 2, 0, 2], [0, 3, 0, 2, 1, 2]])
+    between = np.array([0, 3, 3, 2, 1, 0])
+    confidence = np.full((2, 6), 0.5)
+    assert choose(heights, between, confidence, 10).tolist() == [2, 1, 4, 3, 5]
+    confidence[1, 5] = 0.9
+    assert choose(heights, between * 0, confidence, 10).tolist() == [2, 1, 4, 5, 3]
+
+
+def test_choice_of_a_part_has_each_height_of_each_run():
+    generator = np.random.default_rng(0)
+    heights = generator.choice(8, p=[0.6, 0.02, 0.02, 0.03, 0.03, 0.1, 0.1, 0.1], size=(2, 5000))
+    between, confidence = generator.integers(0, 8, 5000), generator.random((2, 5000))
+    order = choose(heights, between, confidence, 5000)
+    for limit in (14, 15, 40, 400, 1000):
+        chosen = choose(heights, between, confidence, limit)
+        assert len(chosen) == len(set(chosen.tolist())) == limit
+        assert (heights[:, chosen] > 0).any(axis=0).all()
+        assert all(set(heights[side, chosen].tolist()) >= set(range(1, 8)) for side in (0, 1))
+        gaps = np.abs(heights[0] - heights[1])[chosen]
+        assert (np.diff(gaps) <= 0).all()
+        places = [order.tolist().index(n) for n in chosen]
+        assert places == sorted(places)
+        if limit >= 40:  # half of the places are free for them
+            assert set(places) >= set(range(limit // 3))
+    every = {(a, b) for a, b in heights.T.tolist() if a or b}
+    assert len(every) > 50
+    for limit, complete in ((60, False), (160, True), (400, True)):
+        chosen = choose(heights, between, confidence, limit)
+        assert ({(a, b) for a, b in heights[:, chosen].T.tolist()} == every) == complete
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_choice_of_fewer_than_there_are_heights(work, limit):
+    pair = pair_of(work)
+    chosen = choose(pair.heights, pair.between, pair.confidence, limit)
+    text = describe_choice(pair, chosen)
+    if limit == 5:
+        assert text == "All 5 test images that A or B gets wrong, 3 of them both."
+        return
+    assert len(chosen) == limit and f"{limit} of the 5 test images" in text
+    shown = {f"{name} at {h}" for name, heights in zip("AB", pair.heights, strict=True) for h in heights[chosen]}
+    every = {"A at 1", "A at 2", "A at 3", "B at 1", "B at 3"}
+    assert text.endswith(f"and none of {', '.join(sorted(every - shown))}.")
+
+
+def test_no_mistakes_at_all(work):
+    prepared = pair_of(work).prepared
+    _, labels = prepared.arrays("test")
+    for seed in (1, 2):
+        mistake_runs.store_run(Store(work / "runs"), prepared, "ce", "type-I", one_hot(labels), labels, seed)
+    code, out, err = mistakes(work, "--runs", work / "runs", "ce:type-I:1", "ce:type-I:2")
+    assert code == 0 and "All 0 test images" in err and "wrote" in out
+    page = (work / "runs/mistakes-shapes.html").read_text()
+    assert 'class="number">-</td>' in page
+
+
+def test_the_tree_has_classes_first():
+    tree = tree_of([["a", "x", "p"], ["a", "p q"], ["DHC-1", "DHC-1"]], {"p": "pea", "x": "ex"})
+    assert tree["names"] == ["p pea", "p q", "DHC-1", "a", "x ex", "DHC-1"]
+    assert tree["parents"] == [4, 3, 5, -1, 3, -1]
+
+
+def test_names(work):
+    pair, file = pair_of(work), work / "words.txt"
+    file.write_text("robin\ta bird, <i>\ncod a fish\nelse\tnothing\nanimal\tbeast\noak\t\n")
+    assert read_names(file, pair) == {"robin": "a bird, <i>", "cod": "a fish", "animal": "beast"}
+    assert "robin a bird, \\u003ci\\u003e" in render(pair, np.arange(6), read_names(file, pair))
+    file.write_text("else\tnothing\n")
+    with pytest.raises(UserError, match="names no class"):
+        read_names(file, pair)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="--names"):
+        read_names(file, pair)
+    with pytest.raises(UserError, match="No such file"):
+        read_names(work / "nowhere", pair)
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects tags and the text of scripts and styles, as a browser would see them."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.blocks = [], set(), {}
+        self.current, self.policy = ("", ""), ""
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes.update(name for name, _ in attributes)
+        if dict(attributes).get("http-equiv") == "Content-Security-Policy":
+            self.policy = dict(attributes)["content"]
+        self.current = (tag, dict(attributes).get("type", ""))
+
+    def handle_data(self, text):
+        if self.current[0] in ("script", "style"):
+            self.blocks[self.current] = self.blocks.get(self.current, "") + text
+
+    def handle_endtag(self, tag):
+        self.current = ("", "")
+
+
+def test_names_of_the_data_stay_text(work):
+    """Class names, titles and remarks: none of them becomes markup, all of them are said as they are."""
+    for path in (work / "runs").glob("*/metrics.json"):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"title": HOSTILE}))
+    meta = work / "data/prepared/shapes/meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"remark": MARKUP, "notice": HOSTILE + "\ud800"}))
+    pair = pair_of(work)
+    page = render(pair, np.arange(6))
+    reader = Reader()
+    reader.feed(page)
+    assert reader.tags.count("script") == 2 and not {"img", "b", "iframe"} & set(reader.tags)
+    assert not {name for name in reader.attributes if name.startswith("on")} | {"style", "src"} & reader.attributes
+    assert page.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") == 5 and "&lt;b&gt;&amp;&#34;&#39;" in page
+    data = json.loads(reader.blocks["script", "application/json"])
+    assert data["tree"]["names"][:6] == [path[-1] for path in PATHS]
+    assert data["counts"] == pair.counts().tolist()
+
+
+def test_the_policy_allows_the_page_s_own_script_and_style_alone(work):
+    reader = Reader()
+    reader.feed(page := render(pair_of(work), np.arange(6)))
+    allowed = dict(part.strip().split(" ", 1) for part in reader.policy.split(";"))
+    for kind in ("script", "style"):
+        digest = base64.b64encode(sha256(reader.blocks[kind, ""].encode()).digest()).decode()
+        assert allowed[f"{kind}-src"] == f"'sha256-{digest}'"
+    assert allowed["default-src"] == "'none'" and allowed["img-src"] == "data:"
+    assert not re.findall(r"https?:|[\"'(]//|url\(|@import|<link(?! rel=\"icon\" href=\"data:,\")", page)
+
+
+def test_a_run_by_method_and_by_id(work):
+    store = Store(work / "runs")
+    prepared = pair_of(work).prepared
+    _, labels = prepared.arrays("test")
+    second = mistake_runs.store_run(store, prepared, "ce", "type-II", one_hot(labels), labels)
+    other = mistake_runs.store_run(store, prepared, "ce", "type-II", one_hot(labels), labels, seed=3)
+
+    def label(name):
+        return find_run(name, "shapes", store, None)[0].label
+
+    assert label("ce") == label("ce:type-I") == label("ce:type-I:0") == "ce type-I seed 0"
+    assert label("ce:type-II") == label(second[:8]) == "ce type-II seed 0"
+    assert label("haframe") == "haframe type-II seed 0"
+    assert label("ce:type-II:3") == label(other) == "ce type-II seed 3"
+    mistake_runs.store_run(
+        store, prepared, "haframe", "type-II", one_hot(labels), labels, 0, ["methods.haframe.gamma=9"]
+    )
+    with pytest.raises(UserError, match=r"stands for 2 runs: \w{12} \(alpha=.*gamma=9.*name one by its id"):
+        label("haframe")
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["ce"], "name two runs"),
+        (["ce", "haframe", "crm"], "name two runs"),
+        (["ce", "haframes"], "unknown run 'haframes'; did you mean 'haframe'"),
+        (["ce", "haframe:type-3"], "unknown type 'type-3'"),
+        (["ce", "haframe:type-II:one"], "METHOD[:TYPE[:SEED]]"),
+        (["ce", "haframe:type-II:0:1"], "METHOD[:TYPE[:SEED]]"),
+        (["ce", "haframe:type-I"], "there are haframe:type-II:0"),
+        (["ce", "ce:type-I:4"], "with seed 4 in the newest table of shapes; there are ce:type-I:0"),
+        (["ce", "0123456789"], "no run in"),
+        (["ce", "ce:type-I"], "A and B are the same run"),
+        (["ce", "haframe", "--protocol", "authors"], "no runs of shapes under protocol authors"),
+        (["ce", "haframe", "--dataset", "shape"], "unknown dataset 'shape'"),
+        (["ce", "haframe", "--limit", "0"], "--limit"),
+        (["ce", "haframe", "--names", "nowhere.txt"], "No such file"),
+        (["ce", "haframe", "--output", "nowhere/page.html"], "--output nowhere/page.html: No such file"),
+    ],
+)
+def test_a_mistake_in_the_command_is_one_line(work, names, problem):
+    refused(work, names, problem)
+
+
+def refused(work, names, problem):
+    before = sorted(work.rglob("*"))
+    code, out, err = mistakes(work, "--runs", work / "runs", *names)
+    assert code == 2 and not out and problem in err
+    assert len(err.splitlines()) == 1 and err.startswith("hierbench: error: ")
+    assert sorted(work.rglob("*")) == before
+
+
+def run_of(work, method):
+    store = Store(work / "runs")
+    return find_run(method, "shapes", store, None)[1]
+
+
+def unfinished(work):
+    run_of(work, "haframe").set_status("failed")
+    return "haframe type-II seed 0) is not finished: failed"
+
+
+def no_predictions(work):
+    (run_of(work, "haframe").folder / "predictions.npz").unlink()
+    return "can not be read: [Errno 2]"
+
+
+def torn_predictions(work):
+    path = run_of(work, "haframe").folder / "predictions.npz"
+    path.write_bytes(b"\x00" * 300)
+    return "can not be read"
+
+
+def nan_predictions(work):
+    run = run_of(work, "haframe")
+    scores, targets = run.predictions()
+    scores[2, 1] = np.nan
+    run.write_predictions(scores, targets)
+    return "are damaged: a score is NaN; remove the folder"
+
+
+def other_targets(work):
+    run = run_of(work, "haframe")
+    scores, targets = run.predictions()
+    run.write_predictions(scores, targets[::-1])
+    return "are damaged: (6, 6) scores and their targets are not those of 6 test examples, 6 classes"
+
+
+def fewer_predictions(work):
+    run = run_of(work, "haframe")
+    scores, targets = run.predictions()
+    run.write_predictions(scores[:4], targets[:4])
+    return "are damaged: (4, 6) scores"
+
+
+def not_prepared(work):
+    (work / "data/prepared/shapes").rename(work / "data/prepared/elsewhere")
+    return "the images of shapes are not prepared in"
+
+
+def other_data(work):
+    meta = work / "data/prepared/shapes/meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"digest": "0123456789abcdef"}))
+    return "is not the data of the runs: its digest is 0123456789ab, theirs is"
+
+
+def other_tree(work):
+    meta = work / "data/prepared/shapes/meta.json"
+    content = json.loads(meta.read_text())
+    content["paths"][0] = ["animal", "fish", "robin"]
+    meta.write_text(json.dumps(content))
+    return "is not the data of the runs"
+
+
+DAMAGES = [
+    unfinished,
+    no_predictions,
+    torn_predictions,
+    nan_predictions,
+    other_targets,
+    fewer_predictions,
+    not_prepared,
+    other_data,
+    other_tree,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_what_is_missing_or_damaged_is_one_line(work, damage):
+    refused(work, ["ce", "haframe"], damage(work))
+
+
+def test_runs_that_can_not_be_compared(work):
+    prepared = pair_of(work).prepared
+    _, labels = prepared.arrays("test")
+    store = Store(work / "runs")
+
+    def other(*overrides, **recipe):
+        return mistake_runs.store_run(store, prepared, "ce", "type-I", one_hot(labels), labels, 0, overrides, **recipe)
+
+    a = run_of(work, "ce").folder.name
+    refused(work, [a, other("evaluation.drop_last=true")], "evaluation.drop_last is set in one of them")
+    refused(work, [a, other("distance=depth")], "measure two distances, height and depth")
+    refused(work, [a, other(protocol="authors")], "under two protocols, paper and authors")
+    longer = other("train.epochs=9")  # other settings on the same data may be compared
+    assert mistakes(work, "--runs", work / "runs", a, longer)[0] == 0
+    path = store.run(longer).folder / "spec.json"
+    content = json.loads(path.read_text())
+    content["dataset"]["digest"] = "f" * 64
+    path.write_text(json.dumps(content))
+    refused(work, [a, longer], "are of different data")
+    content["dataset"]["name"] = "fgvc"
+    path.write_text(json.dumps(content))
+    refused(work, [a, longer[:10]], "is of fgvc, not of shapes")
+
+
+def test_a_run_of_tuning_has_no_mistakes_to_show(work):
+    run = run_of(work, "haframe")
+    path = run.folder / "spec.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"split": "val"}))
+    refused(work, ["ce", run.folder.name[:12]], "leaves the test images alone")
+
+
+def test_the_page_is_written_where_it_is_asked_for(work, monkeypatch):
+    code, out, err = mistakes(work, "--runs", work / "runs", "ce", "haframe", "--limit", "3")
+    assert code == 0 and "note: 3 of the 5 test images that A or B gets wrong" in err
+    page = (work / "runs/mistakes-shapes.html").read_text()
+    assert "wrote" in out and "Shapes (generated)" in page and "3 of the 5 test images" in page
+    assert "alpha=0.4" in page and "protocol paper" in page and "HAFrame, type-II, seed 0" in page
+    assert mistakes(work, "--runs", work / "runs", "haframe", "ce", "--output", work / "page.html")[0] == 0
+    assert "A</span> HAFrame" in (work / "page.html").read_text()
+    monkeypatch.chdir(work)
+    (work / "runs/mistakes-shapes.html").unlink()
+    assert mistakes(work, "--runs", "ce", "haframe")[0] == 0  # `--runs A B`, in the default folder
+    assert (work / "runs/mistakes-shapes.html").exists()
