@@ -6,8 +6,8 @@ Two frames are what vectors collapse to. On a simplex ETF all pairs of classes h
 class means are taken relative to the mean of all features. On a hierarchy-aware frame the pairs have the cosines S of
 the mapping, and the class means are taken as they are.
 
-Reference: Liang & Davis, ICCV 2023, section 4 ("Neural Collapse on Hierarchy-Aware Frame"), which calls HAFrame's
-collapse by the quantities of Papyan, Han & Donoho, PNAS 117(40), 2020.
+Reference: Liang & Davis, ICCV 2023, section "Neural Collapse on Hierarchy-Aware Frame", which carries quantities of
+Papyan, Han & Donoho, PNAS 117(40), 2020, over from the ETF to the HAFrame.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def angular_collapse(vectors: Tensor, ideal: Tensor | float, deviation: Deviatio
     Returns:
         Both in units of a cosine, 0 at collapse; NaN where a vector is zero and has no angle.
 
-    Reference: Liang & Davis, ICCV 2023, equations of the angular collapse (mean and std) in section 4.
+    Reference: Liang & Davis, ICCV 2023, equations of the angular collapse's mean and standard deviation (10 and 11).
     """
     vectors = vectors.double()
     unit = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
@@ -113,7 +113,7 @@ def self_duality(weights: Tensor, means: Tensor, form: Form = "norm") -> float:
     Returns:
         Between 0 (collapsed) and 2 (opposite); squared up to 4. NaN where either is all zero.
 
-    Reference: Liang & Davis, ICCV 2023, equation of the self-duality in section 4.
+    Reference: Liang & Davis, ICCV 2023, equation of the self-duality (12).
     """
     weights, means = weights.double(), means.double()
     distance = float(torch.linalg.matrix_norm(weights / weights.norm() - means / means.norm()))

@@ -151,6 +151,6 @@ def describe(recipe: Recipe, curves: Sequence[Curve]) -> str:
     what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
     form = "norm" if how.self_duality == "norm" else "squared norm"
     return (
-        f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}: "
-        f"angular collapse as mean of |cos - ideal| and std of {what} over pairs of classes; self-duality as {form}"
+        f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
+        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
     )

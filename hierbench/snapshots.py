@@ -117,16 +117,23 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
     first bit by bit.
     """
     for job in plan:
-        run, finished = store.run(job.id), Run(store.root / job.id)
+        run = store.run(job.id)
         if job.id not in store.apart:
             continue
         if not is_usable(run, every, job.spec.train.epochs):
             shutil.rmtree(run.folder)
-        if not (run.folder / "checkpoint.pt").exists() and (finished.folder / "environment.json").exists():
+        threads = _threads_of(Run(store.root / job.id))
+        if threads is not None and not (run.folder / "checkpoint.pt").exists():
             run.plan(job.spec.content())
-            threads = int(read_json(finished.folder / "environment.json")["threads"])
             nothing = {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
             save_checkpoint(run.folder / "checkpoint.pt", nothing)
+
+
+def _threads_of(run: Run) -> int | None:
+    try:
+        return int(read_json(run.folder / "environment.json")["threads"])
+    except (OSError, ValueError, KeyError, TypeError):  # none, as it is not finished
+        return None
 
 
 def differs(job: Job, store: Store) -> bool:

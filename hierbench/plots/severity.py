@@ -62,11 +62,14 @@ def draw(request: Request) -> style.Drawing:
     board = board_of(request)
     rows = [row for row in ordered_rows(board) if row.n]
     looks = style.looks_of(rows)
-    bars = []
+    bars: list[Bars] = []
     for row in rows:
         runs = finished_runs(request, row)
         ddof = runs[0].spec().get("evaluation", {}).get("ddof", 1)
-        bars.append(bars_of(row, [_shares_of(run) for run in runs], ddof))
+        shares = [_shares_of(run) for run in runs]
+        if {len(values) for values in shares} != {len(bars[0].means if bars else shares[0])}:
+            raise UserError(f"the runs of {row.title}, {row.type}, count mistakes on a tree of another height")
+        bars.append(bars_of(row, shares, ddof))
     types = list(dict.fromkeys(row.type for row in rows))
     figure = style.new_figure(style.DOUBLE, 0.7 + 1.9 * len(types))
     panels = figure.subplots(len(types), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -87,12 +90,7 @@ def _panel(axes: Axes, bars: list[Bars], looks: dict[tuple[str, str], style.Look
     for i, bar in enumerate(bars):
         look = looks[style.key_of(bar.row)]
         at = distances + (i - (len(bars) - 1) / 2.0) * width
-        axes.bar(
-            at,
-            bar.means,
-            width * 0.92,
-            **style.filling(look),
-        )
+        axes.bar(at, bar.means, width * 0.92, **style.filling(look))
         axes.errorbar(at, bar.means, bar.half_widths, fmt="none", ecolor=style.GREY, elinewidth=0.7, capsize=1.2)
     axes.set_xticks(distances)
 

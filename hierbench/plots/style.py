@@ -114,7 +114,7 @@ def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
     return looks
 
 
-def plain(text: str, limit: int = 40) -> str:
+def plain(text: str, limit: int = 60) -> str:
     """Return text on one line that matplotlib draws as it stands: no mathematics, nothing hidden from legends."""
     text = " ".join(text.split())
     text = text if len(text) <= limit else text[: limit - 1] + "…"

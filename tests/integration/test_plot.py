@@ -8,7 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-FAST = ["--seeds", "2", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
+FAST = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
 
 
 def command(folder, *arguments):
@@ -26,7 +26,7 @@ def command(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, data_dir):
-    """A folder with finished runs of three methods on type II, two seeds."""
+    """A folder with finished runs of three methods on type II."""
     folder = tmp_path_factory.mktemp("plot")
     shutil.copytree(data_dir, folder / "data")
     chosen = ("--methods", "ce,crm,haframe", "--types", "type-II")
@@ -45,7 +45,7 @@ def folder(tmp_path_factory, data_dir):
         (["tradeoff"], "tradeoff-shapes", ["cross-entropy, type-II", "CRM, type-II", "HAFrame, type-II"]),
         (["curves"], "curves-shapes", ["type-II: validation accuracy", "HAFrame", "epoch"]),
         (
-            ["confusion", "--method", "haframe", "--seed", "1"],
+            ["confusion", "--method", "haframe", "--seed", "0"],
             "confusion-shapes",
             ["hollow star-8", "HAFrame, type-II"],
         ),
@@ -57,7 +57,7 @@ def test_every_kind(folder, arguments, name, labels):
     assert out.endswith(f"wrote runs/plots/{name}.svg\n")
     content = (folder / f"runs/plots/{name}.svg").read_text(encoding="utf-8")
     for label in labels:
-        assert f"{label}" in content, label  # text is drawn as outlines, with the words in a comment
+        assert label in content, label  # text is drawn as outlines, with the words in a comment
 
 
 def test_the_leaderboard_is_as_it_was(folder):
@@ -110,7 +110,7 @@ def test_predictions_that_are_gone_or_damaged(folder):
     run = out.split()[1]
     path = folder / "runs" / run / "predictions.npz"
     content = path.read_bytes()
-    for broken, part in ((content[:200], "can not be read"), (None, "has no predictions.npz")):
+    for broken, part in ((b"nothing", "can not be read"), (None, "has no predictions.npz")):
         path.unlink()
         if broken is not None:
             path.write_bytes(broken)
@@ -124,7 +124,8 @@ def test_plots_of_runs_without_torch(folder):
         "import sys\nfrom hierbench.cli import main\n"
         "assert 'matplotlib' not in sys.modules\n"
         "for kind in ('severity', 'tradeoff', 'curves', 'confusion'):\n"
-        "    sys.argv = ['hierbench', 'plot', kind, '--dataset', 'shapes', *['--method', 'ce'] * (kind == 'confusion')]\n"
+        "    chosen = ['--method', 'ce'] if kind == 'confusion' else []\n"
+        "    sys.argv = ['hierbench', 'plot', kind, '--dataset', 'shapes', *chosen]\n"
         "    try:\n        main()\n    except SystemExit as end:\n        assert end.code == 0, end.code\n"
         "assert not {'torch', 'mlflow', 'matplotlib.pyplot'} & set(sys.modules)\n"
     )

@@ -395,7 +395,7 @@ def test_looks_are_those_of_the_method_and_no_two_are_equal():
 
 def test_text_is_drawn_as_it_stands():
     assert style.plain("a$b$\nc") == r"a\$b\$ c"
-    assert style.plain("x" * 50) == "x" * 39 + "…"
+    assert style.plain("x" * 70) == "x" * 59 + "…"
     assert style.plain("_a").endswith("_a") and not style.plain("_a").startswith("_")
     assert style.readable("n00002684 living_thing") == "living thing"
     assert style.readable("n00002684") == "n00002684"
@@ -477,6 +477,16 @@ def test_no_finished_run(tmp_path, small):
 
 
 def test_a_damaged_record_is_named(tmp_path, small):
+    import shutil
+
+    from hierbench.files import read_json, write_json
+
+    shutil.copytree(PUBLISHED, tmp_path / "published")
+    path = next((tmp_path / "published").glob("055f*/metrics.json"))
+    content = read_json(path)
+    write_json(path, content | {"mistakes_by_distance": content["mistakes_by_distance"][:-1]})
+    with pytest.raises(UserError, match="on a tree of another height"):
+        severity.draw(Request("tiny-imagenet", runs=tmp_path / "published"))
     fake_run(tmp_path, small)
     with pytest.raises(UserError, match="no mistakes_by_distance"):
         severity.draw(Request("shapes", runs=tmp_path))

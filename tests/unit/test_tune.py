@@ -253,3 +253,36 @@ def test_a_damaged_tuned_file_is_named(tmp_path, text):
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(UserError, match=r"x\.toml is damaged .*tune again"):
         read_tuned(tmp_path / "x.toml")
+
+
+def test_what_is_worse_than_the_median_is_stopped(storage, target, tmp_path):
+    """After two epochs of its first run; a grid is searched to its end."""
+    from hierbench.trials import Tuning, _Slot
+
+    class Bystander:
+        def __getattr__(self, name):
+            return lambda *arguments, **options: None
+
+    target = Target(
+        load_recipe("shapes", ["train.epochs=4", "tune.runs=2"]), target.prepared, target.found, "type-II", None
+    )
+    space = Space(GRID.grid, GRID.ranges, 8)
+    search = Search(storage, "s", space, "tpe")
+    for value in (1.0, 1.1, 1.2, 1.3):
+        trial = search.next()
+        for epoch in range(1, 5):
+            trial.report(value, epoch)
+        search.complete(trial, value, [value], [])
+    tuning = Tuning(target, search, Setting(tmp_path, tmp_path), Bystander(), Bystander())
+    for reached, expected in ((1.0, TrialState.RUNNING), (9.0, TrialState.PRUNED)):
+        trial = search.next()
+        jobs = target.jobs(dict(trial.params))
+        run = tuning.store.run(jobs[0].id)
+        run.plan(jobs[0].spec.content())
+        run.write_history([{"epoch": epoch, "val_hierdist@1": reached} for epoch in (1, 2, 3)])
+        slot = _Slot(Bystander(), trial, list(jobs), jobs)
+        assert tuning._worth_going_on(slot, jobs[0]) == (expected == TrialState.RUNNING)
+        assert search.trials()[trial.number].state == expected
+        assert (slot.trial is None) == (expected == TrialState.PRUNED)
+    best = winner(search, "s", 2)
+    assert (best.trials, best.pruned, best.budget) == (4, 1, "5 x 2")
