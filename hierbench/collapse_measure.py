@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +23,9 @@ from hierbench.plan import Job
 from hierbench.recipe import Collapse
 from hierbench.snapshots import kept_epochs, load_snapshot, measured_file
 from hierbench.store import Run
-from hierbench.train import Split
+
+if TYPE_CHECKING:
+    from hierbench.train import Split
 
 VERSION = 1  # raise when a quantity is computed otherwise, so that nothing measured before is taken for it
 Report = Callable[[float], None]  # the share of the training set that has been seen

@@ -39,7 +39,6 @@ from hierbench.session import (
 )
 from hierbench.snapshots import begin_again, default_every, differs, is_complete, place
 from hierbench.store import Store
-from hierbench.train import Split
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,8 @@ def measured_curves(planned: Planned, labels: Mapping[str, str]) -> list[Curve]:
     todo = {job.id: to_measure(job, run, planned.every) for _, job, run in finished}
     total = sum(map(len, todo.values()))
     if total:
+        from hierbench.train import Split
+
         spec = finished[0][1].spec.model_copy(update={"evaluation": Evaluation()})  # no example is dropped
         split = Split(planned.prepared, "train", spec, torch.device(planned.setting.device))
         hierarchy = planned.prepared.hierarchy(planned.recipe.distance)

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,7 +22,9 @@ from hierbench.files import read_json
 from hierbench.models import Classifier
 from hierbench.plan import Job
 from hierbench.store import Run, Store
-from hierbench.train import OnEpoch, save_checkpoint
+
+if TYPE_CHECKING:
+    from hierbench.train import OnEpoch  # it takes seconds to import: only where something is trained or measured
 
 PART_OF_TRAINING = 20  # of a training's epochs, one in so many is kept by default
 MOST_BETWEEN = 5
@@ -53,6 +56,8 @@ def keeper(run: Run, every: int, epochs: int) -> OnEpoch | None:
 
 
 def _keep(run: Run, kept: frozenset[int], epoch: int, model: Classifier) -> None:
+    from hierbench.train import save_checkpoint
+
     if epoch in kept:
         file = snapshot_file(run, epoch)
         file.parent.mkdir(exist_ok=True)
@@ -116,6 +121,8 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
     The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the
     first bit by bit.
     """
+    from hierbench.train import save_checkpoint
+
     for job in plan:
         run = store.run(job.id)
         if job.id not in store.apart:

@@ -28,9 +28,7 @@ def default_uri(runs: Path) -> str:
 class Mirror:
     """Writes finished jobs to MLflow; MLflow itself is imported when there is something to write."""
 
-    def __init__(
-        self, uri: str, runs: Path, dataset: str, title: str, warn: Warn, store: Store | None = None
-    ) -> None:
+    def __init__(self, uri: str, runs: Path, dataset: str, title: str, warn: Warn, store: Store | None = None) -> None:
         self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
         self.store = Store(runs) if store is None else store
         self._client: Any = None

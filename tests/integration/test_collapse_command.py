@@ -192,17 +192,6 @@ def test_cut_off_while_training_or_measuring_it_goes_on(folder, from_nothing):
     assert not (folder / "cut/collapse").exists()
 
 
-def test_finer_snapshots_than_there_are_need_another_training(folder, from_nothing):
-    arguments = ("collapse", *ARGUMENTS, "--runs", "coarse", "--set", "train.epochs=2")
-    assert command(folder, *arguments, "--every", "2")[0] == 0
-    before = contents(folder / "coarse")
-    code, _, err = command(folder, *arguments, "--every", "1")
-    assert code == 0 and "2 of these have a run without snapshots" in err
-    own = {path: content for path, content in before.items() if "collapse" not in path.name}
-    assert own.items() <= contents(folder / "coarse").items()
-    assert [row["epoch"] for row in rows(folder, "coarse")] == ["1", "2"] * 2
-
-
 def test_a_narrow_type_one_gets_a_unit_per_class_and_stays_out_of_the_tables(folder, compared):
     few = ("--set", "train.epochs=1", "--set", "model.type_i_units=20", "--runs", "narrow")
     code, _, err = command(folder, "collapse", *ARGUMENTS, *few)

@@ -21,8 +21,19 @@ from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
 from hierbench.plan import make_plan
 from hierbench.recipe import Collapse, load_recipe, recipe_names
-from hierbench.snapshots import default_every, kept_epochs, load_snapshot, measured_file, snapshot_file
-from hierbench.store import Run
+from hierbench.snapshots import (
+    begin_again,
+    default_every,
+    differs,
+    is_complete,
+    kept_epochs,
+    load_snapshot,
+    measured_file,
+    place,
+    snapshot_file,
+)
+from hierbench.store import Run, Store
+from hierbench.train import load_checkpoint
 
 HAFRAME, ETF = FRAMES
 
@@ -288,6 +299,71 @@ def test_the_switches_are_no_part_of_a_job(shapes):
     assert len(ids) == 1
     with pytest.raises(UserError, match=r"did you mean 'collapse\.deviation'"):
         load_recipe("shapes", ["collapse.deviations=raw"])
+
+
+@pytest.fixture
+def plan(shapes):
+    return make_plan(load_recipe("shapes", ["train.epochs=4"]), shapes, [find_method("ce")], ["type-I"], 1)
+
+
+def pretend(run, job, epochs, snapshots, threads=3):
+    """Write what a run of so many epochs leaves, with some snapshots; a whole one is done."""
+    run.plan(job.spec.content())
+    run.write_history([{"epoch": epoch} for epoch in range(1, epochs + 1)])
+    snapshot_file(run, 1).parent.mkdir()
+    for epoch in snapshots:
+        snapshot_file(run, epoch).touch()
+    if epochs == job.spec.train.epochs:
+        for name, content in (("metrics", {"title": "x"}), ("environment", {"threads": threads})):
+            write_json(run.folder / f"{name}.json", content)
+        run.set_status("done")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "snapshots", "every", "apart"),
+    [
+        (0, [], 1, False),  # not begun
+        (4, [2, 4], 2, False),
+        (4, [2, 4], 4, False),
+        (4, [2, 4], 1, True),
+        (4, [2], 2, True),  # the last is missing
+        (4, [], 4, True),
+        (3, [2], 2, False),  # cut off: it goes on
+        (3, [3], 3, False),
+        (3, [], 4, False),
+        (3, [], 3, True),
+    ],
+)
+def test_a_run_that_lacks_snapshots_is_left_alone(plan, tmp_path, epochs, snapshots, every, apart):
+    (job,), store = plan, Store(tmp_path)
+    if epochs:
+        pretend(store.run(job.id), job, epochs, snapshots)
+    placed = place(plan, store, every, frozenset())
+    assert (job.id in placed.apart) == apart
+    assert placed.run(job.id).folder == (tmp_path / "collapse" if apart else tmp_path) / job.id
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    begin_again(plan, placed, every)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert is_complete(placed.run(job.id), every, 4) == (epochs == 4 and not apart)
+
+
+def test_a_second_run_begins_again_where_it_lacks_snapshots_too_and_with_the_first_one_s_threads(plan, tmp_path):
+    (job,), store = plan, Store(tmp_path, frozenset([plan[0].id]))
+    finished, again = Run(tmp_path / job.id), store.run(job.id)
+    pretend(finished, job, 4, [])
+    pretend(again, job, 4, [2, 4])
+    assert is_complete(again, 2, 4) and not differs(job, store)
+    begin_again(plan, store, 2)
+    assert is_complete(again, 2, 4)
+    begin_again(plan, store, 1)
+    assert not again.done and not snapshot_file(again, 2).exists() and finished.done
+    start = load_checkpoint(again.folder / "checkpoint.pt")
+    assert (start["threads"], start["history"]) == (3, [])
+    pretend(again, job, 4, [1, 2, 3, 4])
+    again.write_history([{"epoch": 1, "train_loss": 0.5}])
+    assert differs(job, store)
+    begin_again(plan, Store(tmp_path), 1)  # in its own place nothing is ever begun again
+    assert finished.done and len(finished.history()) == 4
 
 
 def test_which_epochs_are_kept():
