@@ -7,6 +7,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_xdist_auto_num_workers(config):
+    """Two processes for the whole suite, which mostly waits for programs to start; none for a part of it."""
+    whole = not config.option.markexpr and not config.option.keyword and config.args == ["tests"]
+    return min(2, os.cpu_count() or 1) if whole else 0
+
+
+def pytest_configure(config):
+    """Let the threads of one process give way to those of the other."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 @pytest.fixture(scope="session")
 def shared():
     """Reference material that is not part of the project; without it the tests that need it are skipped."""
