@@ -84,17 +84,18 @@ def rotate_at_random(root: Matrix, seed: int) -> Matrix:
     """
     size = root.shape[1]
     rng = np.random.default_rng(seed)
-    columns = np.zeros((size, size), order="F")
-    for start in range(0, size, BLOCK):  # the lower triangle alone is drawn: column i starts at row i
+    columns = np.empty((size, size), order="F")  # LAPACK reads what is below the diagonal alone
+    sign, scales = np.empty(size), np.empty(size)
+    for start in range(0, size, BLOCK):  # column i starts at row i; a block is finished while it is in the cache
         stop = min(start + BLOCK, size)
         rows = rng.standard_normal((stop - start, size - start))
         rows[:, : stop - start] = np.triu(rows[:, : stop - start])
+        head = rows.diagonal().copy()
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        sign[start:stop] = np.where(head < 0, -1.0, 1.0)
+        scales[start:stop] = 1.0 + np.abs(head) / norms
+        rows /= (head + sign[start:stop] * norms)[:, None]  # LAPACK's form: a vector's first entry is 1 and not stored
         columns[start:, start:stop] = rows.T
-    head = columns.diagonal().copy()
-    sign = np.where(head < 0, -1.0, 1.0)
-    norms = np.sqrt(np.einsum("ij,ij->j", columns, columns))
-    scales = 1.0 + np.abs(head) / norms
-    columns /= head + sign * norms  # LAPACK's form: the vector's first entry is 1 and not stored
     scales[-1] = 0.0  # the last reflection is a sign alone
     sign[:-1] *= -1.0  # reflection i maps its column to -sign times its norm; this makes it plus the norm
     root *= sign
