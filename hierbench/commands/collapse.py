@@ -11,6 +11,11 @@ from hierbench.commands.options import (
     DataOption,
     DatasetOption,
     Device,
+    DeviceOption,
+    DryRunOption,
+    JobsOption,
+    MlflowOption,
+    OverridesOption,
     ProtocolName,
     ProtocolOption,
     RunsOption,
@@ -25,21 +30,15 @@ def collapse(
         typer.Option(min=1, help="Epochs between snapshots; by default 5, or a twentieth of fewer than 100 epochs."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the figure shows their mean and range.")] = 1,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=20; may be repeated.")
-    ] = None,
+    overrides: OverridesOption = None,
     protocol: ProtocolOption = ProtocolName.paper,
     weights: WeightsOption = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
-    device: Annotated[Device, typer.Option(help="Where to train and to measure.")] = Device.auto,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Jobs side by side; by default one per core on a CPU.")
-    ] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    device: DeviceOption = Device.auto,
+    jobs: JobsOption = None,
+    mlflow: MlflowOption = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Watch HAFrame and cross-entropy collapse onto their frames while they train: figure, data and summary."""
     from hierbench.collapse_run import collapse

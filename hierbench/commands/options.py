@@ -58,6 +58,20 @@ class Device(StrEnum):
     mps = "mps"
 
 
+OverridesOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Jobs side by side; by default one per core on a CPU.")
+]
+MlflowOption = Annotated[
+    str | None,
+    typer.Option("--mlflow", help="MLflow tracking URI, or off; by default a SQLite file in the runs folder."),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+
+
 def write_result(text: str, output: Path | None) -> None:
     """Print a result, or write it to the file of --output."""
     from hierbench.files import write_text

@@ -11,7 +11,12 @@ from hierbench.commands.options import (
     DataOption,
     DatasetOption,
     Device,
+    DeviceOption,
+    DryRunOption,
     Format,
+    JobsOption,
+    MlflowOption,
+    OverridesOption,
     ProtocolName,
     ProtocolOption,
     RunsOption,
@@ -27,21 +32,17 @@ def run(
     methods: Annotated[str, typer.Option(help="all, or names and paths separated by commas.")] = "all",
     types: Annotated[str, typer.Option(help="Feature extractors, separated by commas.")] = "type-I,type-II",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; by default the recipe's number.")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
-    ] = None,
+    overrides: OverridesOption = None,
     protocol: ProtocolOption = ProtocolName.paper,
     weights: WeightsOption = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
+    device: DeviceOption = Device.auto,
     jobs: Annotated[int | None, typer.Option(help="Jobs side by side; by default one per core on a CPU.")] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
-    ] = None,
+    mlflow: MlflowOption = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the usual place.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    dry_run: DryRunOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Train what is missing, re-rank, and print the leaderboard."""
@@ -70,21 +71,15 @@ def run(
 def ablate(
     dataset: Annotated[str, typer.Option(help="See: hierbench data list; all with --source paper.")],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default the recipe's number.")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
-    ] = None,
+    overrides: OverridesOption = None,
     protocol: ProtocolOption = ProtocolName.paper,
     weights: WeightsOption = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Jobs side by side; by default one per core on a CPU.")
-    ] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    device: DeviceOption = Device.auto,
+    jobs: JobsOption = None,
+    mlflow: MlflowOption = None,
+    dry_run: DryRunOption = False,
     source: Annotated[SourceOfAblation, typer.Option(help="Our runs, or the published table.")] = SourceOfAblation.runs,
     format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.markdown,
     output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,

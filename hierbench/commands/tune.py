@@ -12,6 +12,11 @@ from hierbench.commands.options import (
     DataOption,
     DatasetOption,
     Device,
+    DeviceOption,
+    DryRunOption,
+    JobsOption,
+    MlflowOption,
+    OverridesOption,
     ProtocolName,
     ProtocolOption,
     RunsOption,
@@ -39,21 +44,15 @@ def tune(
     storage: Annotated[
         str | None, typer.Option(help="Database of the study; by default a SQLite file in the runs folder.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a recipe key, as in tune.runs=2; may be repeated.")
-    ] = None,
+    overrides: OverridesOption = None,
     protocol: ProtocolOption = ProtocolName.paper,
     weights: WeightsOption = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
-    device: Annotated[Device, typer.Option(help="Where to train.")] = Device.auto,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Configurations side by side; by default one per core on a CPU.")
-    ] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(help="MLflow tracking URI, or off; by default a SQLite file in the runs folder.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be tried and stop.")] = False,
+    device: DeviceOption = Device.auto,
+    jobs: JobsOption = None,
+    mlflow: MlflowOption = None,
+    dry_run: DryRunOption = False,
     output: Annotated[
         Path | None, typer.Option(help="File for the winner; by default benchmarks/tuned/<dataset>.toml.")
     ] = None,

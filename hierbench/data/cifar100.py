@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -101,7 +102,7 @@ def _pieces(images: dict[str, Any]) -> Iterator[Piece]:
     for split, rows in images.items():
         for start in range(0, len(rows), CHUNK):
             chunk = rows[start : start + CHUNK].transpose(0, 3, 1, 2)
-            yield Piece(split, start, lambda chunk=chunk: np.ascontiguousarray(chunk))  # type: ignore[misc]
+            yield Piece(split, start, partial(np.ascontiguousarray, chunk))
 
 
 class _ArraysOnly(pickle.Unpickler):

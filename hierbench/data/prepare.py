@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -207,7 +208,7 @@ def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path)
     """Write labels and, when all else is on the disk, meta.json: a folder that has it is whole."""
     for split in SPLITS:
         rows = np.ascontiguousarray(labels[split], dtype=np.int64)
-        write_atomically(partial / f"{split}-labels.npy", lambda file, rows=rows: np.save(file, rows))  # type: ignore[misc]
+        write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows))
     paths = [list(path) for path in source.paths.values()]
     splits = {split: len(labels[split]) for split in SPLITS}
     tree = Hierarchy.from_paths(source.paths)

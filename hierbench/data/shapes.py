@@ -9,6 +9,7 @@ that are close in the tree look alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,4 +143,4 @@ def _drawn(labels: dict[str, Labels]) -> Iterator[Piece]:
         rng = np.random.default_rng([SEED, number])
         for start in range(0, len(rows), CHUNK):
             images = draw(rows[start : start + CHUNK], rng)
-            yield Piece(split, start, lambda images=images: images)  # type: ignore[misc]
+            yield Piece(split, start, partial(np.asarray, images))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.data.source import DamagedArchiveError, Labels, Piece, Source, UnreadableImageError
-from hierbench.files import sync_folder, write_atomically
+from hierbench.files import sync_folder, write_bytes
 
 SPLITS = ("train", "val", "test")
 WINDOW = 16  # pieces per core that are read ahead: bounds the memory
@@ -89,7 +89,7 @@ class _Files:
         for split, file in self.files.items():
             marks = self.done[split].tobytes()
             os.fsync(file.fileno())
-            write_atomically(self.folder / f"{split}-done", lambda target, marks=marks: target.write(marks))  # type: ignore[misc]
+            write_bytes(self.folder / f"{split}-done", marks)
 
     def close(self) -> None:
         """Close the files."""
