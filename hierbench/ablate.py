@@ -16,14 +16,15 @@ from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.recipe import FEATURE_TYPES, Recipe, load_recipe
-from hierbench.runner import Setting, states
+from hierbench.runner import states
 from hierbench.session import (
     Options,
-    choose_device,
+    make_setting,
     obtain,
     run_and_mirror,
     say_failures,
     say_notes,
+    settle,
     time_to_train,
     workers_and_threads,
 )
@@ -35,7 +36,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     recipe = load_recipe(options.dataset, options.overrides, options.protocol)
     seeds = options.count_seeds(recipe)
     methods = _methods(recipe)
-    options = replace(options, device=choose_device(options.device))
+    recipe, options = settle(recipe, options)
     found = obtain(recipe, options)
     workers, threads = workers_and_threads(options, seeds * len(VARIANTS))
 
@@ -61,7 +62,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
 
-    setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
+    setting = make_setting(options, seeds * len(VARIANTS), weights=weights)
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard

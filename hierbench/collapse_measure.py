@@ -25,7 +25,7 @@ from hierbench.snapshots import kept_epochs, load_snapshot, measured_file
 from hierbench.store import Run
 
 if TYPE_CHECKING:
-    from hierbench.train import Split
+    from hierbench.feed import Split
 
 VERSION = 1  # raise when a quantity is computed otherwise, so that nothing measured before is taken for it
 Report = Callable[[float], None]  # the share of the training set that has been seen

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
@@ -30,10 +30,11 @@ from hierbench.recipe import FEATURE_TYPES, Evaluation, Recipe, load_recipe
 from hierbench.runner import Setting, State
 from hierbench.session import (
     Options,
-    choose_device,
+    make_setting,
     obtain,
     run_and_mirror,
     say_notes,
+    settle,
     time_to_train,
     workers_and_threads,
 )
@@ -72,7 +73,7 @@ def collapse(options: Options, every: int | None) -> int:
     with redirect_stdout(sys.stderr):
         methods = {frame: find_method(frame.method) for frame in FRAMES}
     check_request(recipe, list(methods.values()), FEATURE_TYPES)
-    options = replace(options, device=choose_device(options.device))
+    recipe, options = settle(recipe, options)
     found = obtain(recipe, options)
     workers, threads = workers_and_threads(options, seeds * len(FRAMES))
 
@@ -101,9 +102,7 @@ def collapse(options: Options, every: int | None) -> int:
         return 0
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
-    setting = Setting(
-        store.root, options.data_dir.resolve(), options.device, workers, threads, weights, every, store.apart
-    )
+    setting = make_setting(options, seeds * len(FRAMES), weights=weights, snapshots=every, apart=store.apart)
     planned = Planned(recipe, prepared, jobs, every, setting)
     again = sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan)
     for note in notes(planned, recipes, again, options.runs):
@@ -165,7 +164,7 @@ def measured_curves(planned: Planned, labels: Mapping[str, str]) -> list[Curve]:
     todo = {job.id: to_measure(job, run, planned.every) for _, job, run in finished}
     total = sum(map(len, todo.values()))
     if total:
-        from hierbench.train import Split
+        from hierbench.feed import Split
 
         spec = finished[0][1].spec.model_copy(update={"evaluation": Evaluation()})  # no example is dropped
         split = Split(planned.prepared, "train", spec, torch.device(planned.setting.device))

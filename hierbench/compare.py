@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 
 from hierbench.data.prepared import Prepared
@@ -19,15 +18,16 @@ from hierbench.method import Method
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.recipe import FeatureType, Recipe, load_recipe
-from hierbench.runner import Setting, states
+from hierbench.runner import states
 from hierbench.session import (
     Options,
-    choose_device,
     chosen_types,
+    make_setting,
     obtain,
     run_and_mirror,
     say_failures,
     say_notes,
+    settle,
     time_to_train,
     workers_and_threads,
 )
@@ -51,7 +51,7 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
         methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
     found_before = tuned_params(recipe, methods, types, tuned_file) if tuned else {}
-    options = replace(options, device=choose_device(options.device))
+    recipe, options = settle(recipe, options)
 
     found = obtain(recipe, options)
     if isinstance(found, str):
@@ -104,10 +104,10 @@ def carry_out(
 ) -> dict[str, str]:
     """Show a plan, run what is missing of it and publish the leaderboard; return what failed."""
     state = states(plan, Store(options.runs))
-    workers, threads = workers_and_threads(options, sum(job.trains for job in plan))
-    setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
+    setting = make_setting(options, sum(job.trains for job in plan), weights=weights)
     kinds = [job.spec.type for job in plan if state[job.id] == "train"]
-    seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads, measure=options.dry_run)
+    where = (options.device, setting.workers, setting.threads)
+    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
     lines = lines_of_plan(plan, state)
     if options.dry_run:
         models = costs(recipe, methods, types)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.recipe import Augment, Evaluation, FeatureType, Model, Protocol, Rates
+from hierbench.recipe import Augment, Evaluation, FeatureType, Model, Precision, Protocol, Rates
 
 # Raise when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that no result of the
 # old code is taken for one of the new.
@@ -39,10 +39,12 @@ class MethodSpec(_Frozen):
 
 
 class TrainSpec(_Frozen):
-    """How long and with which rates, those of the job's own type."""
+    """How long, in which precision and with which rates, those of the job's own type."""
 
     epochs: int
     batch_size: int
+    precision: Precision = "float32"
+    micro_batch: int = 0
     momentum: float
     weight_decay: float
     lr: Rates

@@ -19,13 +19,13 @@ from pydantic import ValidationError
 
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.errors import UserError, unknown_name
+from hierbench.feed import evaluated_rows
 from hierbench.hierarchy import Hierarchy, IntArray
 from hierbench.job import Spec
 from hierbench.leaderboard.board import board_from_runs
 from hierbench.metrics import evaluate, top_classes
 from hierbench.recipe import FeatureType, Protocol
 from hierbench.store import Run, Store
-from hierbench.train import evaluated_rows
 
 CHUNK = 4096  # examples at a time: bounds the float64 copies
 

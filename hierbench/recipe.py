@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hierbench.errors import UserError, unknown_name
 
 FeatureType = Literal["type-I", "type-II"]
+Precision = Literal["float32", "bfloat16"]
+AskedPrecision = Literal["auto", "float32", "bfloat16"]
 FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
 Protocol = Literal["paper", "authors"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
@@ -56,10 +58,20 @@ class Model(_Closed):
 
 
 class Train(_Closed):
-    """Optimiser, schedule and length (FIDELITY rows 16 to 21 of the paper's configuration)."""
+    """Optimiser, schedule and length (FIDELITY rows 16 to 21 of the paper's configuration).
+
+    Attributes:
+        precision: of backbone and feature extractor; "auto" is bfloat16 where the device has instructions for it. The
+            method's head and loss are always float32.
+        micro_batch: images that go through the model at a time, their gradients being summed to those of a batch; 0
+            for the whole batch. Batch norm takes its statistics from the images of a micro-batch, so this changes
+            results; it is for devices that have too little memory.
+    """
 
     epochs: Annotated[int, Field(ge=1)]
     batch_size: Annotated[int, Field(ge=2)]
+    precision: AskedPrecision = "auto"
+    micro_batch: Annotated[int, Field(ge=0)] = 0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
     lr: RatesOfTypes

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import torch
 
+from hierbench.data.prepared import Prepared
 from hierbench.discovery import find_method
 from hierbench.errors import UserError
 from hierbench.files import remove_abandoned
@@ -39,7 +40,9 @@ class Setting:
     data_dir: Path
     device: str = "cpu"
     workers: int = 1
-    threads: int | None = None
+    threads: int | None = None  # of each process that computes
+    devices: int = 1  # that share one job
+    gpus: tuple[int, ...] = ()  # indices of the CUDA devices that may be used, () for all
     weights: Path | None = None  # the file that backbones start from
     snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
     apart: frozenset[str] = frozenset()  # see `Store`
@@ -49,31 +52,61 @@ class Setting:
         """The runs."""
         return Store(self.runs, self.apart)
 
+    def of_worker(self, slot: int) -> Setting:
+        """Return the setting of one of the workers: their jobs spread over the CUDA devices, in groups of `devices`."""
+        if self.device != "cuda":
+            return self
+        gpus = self.gpus or tuple(range(torch.cuda.device_count()))
+        group = slot % max(1, len(gpus) // self.devices)
+        return replace(self, gpus=gpus[group * self.devices : (group + 1) * self.devices])
+
 
 def states(plan: list[Job], store: Store) -> dict[str, State]:
     """Return what will happen to each job."""
     return {job.id: "cached" if store.run(job.id).done else "train" if job.trains else "rescore" for job in plan}
 
 
-def default_workers(num_training: int, device: str) -> tuple[int, int | None]:
-    """Return worker processes and threads per worker: on a CPU one single-threaded worker per core.
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    Small models gain more from a second process than from a second thread. The numbers follow from the jobs of the
-    whole plan that train, not from what is left of it, so that all its jobs have the same number of threads.
+
+def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu: int = 1) -> tuple[int, int | None]:
+    """Return worker processes, and threads of each process that computes, for "--jobs auto".
+
+    On a CPU that is one single-threaded process per core, because small models gain more from a second process than
+    from a second thread; on GPUs `jobs_per_gpu` jobs for each group of `devices`. The numbers follow from the jobs of
+    the whole plan that train, not from what is left of it, so that all its jobs have the same number of threads.
+
+    Args:
+        num_training: jobs that train.
+        device: "cpu", "cuda" or "mps".
+        devices: that share one job; on a CPU they are processes.
+        jobs_per_gpu: jobs that share one device.
+
+    Raises:
+        UserError: there are not so many devices.
     """
-    if device != "cpu":
-        return 1, None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = max(1, min(cores, num_training))
-    return workers, max(1, cores // workers)
+    if device == "cpu":
+        cores = num_cores()
+        if jobs_per_gpu > 1:
+            raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
+        if devices > cores:
+            raise UserError(f"--devices {devices}: this machine has {cores} cores")
+        workers = max(1, min(cores // devices, num_training))
+        return workers, max(1, cores // (workers * devices))
+    there = torch.cuda.device_count() if device == "cuda" else 1
+    if devices > there:
+        raise UserError(f"--devices {devices}: this machine has {there} of {device}")
+    return max(1, min(there // devices * jobs_per_gpu, num_training)), None
 
 
 def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) -> str:
     """Run one job to its end and return its error, "" if it went well. Idempotent: a finished job returns at once."""
     from hierbench.data import prepared as data
+    from hierbench.memory import OutOfMemoryError
     from hierbench.posthoc import rescore
-    from hierbench.snapshots import keeper
-    from hierbench.train import NonFiniteLossError, train
+    from hierbench.train import NonFiniteLossError
 
     store = setting.store
     run = store.run(job.id)
@@ -91,15 +124,13 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
         if dataset is None or dataset.digest != job.spec.dataset.digest:
             raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
         if job.trains:
-            weights = _weights(job, setting)
-            keep = keeper(run, setting.snapshots, job.spec.train.epochs)
-            train(job.spec, job.found.cls, dataset, run, setting.device, report, weights, keep)  # type: ignore[arg-type]
+            _train(job, setting, dataset, report)
         else:
             assert job.spec.base is not None
             rescore(job.spec, job.found.cls, dataset, store.run(job.spec.base), run)  # type: ignore[arg-type]
         run.set_status("done", started=started, seconds=time.time() - started)
     except (Exception, SystemExit, GeneratorExit) as error:  # somebody's method may do anything
-        expected = isinstance(error, UserError | NonFiniteLossError | OSError)
+        expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
         reason = " ".join((str(error) if expected else f"{type(error).__name__}: {error}").split())
         if isinstance(error, OSError) and error.filename is None:
             reason += f" (in {run.folder})"
@@ -109,6 +140,35 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
             pass  # a full disk: the reason still reaches the caller
         return reason
     return ""
+
+
+def _train(job: Job, setting: Setting, dataset: Prepared, report: Callable[[float, int], None]) -> None:
+    """Train a job on its device or devices; one that has too little memory says how much would fit."""
+    from hierbench.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
+    from hierbench.ranks import train_on_ranks
+
+    try:
+        return train_on_ranks(job, setting, report) if setting.devices > 1 else train_here(job, setting, report)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside of the handler, which holds on to what was in memory.
+    where = (setting.device, setting.gpus, setting.devices)
+    raise OutOfMemoryError(what_would_fit(job.spec, job.found.cls, dataset, *where))  # type: ignore[arg-type]
+
+
+def train_here(job: Job, setting: Setting, report: Callable[[float, int], None]) -> None:
+    """Train a job in this process, alone or as one of several."""
+    from hierbench.data import prepared as data
+    from hierbench.snapshots import keeper
+    from hierbench.train import train
+
+    dataset = data.find(data.variant_name(job.spec.dataset.name, job.spec.dataset.jpeg_quality), setting.data_dir)
+    assert dataset is not None, "looked at before the start"
+    run = setting.store.run(job.id)
+    keep = keeper(run, setting.snapshots, job.spec.train.epochs)
+    where = (setting.device, report, _weights(job, setting), keep, setting.gpus, setting.devices)
+    train(job.spec, job.found.cls, dataset, run, *where)  # type: ignore[arg-type]
 
 
 def _weights(job: Job, setting: Setting) -> Path | None:
@@ -166,6 +226,7 @@ def _take(waiting: list[Job], failed: dict[str, str], unfinished: set[str], end:
 def _run_here(
     waiting: list[Job], failed: dict[str, str], setting: Setting, on_progress: OnProgress, end: OnEnd
 ) -> None:
+    setting = setting.of_worker(0)
     if setting.threads:
         torch.set_num_threads(setting.threads)
     while waiting:
@@ -187,7 +248,9 @@ def _run_in_workers(
                 if job is None:
                     break
                 if not idle:
-                    workers.append(Worker(setting))
+                    taken = {worker.slot for worker in workers}
+                    slot = next(slot for slot in range(setting.workers) if slot not in taken)
+                    workers.append(Worker(setting, slot))
                     idle.append(workers[-1])
                 idle.pop(0).start(job)
                 on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
@@ -202,12 +265,16 @@ def _run_in_workers(
 
 
 class Worker:
-    """A process that runs one job after another and talks through a pipe."""
+    """A process that runs one job after another and talks through a pipe; `slot` says which devices are its own."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, slot: int = 0) -> None:
+        self.slot = slot
+        setting = setting.of_worker(slot)
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), daemon=True)
+        # A daemon may have no children of its own, which a job on several devices has; it leaves with the pipe anyway.
+        daemon = setting.devices == 1
+        self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), daemon=daemon)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
         self.process.start()
         signal.signal(signal.SIGINT, before)

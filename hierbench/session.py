@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +18,11 @@ from hierbench.errors import UserError, unknown_name
 from hierbench.known_weights import KNOWN
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
 from hierbench.plan import Job
+from hierbench.precision import resolve_precision
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
 from hierbench.recipe import FEATURE_TYPES, FeatureType, Protocol, Recipe
-from hierbench.runner import Setting, default_workers, run_plan
+from hierbench.runner import Setting, run_plan, side_by_side
 from hierbench.store import Store
 from hierbench.tracking import Mirror, default_uri
 
@@ -44,6 +45,8 @@ class Options:
     data_dir: Path
     device: str
     workers: int | None
+    devices: int
+    jobs_per_gpu: int
     mlflow: str | None
     dry_run: bool
     as_json: bool
@@ -52,10 +55,8 @@ class Options:
         """Return the number of seeds: the option's, or the recipe's.
 
         Raises:
-            UserError: less than 1; also for the number of jobs side by side.
+            UserError: less than 1.
         """
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"--jobs must be at least 1, got {self.workers}")
         seeds = recipe.seeds if self.seeds is None else self.seeds
         if seeds < 1:
             raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -80,6 +81,14 @@ def choose_device(asked: str) -> str:
     if not available[device]:
         raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
     return device
+
+
+def settle(recipe: Recipe, options: Options) -> tuple[Recipe, Options]:
+    """Return the recipe and the options with "auto" replaced by the device and the precision it stands for."""
+    device = choose_device(options.device)
+    precision = resolve_precision(recipe.train.precision, device)
+    train = recipe.train.model_copy(update={"precision": precision})
+    return recipe.model_copy(update={"train": train}), replace(options, device=device)
 
 
 def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
@@ -137,11 +146,25 @@ def say_notes(prepared: Prepared) -> None:
 
 
 def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:
-    """Return worker processes and threads per worker for a plan with so many jobs that train."""
-    workers, threads = default_workers(num_training, options.device)
+    """Return worker processes and threads of each process that computes, for a plan with so many jobs that train."""
+    workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
     if options.workers is None:
         return workers, threads
     return options.workers, max(1, workers * threads // options.workers) if threads else None
+
+
+def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
+    """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting."""
+    workers, threads = workers_and_threads(options, num_training)
+    return Setting(
+        runs=options.runs.resolve(),
+        data_dir=options.data_dir.resolve(),
+        device=options.device,
+        workers=workers,
+        threads=threads,
+        devices=options.devices,
+        **more,
+    )
 
 
 def time_to_train(

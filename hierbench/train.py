@@ -9,37 +9,33 @@ import io
 import math
 import platform
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from torch import Tensor
 
-from hierbench.data.augment import Crop, PadAndCrop, RandomResizedCrop, normalise
 from hierbench.data.prepared import Prepared
-from hierbench.data.source import Labels
+from hierbench.fabric import make_fabric
+from hierbench.feed import Split
 from hierbench.files import write_atomically, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
+from hierbench.memory import count_micro_batches
 from hierbench.method import Method
-from hierbench.metrics import (
-    DEFAULT_KS,
-    distance_counts,
-    evaluate,
-    metrics_from_counts,
-    mistakes_by_distance,
-    usable_ks,
-)
+from hierbench.metrics import evaluate, mistakes_by_distance
 from hierbench.models import Classifier, build_classifier
+from hierbench.models.compiled import compile_embedding
+from hierbench.models.rank_norm import synchronise_norms
 from hierbench.store import HistoryRow, Run
 
-EVAL_BATCH = 256
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 Report = Callable[[float, int], None]  # (epochs done, a fraction within one; epochs in all)
 OnEpoch = Callable[[int, Classifier], None]  # the number of an epoch that is over, from 1; the model after it
 
@@ -58,64 +54,6 @@ def learning_rate(initial: float, epoch: int, epochs: int) -> float:
     return initial * (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
 
 
-class Split:
-    """One split's images and labels on the device, or the images memory-mapped where they do not fit."""
-
-    def __init__(self, prepared: Prepared, name: str, spec: Spec, device: torch.device) -> None:
-        images, labels = prepared.arrays(name)
-        self.evaluated = evaluated_rows(labels, spec.evaluation.drop_last)
-        with warnings.catch_warnings():  # read-only memory: nothing here writes to it
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            self.images = torch.from_numpy(images)
-        self.labels = torch.from_numpy(labels).to(device)
-        if device.type == "cuda" and self.images.nbytes < 0.5 * torch.cuda.mem_get_info(device)[0]:
-            self.images = self.images.to(device)
-        self.device = device
-        how = spec.augment
-        self.crop: Crop = (
-            RandomResizedCrop(how.flip)
-            if how.crop == "random-resized"
-            else PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
-        )
-        self.mean = torch.tensor(spec.augment.mean, device=device)
-        self.std = torch.tensor(spec.augment.std, device=device)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def train_batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return augmented images [B, 3, H, W] float32 and labels [B] of the given rows."""
-        images = self.images
-        if images.device != self.device:  # only the batch travels, as bytes
-            images, picked = images[rows].to(self.device), torch.arange(len(rows), device=self.device)
-        else:
-            picked = rows.to(self.device)
-        return normalise(self.crop(images, picked), self.mean, self.std), self.labels[rows.to(self.device)]
-
-    def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield images [B, 3, H, W] float32 and labels [B] in order, every example that is evaluated once."""
-        for start in range(0, len(self), EVAL_BATCH):
-            images, labels = self.images[start : start + EVAL_BATCH], self.labels[start : start + EVAL_BATCH]
-            if self.evaluated is not None:
-                rows = torch.from_numpy(self.evaluated[start : start + EVAL_BATCH])
-                images, labels = images[rows.to(images.device)], labels[rows.to(labels.device)]
-            yield normalise(images.to(self.device), self.mean, self.std), labels
-
-
-def evaluated_rows(labels: Labels, drop_last: bool) -> NDArray[np.bool_] | None:
-    """Return [N] bool, which examples are evaluated, or None for all.
-
-    With `drop_last` those in the last incomplete batch of 256 in order of class are not, as in the published
-    pipeline (FIDELITY row 5); a split that is smaller than a batch is kept whole.
-    """
-    num_dropped = len(labels) % EVAL_BATCH
-    if not drop_last or not num_dropped or num_dropped == len(labels):
-        return None
-    evaluated = np.ones(len(labels), dtype=np.bool_)
-    evaluated[np.argsort(labels, kind="stable")[-num_dropped:]] = False
-    return evaluated
-
-
 def train(
     spec: Spec,
     method: type[Method],
@@ -125,6 +63,8 @@ def train(
     report: Report,
     weights: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    gpus: Sequence[int] = (),
+    num_ranks: int = 1,
 ) -> None:
     """Train a job to its end, going on from its last epoch if it was stopped, and write its result.
 
@@ -133,16 +73,20 @@ def train(
         method: the class that `spec.method` names.
         prepared: the dataset that `spec.dataset` names.
         run: where the files go.
-        device: a Fabric accelerator: "cpu", "cuda", "mps" or "auto".
+        device: a Fabric accelerator: "cpu", "cuda" or "mps".
         report: called within and after each epoch.
         weights: the file whose digest is `spec.weights`; None where that is None.
         on_epoch: called after each epoch; again for one that was cut off before its checkpoint.
+        gpus: indices of the CUDA devices to use, () for the first ones.
+        num_ranks: processes that train together, one device each; this is one of them, see `hierbench.ranks`.
 
     Raises:
         NonFiniteLossError: naming epoch, step and term.
-        UserError: the weights are not those of the spec.
+        OutOfMemoryError: saying how many images at a time would fit.
+        UserError: the weights are not those of the spec, or a batch can not be divided as asked.
     """
-    fabric = Fabric(accelerator=device, devices=1, precision="32-true")
+    fabric = make_fabric(device, spec.train.precision, gpus, num_ranks)
+    torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     torch.manual_seed(seed_for(spec.seed, 0))
     model = build_classifier(
@@ -153,6 +97,8 @@ def train(
         method.Params.model_validate(spec.method.params),
         weights,
     ).to(memory_format=torch.channels_last)
+    if num_ranks > 1:
+        synchronise_norms(model, device)
     rates = spec.train.lr.model_dump()
     optimizer = torch.optim.SGD(
         [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
@@ -162,34 +108,41 @@ def train(
         fused=True,
     )
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
-    train_split = Split(prepared, "train", spec, fabric.device)
-    val_split = Split(prepared, "val", spec, fabric.device)
+    train_split, val_split = (
+        Split(prepared, name, spec, fabric.device, *ranks_of(fabric)) for name in ("train", "val")
+    )
     batch_size = min(spec.train.batch_size, len(train_split))
+    num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
     steps, epochs = len(train_split) // batch_size, spec.train.epochs
 
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
+    if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
+        compile_embedding(fabric, model, (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"]))
     history: list[HistoryRow] = progress["history"]
     for epoch in range(len(history), epochs):
         current = {name: learning_rate(rate, epoch, epochs) for name, rate in rates.items()}
         for group in optimizer.param_groups:
             group["lr"] = current[group["name"]]
         torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
-        order = torch.randperm(len(train_split))
+        order = torch.randperm(len(train_split))[: steps * batch_size]  # the last short batch is dropped
+        batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])
         losses: list[Tensor] = []
         model.train()
-        for step in range(steps):  # the last short batch is dropped
-            images, targets = train_split.train_batch(order[step * batch_size : (step + 1) * batch_size])
-            terms = model.method.loss(wrapped(images), targets)
-            values = torch.stack(list(terms.values()))
+        for step in range(steps):
             wrapped_optimizer.zero_grad()
-            fabric.backward(values.sum())
+            values = torch.zeros((), device=fabric.device)
+            for images, targets in islice(batches, num_micro):
+                terms = model.method.loss(wrapped(images), targets)
+                shares = torch.stack(list(terms.values())) * (len(images) * num_ranks / batch_size)
+                fabric.backward(shares.sum())
+                values = values + shares.detach()
             wrapped_optimizer.step()
-            losses.append(values.detach())  # stays on the device: no synchronisation within the epoch
+            losses.append(values)  # stays on the device: no synchronisation within the epoch
             report(epoch + (step + 1) / steps, epochs)
-        mean_terms = _mean_terms(torch.stack(losses), list(terms), epoch)
+        mean_terms = _mean_terms(_mean_over_ranks(torch.stack(losses), num_ranks), list(terms), epoch)
 
-        metrics = validate(model, val_split, hierarchy, epoch)
+        metrics = validate(fabric, model, val_split, hierarchy, epoch)
         row: HistoryRow = {"epoch": epoch + 1}
         row |= {f"lr_{name}": rate for name, rate in current.items()}
         row |= {"train_loss": sum(mean_terms.values())}
@@ -199,21 +152,14 @@ def train(
         if metrics["top1"] > progress["best_top1"]:  # strictly: the first of equals wins
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
-        last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        if on_epoch is not None:
-            on_epoch(epoch + 1, model)
-        run.write_history(history)  # before the checkpoint, which says that the epoch is whole
-        save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
+        if fabric.is_global_zero:
+            last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            if on_epoch is not None:
+                on_epoch(epoch + 1, model)
+            run.write_history(history)  # before the checkpoint, which says that the epoch is whole
+            save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
-    best_row = history[progress["best_epoch"] - 1]
-    if spec.split == "val":  # tuning: the test set stays out of sight
-        write_json(run.folder / "metrics.json", {"schema": 1, "title": method.title} | best_epoch(best_row))
-    else:
-        model.load_state_dict(progress["best"])
-        scores, targets = predict(model, Split(prepared, "test", spec, fabric.device))
-        write_result(run, method.title, scores, targets, hierarchy, best_row)
-    save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-    write_json(run.folder / "environment.json", environment(fabric.device, prepared))
+    finish(fabric, model, spec, method.title, prepared, run, progress)
 
 
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -228,6 +174,13 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
     return progress
 
 
+def _mean_over_ranks(losses: Tensor, num_ranks: int) -> Tensor:
+    """Average what each rank has of its share of the batches."""
+    if num_ranks > 1:
+        torch.distributed.all_reduce(losses)
+    return losses / num_ranks
+
+
 def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
     """Average the epoch's loss terms [steps, terms]; the only point where the device is waited for."""
     finite = losses.isfinite()
@@ -238,35 +191,68 @@ def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, f
     return dict(zip(names, losses.double().mean(dim=0).tolist(), strict=True))
 
 
-@torch.inference_mode()
-def validate(model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
-    """Return the metrics of `hierbench.metrics.evaluate` over a split."""
-    model.eval()
-    ks = usable_ks(DEFAULT_KS, hierarchy.num_classes)
-    counts = torch.zeros(2 + len(ks), dtype=torch.int64, device=split.device)
-    for images, labels in split.eval_batches():
-        scores = model.method.scores(model(images))
-        if scores.isnan().any():  # the last step's loss was finite, what it did to the weights is not
-            raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
-        counts += distance_counts(scores, labels, hierarchy, ks)
-    return metrics_from_counts(counts.tolist(), ks)
+def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
+    """Return the metrics of `hierbench.metrics.evaluate` over a split; all ranks return the same."""
+    scores, targets = predict(fabric, model, split)
+    if scores.isnan().any():  # the last step's loss was finite, what it did to the weights is not
+        raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
+    return evaluate(scores, targets, hierarchy)
 
 
-@torch.inference_mode()
-def predict(model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
-    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the CPU."""
+def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
+    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
     model.eval()
-    batches = [
-        (model.method.scores(model(images)).float().cpu(), labels.cpu()) for images, labels in split.eval_batches()
-    ]
-    return torch.cat([scores for scores, _ in batches]), torch.cat([labels for _, labels in batches])
+    with torch.inference_mode(), fabric.autocast():
+        parts = [(model.method.scores(model(images)).float(), labels) for images, labels in split.eval_batches()]
+    targets = split.labels[split.evaluated.to(split.device)]
+    if split.num_ranks == 1:
+        return torch.cat([scores for scores, _ in parts]), targets
+    share = -(-len(split.evaluated) // split.num_ranks)
+    mine = torch.zeros(share, model.method.hierarchy.num_classes, device=split.device)
+    filled = 0
+    for scores, _ in parts:
+        mine[filled : filled + len(scores)] = scores
+        filled += len(scores)
+    every = [torch.empty_like(mine) for _ in range(split.num_ranks)]
+    torch.distributed.all_gather(every, mine)
+    return torch.cat(every)[: len(split.evaluated)], targets
+
+
+def finish(
+    fabric: Fabric,
+    model: Classifier,
+    spec: Spec,
+    title: str,
+    prepared: Prepared,
+    run: Run,
+    progress: dict[str, Any],
+) -> None:
+    """Write the result of the best epoch, then what it was computed with."""
+    best_row = progress["history"][progress["best_epoch"] - 1]
+    if spec.split == "val":  # tuning: the test set stays out of sight
+        if fabric.is_global_zero:
+            write_json(run.folder / "metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
+    else:
+        model.load_state_dict(progress["best"])
+        scores, targets = predict(fabric, model, Split(prepared, "test", spec, fabric.device, *ranks_of(fabric)))
+        if fabric.is_global_zero:
+            write_result(run, title, scores, targets, model.method.hierarchy, best_row)
+    if fabric.is_global_zero:
+        save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
+        write_json(run.folder / "environment.json", environment(fabric.device, prepared, fabric.world_size))
+    fabric.barrier()  # a rank that left earlier would break the others' connections
+
+
+def ranks_of(fabric: Fabric) -> tuple[int, int]:
+    """Return this process' rank and how many there are."""
+    return fabric.global_rank, fabric.world_size
 
 
 def write_result(
     run: Run, title: str, scores: Tensor, targets: Tensor, hierarchy: Hierarchy, best: HistoryRow | None = None
 ) -> None:
     """Write predictions and metrics of a run; `best` is the history row of the epoch that was chosen."""
-    run.write_predictions(scores.numpy(), targets.numpy())
+    run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy())
     metrics: dict[str, Any] = {
         "schema": 1,
         "title": title,
@@ -299,7 +285,7 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and known <= content.keys() else None
 
 
-def environment(device: torch.device, prepared: Prepared | None = None) -> dict[str, Any]:
+def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
     """Return what a result was computed with; it is kept, and not part of the id."""
     data = {} if prepared is None else {"data": {"splits": prepared.meta["splits"], "remark": prepared.meta["remark"]}}
     packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
@@ -307,6 +293,7 @@ def environment(device: torch.device, prepared: Prepared | None = None) -> dict[
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "devices": num_devices,
         "threads": torch.get_num_threads(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **{package: version(package) for package in packages},

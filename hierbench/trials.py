@@ -138,7 +138,7 @@ class Tuning:
                 return
             slot = next((slot for slot in self.slots if slot.trial is None), None)
             if slot is None:
-                slot = _Slot(Worker(self.setting))
+                slot = _Slot(Worker(self.setting, len(self.slots)))
                 self.slots.append(slot)
             slot.trial, slot.reported = trial, 0
             slot.jobs = self.target.jobs(dict(trial.params))

@@ -23,10 +23,11 @@ from hierbench.runner import Setting
 from hierbench.search import Search, Space, json_params
 from hierbench.session import (
     Options,
-    choose_device,
     chosen_types,
+    make_setting,
     obtain,
     say_notes,
+    settle,
     time_to_train,
     workers_and_threads,
 )
@@ -44,7 +45,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         methods = [find_method(name.strip()) for name in options.methods.split(",") if name.strip()]
     check_request(recipe, methods, types)
     spaces = _spaces(recipe, methods, sampler, trials)
-    options = replace(options, device=choose_device(options.device))
+    recipe, options = settle(recipe, options)
     pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in types]
     kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * recipe.tune.runs)]
     workers, threads = workers_and_threads(options, len(kinds))
@@ -61,7 +62,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         return 0
     prepared, weights, digest = got
     say_notes(prepared)
-    setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
+    setting = make_setting(options, len(kinds), weights=weights)
     storage = storage or f"sqlite:///{(options.runs / 'optuna.db').resolve()}"
     file = output or default_file(recipe.dataset)
     failed = False

@@ -62,9 +62,23 @@ OverridesOption = Annotated[
     list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
 ]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]
+
+
+def jobs_of(text: str) -> int | None:
+    """Return the number of --jobs, None for "auto"."""
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise typer.BadParameter(f"must be auto or at least 1, got {text}")
+    return int(text)
+
+
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Jobs side by side; by default one per core on a CPU.")
+    int | None,
+    typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Jobs side by side; auto: one per core or GPU."),
 ]
+DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
+JobsPerGpuOption = Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")]
 MlflowOption = Annotated[
     str | None,
     typer.Option("--mlflow", help="MLflow tracking URI, or off; by default a SQLite file in the runs folder."),

@@ -12,9 +12,11 @@ from hierbench.commands.options import (
     DatasetOption,
     Device,
     DeviceOption,
+    DevicesOption,
     DryRunOption,
     Format,
     JobsOption,
+    JobsPerGpuOption,
     MlflowOption,
     OverridesOption,
     ProtocolName,
@@ -38,7 +40,9 @@ def run(
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     device: DeviceOption = Device.auto,
-    jobs: Annotated[int | None, typer.Option(help="Jobs side by side; by default one per core on a CPU.")] = None,
+    jobs: JobsOption = None,
+    jobs_per_gpu: JobsPerGpuOption = 1,
+    devices: DevicesOption = 1,
     mlflow: MlflowOption = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the usual place.")] = None,
@@ -61,6 +65,8 @@ def run(
         data_dir=data_dir,
         device=device.value,
         workers=jobs,
+        devices=devices,
+        jobs_per_gpu=jobs_per_gpu,
         mlflow=mlflow,
         dry_run=dry_run,
         as_json=as_json,
@@ -78,6 +84,8 @@ def ablate(
     data_dir: DataOption = Path("data"),
     device: DeviceOption = Device.auto,
     jobs: JobsOption = None,
+    jobs_per_gpu: JobsPerGpuOption = 1,
+    devices: DevicesOption = 1,
     mlflow: MlflowOption = None,
     dry_run: DryRunOption = False,
     source: Annotated[SourceOfAblation, typer.Option(help="Our runs, or the published table.")] = SourceOfAblation.runs,
@@ -89,7 +97,9 @@ def ablate(
 
     render = FORMATS[format_.value]
     if source == "paper":
-        if any((seeds, overrides, protocol == "authors", weights, jobs, mlflow, dry_run)):
+        if any(
+            (seeds, overrides, protocol == "authors", weights, jobs, devices > 1, jobs_per_gpu > 1, mlflow, dry_run)
+        ):
             raise UserError("--source paper prints what is published; options of training do not go with it")
         return write_result(render(ablation_from_paper(dataset)), output)
     if dataset == "all":
@@ -111,6 +121,8 @@ def ablate(
         data_dir=data_dir,
         device=device.value,
         workers=jobs,
+        devices=devices,
+        jobs_per_gpu=jobs_per_gpu,
         mlflow=mlflow,
         dry_run=dry_run,
         as_json=format_ == "json",

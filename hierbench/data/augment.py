@@ -20,9 +20,13 @@ ATTEMPTS = 10
 
 
 class Crop(Protocol):
-    """Picks the examples `rows` [B] from uint8 images [N, 3, H, W] and augments them: [B, 3, H, W], 0 to 255."""
+    """Picks the examples `rows` [b] from uint8 images [N, 3, H, W] and augments them: [b, 3, H, W], 0 to 255.
 
-    def __call__(self, images: Tensor, rows: Tensor) -> Tensor:
+    `rows` may be a part of a batch: those from `first` on of `batch` examples, all of them by default. Random numbers
+    are drawn for the whole batch, so that each example's do not depend on how the batch is divided.
+    """
+
+    def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
         """Pick and augment."""
 
 
@@ -42,21 +46,22 @@ class PadAndCrop:
     flip: bool
     last_offset: bool = True
 
-    def __call__(self, images: Tensor, rows: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
         """Pick, crop and flip as one gather, so that nothing is copied in between.
 
         Randomness is the global generator's of the images' device.
         """
         if not self.pad and not self.flip:
             return images[rows]
-        batch, (height, width), device = len(rows), images.shape[2:], images.device
-        y = torch.arange(height, device=device).expand(batch, height)
-        x = torch.arange(width, device=device).expand(batch, width)
+        num, (height, width), device = len(rows), images.shape[2:], images.device
+        batch, part = batch or num, slice(first, first + num)
+        y = torch.arange(height, device=device).expand(num, height)
+        x = torch.arange(width, device=device).expand(num, width)
         if self.flip:
-            flipped = torch.rand(batch, 1, device=device) < 0.5
+            flipped = torch.rand(batch, 1, device=device)[part] < 0.5
             x = torch.where(flipped, width - 1 - x, x)
         if self.pad:
-            offset = torch.randint(-self.pad, self.pad + self.last_offset, (2, batch, 1), device=device)
+            offset = torch.randint(-self.pad, self.pad + self.last_offset, (2, batch, 1), device=device)[:, part]
             y, x = y + offset[0], x + offset[1]
         inside_y, inside_x = (y >= 0) & (y < height), (x >= 0) & (x < width)
         y, x = _reflect(y, height), _reflect(x, width)
@@ -81,19 +86,20 @@ class RandomResizedCrop:
 
     flip: bool
 
-    def __call__(self, images: Tensor, rows: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
         """Pick the examples and sample all parts at once."""
-        batch, (height, width), device = len(rows), images.shape[2:], images.device
-        top, left, part_height, part_width = _random_parts(batch, height, width, device)
+        num, (height, width), device = len(rows), images.shape[2:], images.device
+        batch, part = batch or num, slice(first, first + num)
+        top, left, part_height, part_width = (of[part] for of in _random_parts(batch, height, width, device))
         y = _sample_points(top, part_height, height)
         x = _sample_points(left, part_width, width)
         if self.flip:
-            flipped = torch.rand(batch, 1, device=device) < 0.5
+            flipped = torch.rand(batch, 1, device=device)[part] < 0.5
             x = torch.where(flipped, x.flip(1), x)
         grid = torch.stack(
             [
-                (x * (2.0 / (width - 1)) - 1.0)[:, None, :].expand(batch, height, width),
-                (y * (2.0 / (height - 1)) - 1.0)[:, :, None].expand(batch, height, width),
+                (x * (2.0 / (width - 1)) - 1.0)[:, None, :].expand(num, height, width),
+                (y * (2.0 / (height - 1)) - 1.0)[:, :, None].expand(num, height, width),
             ],
             dim=3,
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hierbench.hierarchy import Hierarchy
@@ -23,10 +26,24 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.features = features
         self.method = method
+        self.compiled_embed: Callable[[Tensor], Tensor] | None = None  # see `hierbench.models.compiled`
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Map images [B, 3, H, W] to features [B, D]."""
+        features: Tensor = self.features(self.backbone(images))
+        return features
 
     def forward(self, images: Tensor) -> Any:
-        """Map images [B, 3, H, W] to whatever the method's `loss` and `scores` take."""
-        return self.method(self.features(self.backbone(images)))
+        """Map images [B, 3, H, W] to whatever the method's `loss` and `scores` take.
+
+        The method computes in float32 also where the features come from bfloat16: with 8 bits of precision the scores
+        of many classes would tie.
+        """
+        embed = self.compiled_embed if self.training and self.compiled_embed is not None else self.embed
+        features = embed(images).float()
+        kind = features.device.type
+        with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+            return self.method(features)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters that share a learning rate: backbone, transform, classifier."""

@@ -33,7 +33,7 @@ def command(folder, *arguments, threads=1):
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["hierbench", *arguments])
-        patch.setattr(hierbench.session, "default_workers", lambda *_: (1, threads))
+        patch.setattr(hierbench.session, "side_by_side", lambda *_: (1, threads))
         with pytest.raises(SystemExit) as end:
             main()
     return end.value.code, out.getvalue(), err.getvalue()

@@ -9,13 +9,15 @@ import torch
 from hierbench.data.prepare import prepare
 from hierbench.discovery import find_all, find_method
 from hierbench.errors import UserError
+from hierbench.fabric import make_fabric
+from hierbench.feed import Split, evaluated_rows
 from hierbench.job import Spec
 from hierbench.leaderboard.statistics import summarise
 from hierbench.methods.haframe import minimum_similarity
 from hierbench.models import build_classifier
 from hierbench.plan import make_plan
 from hierbench.recipe import Model, load_recipe, recipe_names
-from hierbench.train import Split, evaluated_rows, predict
+from hierbench.train import predict
 
 PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
 # FIDELITY row: (dataset, key, paper, authors)
@@ -160,7 +162,7 @@ def test_row_5_leaves_the_other_predictions_as_they_are(shapes):
     results = {}
     for drop in ("false", "true"):
         spec = spec_of(shapes, [f"evaluation.drop_last={drop}"])
-        results[drop] = predict(model, Split(shapes, "test", spec, torch.device("cpu")))
+        results[drop] = predict(make_fabric("cpu", "float32"), model, Split(shapes, "test", spec, torch.device("cpu")))
     kept = torch.from_numpy(evaluated_rows(shapes.arrays("test")[1], drop_last=True))
     assert torch.equal(results["true"][1], results["false"][1][kept])
     assert torch.allclose(results["true"][0], results["false"][0][kept], atol=1e-5)
@@ -215,7 +217,7 @@ def test_row_23_changes_the_crops_alone(shapes):
     for value in ("true", "false"):
         torch.manual_seed(0)
         split = Split(shapes, "train", spec_of(shapes, [f"augment.last_offset={value}"]), torch.device("cpu"))
-        batches[value] = [split.train_batch(torch.arange(512)), *split.eval_batches()]
+        batches[value] = [*split.train_batches([torch.arange(512)]), *split.eval_batches()]
     assert not torch.equal(batches["true"][0][0], batches["false"][0][0])
     for one, two in zip(batches["true"][1:], batches["false"][1:], strict=True):
         assert torch.equal(one[0], two[0])

@@ -1,0 +1,135 @@
+"""One job on several devices of a machine: a process per device, started, watched and ended together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from hierbench.discovery import find_method
+from hierbench.job import Spec
+from hierbench.memory import count_micro_batches
+from hierbench.plan import Job
+from hierbench.runner import Setting, train_here
+
+JOIN_SECONDS = 10.0
+
+
+class RankEndedError(RuntimeError):
+    """A process of a job ended without saying why."""
+
+
+def train_on_ranks(job: Job, setting: Setting, report: Callable[[float, int], None]) -> None:
+    """Train a job in `setting.devices` processes, one device each, and wait for them.
+
+    Raises:
+        Exception: what the first process that failed raised; the others are ended.
+        RankEndedError: a process was killed.
+    """
+    count_micro_batches(job.spec.train.batch_size, job.spec.train.micro_batch, setting.devices)  # before all else
+    context = multiprocessing.get_context("spawn")
+    port = _free_port()
+    processes: list[BaseProcess] = []
+    connections: dict[Connection, int] = {}
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
+    try:
+        for rank in range(setting.devices):
+            ours, theirs = context.Pipe()
+            work = (rank, port, theirs, setting, job.spec.content(), job.found.reference)
+            processes.append(context.Process(target=_rank, args=work, daemon=True))
+            processes[-1].start()
+            theirs.close()
+            connections[ours] = rank
+        signal.signal(signal.SIGINT, before)
+        _wait(connections, processes, report)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for process in processes:
+            process.kill()  # finished ones have gone already; nothing that is written can tear
+        for process in processes:
+            process.join(JOIN_SECONDS)
+        for connection in connections:
+            connection.close()
+
+
+def _wait(
+    connections: dict[Connection, int], processes: list[BaseProcess], report: Callable[[float, int], None]
+) -> None:
+    """Pass progress on until all are done."""
+    open_ones = dict(connections)
+    while open_ones:
+        for connection in wait(list(open_ones)):
+            assert isinstance(connection, Connection)
+            rank = open_ones[connection]
+            try:
+                message = connection.recv()
+            except (EOFError, OSError):
+                processes[rank].join(JOIN_SECONDS)
+                code = processes[rank].exitcode
+                raise RankEndedError(f"process {rank} of the job ended (exit code {code})") from None
+            if isinstance(message, BaseException):
+                raise message
+            if message is None:
+                del open_ones[connection]
+            else:
+                report(*message)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _rank(
+    rank: int, port: int, connection: Connection, setting: Setting, content: dict[str, Any], reference: str
+) -> None:
+    """Be one process of a job."""
+    sys.stdout = sys.stderr
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(setting.devices)}
+    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "OMP_NUM_THREADS": str(setting.threads or 1)}
+    threading.Thread(target=_leave_with, args=(connection,), daemon=True).start()
+    if setting.threads:
+        torch.set_num_threads(setting.threads)
+
+    def report(done: float, total: int) -> None:
+        connection.send((done, total))
+
+    try:
+        job = Job(Spec.model_validate(content), find_method(reference))
+        train_here(job, setting, report if rank == 0 else lambda done, total: None)
+        connection.send(None)
+    except (Exception, SystemExit) as error:  # somebody's method may do anything
+        connection.send(_sendable(error))
+        os._exit(1)  # not waiting for the others, which wait for this one
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """Return the error, or one with its text where it can not be sent; where it was raised goes along as a note."""
+    where = traceback.format_exc()
+    try:
+        copy: BaseException = pickle.loads(pickle.dumps(error))
+    except Exception:  # somebody's exception
+        copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy.add_note(where)
+    return copy
+
+
+def _leave_with(connection: Connection) -> None:
+    """End this process when the one that started it is gone."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        os._exit(1)

@@ -1,0 +1,359 @@
+"""One job on several devices, in parts of a batch, in bfloat16, compiled or not, with too little memory."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hierbench.data.augment import PadAndCrop, RandomResizedCrop
+from hierbench.discovery import find_method
+from hierbench.errors import UserError
+from hierbench.fabric import make_fabric
+from hierbench.feed import Split
+from hierbench.files import read_json
+from hierbench.memory import count_micro_batches, is_out_of_memory
+from hierbench.models import build_classifier, compiled
+from hierbench.plan import make_plan
+from hierbench.precision import resolve_precision
+from hierbench.recipe import load_recipe
+from hierbench.runner import Setting, execute, side_by_side
+from hierbench.train import load_checkpoint
+
+QUICK = ["train.epochs=2", "train.batch_size=96"]
+CPU = torch.device("cpu")
+
+
+def job_for(prepared, overrides=(), method="ce", kind="type-I"):
+    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [find_method(method)], [kind], 1)[0]
+
+
+def run(job, setting, report=lambda done, total: None):
+    assert execute(job, setting, report) == ""
+    return setting.store.run(job.id)
+
+
+@pytest.mark.parametrize(("method", "kind"), [("haframe", "type-II")])
+def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_path, method, kind):
+    """Two steps, of all training images: over more of them, at these learning rates, rounding grows by itself."""
+    job, seen = job_for(shapes, ["train.batch_size=960"], method, kind), []
+    both, weights = [], []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for devices in (1, 2):
+        setting = Setting(tmp_path / str(devices), data_dir, threads=1, devices=devices)
+        both.append(run(job, setting, lambda done, total: seen.append((done, total))))
+        weights.append(load_checkpoint(both[-1].folder / "checkpoint.pt")["best"])
+    torch.set_num_threads(threads)
+    assert seen == [(1.0, 2), (2.0, 2)] * 2
+    for ours, theirs in zip(both[1].history(), both[0].history(), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert [ours[k] for k in ours if k[:3] != "val"] == pytest.approx(
+            [theirs[k] for k in ours if k[:3] != "val"], rel=1e-4
+        )
+    for name, value in weights[0].items():
+        assert torch.allclose(value.double(), weights[1][name].double(), rtol=1e-3, atol=1e-4), name
+    (scores, targets), (same, its) = (one.predictions() for one in both)
+    assert (targets == its).all() and np.abs(scores - same).max() < 1e-3
+    assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
+
+
+def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, data_dir, tmp_path):
+    job, setting = job_for(shapes), Setting(tmp_path, data_dir, threads=1, devices=2)
+    killed = []
+
+    def kill_a_child(done, total):
+        if done > 1.2 and not killed:
+            killed.append(_children(os.getpid())[-1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert execute(job, setting, kill_a_child)
+    assert killed
+    deadline = time.monotonic() + 20
+    while _children(os.getpid()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _children(os.getpid())  # the other one went with it
+    seen = []
+    two = run(job, setting, lambda done, total: seen.append(done))
+    assert min(seen) > 1 and len(two.history()) == 2
+
+
+def _children(pid):
+    """Processes of this one that compute, without multiprocessing's own tracker."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    fields = file.read().rpartition(")")[2].split()
+                with open(f"/proc/{entry}/cmdline") as file:
+                    line = file.read()
+            except OSError:
+                continue
+            if int(fields[1]) == pid and fields[0] != "Z" and "spawn_main" in line:
+                found.append(int(entry))
+    return sorted(found)
+
+
+def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path):
+    job = job_for(shapes, ["train.lr.type-I.classifier=1e30", "train.batch_size=480"])
+    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None)
+    assert error == "scores are nan after epoch 1: the last steps were too large"  # the error itself crossed over
+
+
+def test_a_batch_that_can_not_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
+    job = job_for(shapes, ["train.batch_size=95"])
+    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None)
+    assert error == "a batch of 95 images can not be shared by 2 devices equally"
+
+
+@pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
+def test_parts_of_a_batch_are_augmented_as_the_whole(shapes, crop):
+    images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])), torch.randperm(960)[:64]
+    torch.manual_seed(3)
+    whole = crop(images, rows)
+    for first, last in ((0, 20), (20, 64)):
+        torch.manual_seed(3)
+        assert torch.equal(crop(images, rows[first:last], 64, first), whole[first:last])
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_the_feed_gives_the_same_batches_resident_and_streamed(shapes, num_ranks):
+    spec = job_for(shapes).spec
+    order = torch.randperm(960)
+    for name in ("train", "val"):
+        whole = []
+        for resident in (True, False):
+            parts = []
+            for rank in range(num_ranks):
+                split = Split(shapes, name, spec, CPU, rank, num_ranks, resident)
+                torch.manual_seed(0)
+                batches = split.train_batches(order.split(96)) if name == "train" else split.eval_batches()
+                parts.append([(images.clone(), labels.clone()) for images, labels in batches])
+            whole.append(parts)
+        for one, two in zip(*whole, strict=True):
+            for (images, labels), (same, its) in zip(one, two, strict=True):
+                assert torch.equal(images, same) and torch.equal(labels, its)
+        seen = sum(len(labels) for part in whole[0] for _, labels in part)
+        assert seen == (960 if name == "train" else 192)
+
+
+def test_an_unchanged_feed_of_one_rank_is_divided_among_several(shapes):
+    spec, order = job_for(shapes).spec, torch.randperm(960)
+
+    def batches(rank, num_ranks):
+        torch.manual_seed(5)
+        return [
+            images for images, _ in Split(shapes, "train", spec, CPU, rank, num_ranks).train_batches(order.split(96))
+        ]
+
+    one, first, second = batches(0, 1), batches(0, 2), batches(1, 2)
+    assert all(torch.equal(whole, torch.cat(parts)) for whole, *parts in zip(one, first, second, strict=True))
+
+
+# --- parts of a batch ---
+
+
+def test_gradients_of_the_parts_add_up_to_those_of_the_batch(shapes):
+    """Without batch norm a divided batch is the same computation; the loop's weights of the parts are its shares."""
+    torch.manual_seed(0)
+    method = find_method("haframe").cls(shapes.hierarchy("height"), 48)
+    features, targets = torch.randn(90, 48), torch.randint(48, (90,))
+
+    def gradient(parts):
+        x = features.clone().requires_grad_()
+        for inner, labels in zip(x.chunk(parts), targets.chunk(parts), strict=True):
+            (sum(method.loss(method(inner), labels).values()) * (len(inner) / 90)).backward()
+        return x.grad
+
+    assert torch.allclose(gradient(4), gradient(1), rtol=1e-4, atol=1e-7)
+
+
+def test_a_divided_batch_is_another_job_and_trains(shapes, data_dir, tmp_path):
+    whole, divided = job_for(shapes), job_for(shapes, ["train.micro_batch=32"])
+    assert whole.id != divided.id
+    both = [run(job, Setting(tmp_path, data_dir)).history() for job in (whole, divided)]
+    assert both[0][0]["train_loss"] != both[1][0]["train_loss"]  # batch norm saw 32 images
+    assert both[0][0]["train_loss"] == pytest.approx(both[1][0]["train_loss"], rel=0.1)
+
+
+def test_how_a_batch_is_divided():
+    assert count_micro_batches(64, 0, 1) == 1
+    assert count_micro_batches(64, 64, 1) == 1 and count_micro_batches(64, 100, 1) == 1
+    assert count_micro_batches(64, 16, 2) == 4
+    for batch in range(2, 70):
+        for micro in range(2, 70):
+            try:
+                num = count_micro_batches(batch, micro, 1)
+            except UserError:
+                assert min(len(part) for part in torch.arange(batch).chunk(-(-batch // micro))) < 2
+                continue
+            sizes = [len(part) for part in torch.arange(batch).chunk(num)]
+            assert len(sizes) == num and max(sizes) <= micro and min(sizes) >= 2
+    with pytest.raises(UserError, match="micro_batch = 1 leaves 1 image"):
+        count_micro_batches(64, 1, 1)
+    with pytest.raises(UserError, match="in 3 parts can not be shared by 2 devices"):
+        count_micro_batches(64, 22, 2)
+
+
+class Heavy(nn.Module):
+    """Stands for a device with room for 24 images."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, images):
+        if self.training and len(images) > 24:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.50 GiB")
+        return self.layers(images)
+
+
+def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir, tmp_path, monkeypatch):
+    build = find_method("ce").cls  # so that nothing else is replaced
+    assert build is not None
+    import hierbench.memory
+    import hierbench.train
+
+    def heavy(*args, **kwargs):
+        model = build_classifier(*args, **kwargs)
+        model.backbone = Heavy(model.backbone)
+        return model
+
+    monkeypatch.setattr(hierbench.train, "build_classifier", heavy)
+    monkeypatch.setattr(hierbench.memory, "build_classifier", heavy)
+    job = job_for(shapes)
+    error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None)
+    assert error.startswith(
+        "the device has too little memory for 96 images at a time; 24 fit: --set train.micro_batch=24 "
+    )
+    assert Setting(tmp_path, data_dir).store.run(job.id).status["error"] == error
+    run(job_for(shapes, ["train.micro_batch=24"]), Setting(tmp_path, data_dir))
+
+
+def test_what_counts_as_out_of_memory():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert (
+        is_out_of_memory(caught.value)
+        and is_out_of_memory(torch.OutOfMemoryError())
+        and is_out_of_memory(MemoryError())
+    )
+    assert not is_out_of_memory(RuntimeError("shapes do not fit")) and not is_out_of_memory(ValueError("memory"))
+
+
+# --- precision ---
+
+
+def test_auto_is_what_the_processor_has(monkeypatch):
+    for found, expected in (({"avx512_bf16": True}, "bfloat16"), ({"avx512_bf16": False, "avx2": True}, "float32")):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=found: found)
+        assert resolve_precision("auto", "cpu") == expected
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert resolve_precision("auto", "cpu") == "float32"
+    assert resolve_precision("auto", "mps") == "float32"
+    assert resolve_precision("bfloat16", "cpu") == "bfloat16"
+
+
+def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_dir, tmp_path, monkeypatch):
+    cls = find_method("ce").cls
+    seen = []
+    forward = cls.forward
+
+    def watched(self, features):
+        outputs = forward(self, features)
+        seen.append((features.dtype, outputs.dtype, torch.is_autocast_enabled("cpu")))
+        return outputs
+
+    monkeypatch.setattr(cls, "forward", watched)
+    exact, rounded = job_for(shapes), job_for(shapes, ["train.precision=bfloat16"])
+    assert exact.id != rounded.id and rounded.spec.content()["train"]["precision"] == "bfloat16"
+    convolved = []
+    monkeypatch.setattr(nn.functional, "leaky_relu", _recording(nn.functional.leaky_relu, convolved))
+    histories = [run(job, Setting(tmp_path, data_dir)).history() for job in (exact, rounded)]
+    assert set(seen) == {(torch.float32, torch.float32, False)}
+    assert {torch.float32, torch.bfloat16} <= set(convolved)
+    for one, two in zip(*histories, strict=True):
+        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=0.02) and one != two
+
+
+def _recording(function, types):
+    def recorded(x, *args, **kwargs):
+        types.append(x.dtype)
+        return function(x, *args, **kwargs)
+
+    return recorded
+
+
+# --- compiled ---
+
+
+def test_a_compiled_model_computes_the_same_and_starts_as_it_was(shapes, monkeypatch):
+    compile_it = torch.compile  # traced forward and backward; a C++ compiler would add half a minute
+    monkeypatch.setattr(torch, "compile", lambda function, **how: compile_it(function, backend="aot_eager", **how))
+    spec = job_for(shapes).spec
+    torch.manual_seed(0)
+    model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert compiled.compile_embedding(make_fabric("cpu", "float32"), model, (8, 3, 32, 32))
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    images = torch.randn(8, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    fast = model.train()(images)
+    model.load_state_dict(before)
+    model.compiled_embed = None
+    assert torch.allclose(fast, model(images), rtol=1e-3, atol=1e-4)
+
+
+def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
+    def broken(function, **how):
+        def call(images):
+            function(images)  # moves the norms' statistics first
+            raise RuntimeError("no C++ compiler\nmany lines")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    spec = job_for(shapes).spec
+    model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.warns(UserWarning, match=r"torch.compile does not work here.*\(no C\+\+ compiler\)") as warned:
+        assert not compiled.compile_embedding(make_fabric("cpu", "float32"), model, (8, 3, 32, 32))
+    assert len(warned) == 1 and model.compiled_embed is None
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+# --- jobs side by side ---
+
+
+def test_jobs_and_threads_on_a_cpu(monkeypatch):
+    monkeypatch.setattr("hierbench.runner.num_cores", lambda: 8)
+    assert side_by_side(20, "cpu") == (8, 1)
+    assert side_by_side(3, "cpu") == (3, 2)
+    assert side_by_side(0, "cpu") == (1, 8)
+    assert side_by_side(20, "cpu", devices=2) == (4, 1)
+    assert side_by_side(1, "cpu", devices=2) == (1, 4)
+    with pytest.raises(UserError, match="--devices 9: this machine has 8 cores"):
+        side_by_side(1, "cpu", devices=9)
+    with pytest.raises(UserError, match="--jobs-per-gpu is for GPUs"):
+        side_by_side(1, "cpu", jobs_per_gpu=2)
+
+
+def test_jobs_on_gpus(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert side_by_side(20, "cuda") == (4, None)
+    assert side_by_side(20, "cuda", devices=2) == (2, None)
+    assert side_by_side(20, "cuda", jobs_per_gpu=3) == (12, None)
+    assert side_by_side(2, "cuda", jobs_per_gpu=3) == (2, None)
+    with pytest.raises(UserError, match="--devices 5: this machine has 4 of cuda"):
+        side_by_side(20, "cuda", devices=5)
+    setting = Setting(tmp_path, tmp_path, "cuda", workers=6)
+    assert [setting.of_worker(slot).gpus for slot in range(6)] == [(0,), (1,), (2,), (3,), (0,), (1,)]
+    pairs = replace(setting, devices=2)
+    assert [pairs.of_worker(slot).gpus for slot in range(3)] == [(0, 1), (2, 3), (0, 1)]
+    assert Setting(tmp_path, tmp_path).of_worker(3).gpus == ()
