@@ -13,17 +13,17 @@ from hierbench.discovery import Found, find_method
 from hierbench.errors import UserError
 from hierbench.files import write_json, write_text
 from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation_from_runs, as_json, markdown
+from hierbench.options import Options
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, summary
+from hierbench.publish import say_notes
 from hierbench.recipe import FEATURE_TYPES, Recipe, load_recipe
 from hierbench.runner import states
 from hierbench.session import (
-    Options,
     make_setting,
     obtain,
     run_and_mirror,
     say_failures,
-    say_notes,
     settle,
     time_to_train,
     workers_and_threads,

@@ -22,18 +22,18 @@ from hierbench.discovery import Found, find_method
 from hierbench.errors import UserError
 from hierbench.files import write_text
 from hierbench.models import build_backbone
+from hierbench.options import Options
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.plots.style import house_style, write_figure
 from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.progress import Meter
+from hierbench.publish import say_notes
 from hierbench.recipe import FEATURE_TYPES, Evaluation, Recipe, load_recipe
 from hierbench.runner import Setting, State
 from hierbench.session import (
-    Options,
     make_setting,
     obtain,
     run_and_mirror,
-    say_notes,
     settle,
     time_to_train,
     workers_and_threads,

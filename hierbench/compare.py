@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from hierbench.again import remember
 from hierbench.data.prepared import Prepared
 from hierbench.discovery import Broken, Found, find_all, find_or_broken
 from hierbench.errors import UserError
-from hierbench.files import write_json, write_text
-from hierbench.leaderboard.board import Board, board_from_runs
-from hierbench.leaderboard.render import as_json, markdown
+from hierbench.files import write_json
+from hierbench.leaderboard.board import Board
 from hierbench.method import Method
+from hierbench.options import Options, chosen_types
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
+from hierbench.publish import publish_board, say_notes, show_board
 from hierbench.recipe import FeatureType, Recipe, load_recipe
 from hierbench.runner import states
 from hierbench.session import (
-    Options,
-    chosen_types,
     make_setting,
     obtain,
     run_and_mirror,
     say_failures,
-    say_notes,
     settle,
     time_to_train,
     workers_and_threads,
 )
 from hierbench.store import Store
-from hierbench.tracking import default_uri
 from hierbench.tuned import Tuned, default_file, read_tuned
 
 
@@ -51,6 +48,7 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
         methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
     found_before = tuned_params(recipe, methods, types, tuned_file) if tuned else {}
+    asked, read = options, recipe
     recipe, options = settle(recipe, options)
 
     found = obtain(recipe, options)
@@ -61,9 +59,12 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
         seconds = time_to_train(recipe, kinds, None, device, workers, threads)
         show_dry_run(recipe, lines, seconds, costs(recipe, methods, types), device, found, as_json=options.as_json)
         return 0
+    keep_in_mind = (lambda plan: None) if tuned else remember(asked, read)
     prepared, weights, digest = found
     params = {key: entry.params for key, entry in found_before.items()}
     plan = make_plan(recipe, prepared, methods, types, seeds, digest, params)
+    if not options.dry_run:
+        keep_in_mind(plan)
     failed = carry_out(recipe, plan, prepared, weights, methods, types, options, found_before)
     return 1 if failed or (broken and not options.dry_run) else 0
 
@@ -123,15 +124,11 @@ def carry_out(
             if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
-        board = board_from_runs(recipe.dataset, Store(setting.runs), [job.id for job in plan if job.shown])
-        table = options.runs / f"leaderboard-{recipe.dataset}.md"
-        write_text(table.with_suffix(".json"), as_json(board))
-        write_text(table, markdown(board))
-        return board, table
+        return publish_board(recipe.dataset, options.runs, [job.id for job in plan if job.shown])
 
     with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
         board, failed = run_and_mirror(plan, setting, options, options.methods, labels, publish)
-    _show(board, options)
+    show_board(board, options)
     say_failures(failed, labels, options)
     return failed
 
@@ -148,10 +145,3 @@ def _methods(text: str) -> tuple[list[Found], int]:
     for item in broken:
         say(f"warning: {item.reason}; it is left out")
     return list(methods.values()), len(broken)
-
-
-def _show(board: Board, options: Options) -> None:
-    print(as_json(board) if options.as_json else f"\n{markdown(board)}", end="", flush=True)
-    say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
-    if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
-        say(f"browse: uv run mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")

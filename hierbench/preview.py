@@ -7,14 +7,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hierbench.cost import Cost, model_cost, stand_in_tree
-from hierbench.discovery import Found
-from hierbench.method import PostHoc
-from hierbench.plan import Job
 from hierbench.progress import duration
 from hierbench.recipe import FEATURE_TYPES, FeatureType, Recipe
-from hierbench.runner import State
+
+if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTorch
+    from hierbench.cost import Cost
+    from hierbench.discovery import Found
+    from hierbench.plan import Job
+    from hierbench.runner import State
 
 
 def say(line: str) -> None:
@@ -62,6 +64,9 @@ def costs(
     recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], Cost]:
     """Return what the models of a recipe cost; those that re-rank cost nothing and are left out."""
+    from hierbench.cost import model_cost, stand_in_tree
+    from hierbench.method import PostHoc
+
     tree = stand_in_tree(recipe.expected.level_sizes)
     return {
         (kind, found.name): model_cost(found, recipe, tree, kind)

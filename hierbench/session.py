@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,64 +14,21 @@ from hierbench.cost import stand_in_tree
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.errors import UserError, unknown_name
+from hierbench.errors import UserError
 from hierbench.known_weights import KNOWN
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
+from hierbench.options import Options
 from hierbench.plan import Job
 from hierbench.precision import resolve_precision
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
-from hierbench.recipe import FEATURE_TYPES, FeatureType, Protocol, Recipe
+from hierbench.recipe import FeatureType, Recipe
 from hierbench.runner import Setting, run_plan, side_by_side
 from hierbench.store import Store
 from hierbench.tracking import Mirror, default_uri
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command's options, as typed."""
-
-    methods: str
-    dataset: str
-    types: str
-    seeds: int | None
-    overrides: Sequence[str]
-    protocol: Protocol
-    weights: Path | None
-    runs: Path
-    data_dir: Path
-    device: str
-    workers: int | None
-    devices: int
-    jobs_per_gpu: int
-    mlflow: str | None
-    dry_run: bool
-    as_json: bool
-
-    def count_seeds(self, recipe: Recipe) -> int:
-        """Return the number of seeds: the option's, or the recipe's.
-
-        Raises:
-            UserError: less than 1.
-        """
-        seeds = recipe.seeds if self.seeds is None else self.seeds
-        if seeds < 1:
-            raise UserError(f"--seeds must be at least 1, got {seeds}")
-        return seeds
-
-
-def chosen_types(text: str) -> list[FeatureType]:
-    """Return the types that an option names, separated by commas."""
-    asked = [part.strip() for part in text.split(",") if part.strip()]
-    for name in asked:
-        if name not in FEATURE_TYPES:
-            raise unknown_name("type", name, FEATURE_TYPES)
-    if not asked:
-        raise UserError("--types names no type; known: type-I, type-II")
-    return [known for known in FEATURE_TYPES if known in asked]
 
 
 def choose_device(asked: str) -> str:
@@ -136,13 +93,6 @@ def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None,
             name, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
         )
     return prepared
-
-
-def say_notes(prepared: Prepared) -> None:
-    """Say what is odd about a dataset, and on what terms it may be used."""
-    for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
-        if note:
-            say(f"note: {note}")
 
 
 def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:

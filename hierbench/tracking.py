@@ -11,11 +11,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hierbench.files import read_json, write_json
-from hierbench.plan import Job
 from hierbench.store import Run, Store
+
+if TYPE_CHECKING:
+    from hierbench.plan import Job
 
 Warn = Callable[[str], None]
 
@@ -36,9 +38,10 @@ class Mirror:
 
     def missing(self, plan: list[Job]) -> list[Job]:
         """Return the finished jobs that this MLflow has not seen."""
-        return [job for job in plan if (run := self.store.run(job.id)).done and not self._has(run)]
+        return [job for job in plan if (run := self.store.run(job.id)).done and not self.has(run)]
 
-    def _has(self, run: Run) -> bool:
+    def has(self, run: Run) -> bool:
+        """Whether this MLflow has seen a run."""
         database = self.uri.removeprefix("sqlite:///")
         if database != self.uri and not Path(database).exists():
             return False

@@ -15,18 +15,17 @@ from hierbench.discovery import Found, find_method
 from hierbench.errors import UserError
 from hierbench.leaderboard.statistics import summarise
 from hierbench.method import Method
+from hierbench.options import Options, chosen_types
 from hierbench.plan import check_request
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
+from hierbench.publish import say_notes
 from hierbench.recipe import FeatureType, Recipe, load_recipe
 from hierbench.runner import Setting
 from hierbench.search import Search, Space, json_params
 from hierbench.session import (
-    Options,
-    chosen_types,
     make_setting,
     obtain,
-    say_notes,
     settle,
     time_to_train,
     workers_and_threads,

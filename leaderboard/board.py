@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pydantic import ValidationError
 
 from hierbench.errors import UserError, unknown_name
@@ -18,6 +18,9 @@ from hierbench.leaderboard.settings import departures
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.recipe import Protocol
 from hierbench.store import Run, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAPER_RUNS = 5  # behind every row of the paper
 
@@ -40,6 +43,19 @@ class Board:
             if row["tuning"] is None:  # the contract's keys alone, unless there is something to say
                 del row["tuning"]
         return {"schema": 1, **content}
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row per finished run and metric: type, method, metric, run (counted from 0) and value."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {"type": row.type, "method": row.method, "metric": metric, "run": number, "value": value}
+                for row in self.rows
+                for metric, cell in row.metrics.items()
+                for number, value in enumerate(cell.values)
+            ]
+        )
 
 
 def paper_datasets() -> list[str]:
@@ -125,7 +141,8 @@ def board_from_runs(
         raise UserError(f"the re-ranked runs of {dataset} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
     highlight(rows)
-    remarks = [f"{newest.model.backbone}, {newest.train.epochs} epochs, batch {newest.train.batch_size}"]
+    train = newest.train
+    remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
     odd = dict.fromkeys(line for spec, _ in found for line in departures(spec))
     if odd:
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
@@ -157,22 +174,13 @@ def _remark(run: Run) -> str:
 
 def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
     """Group runs by type and method; hyperparameters that differ make rows of their own."""
-    table = pd.DataFrame(
-        [
-            {
-                "type": spec.type,
-                "method": spec.method.name,
-                "variant": spec.model_copy(update={"seed": 0, "base": None}).id,
-                "seed": spec.seed,
-                "spec": spec,
-                "run": run,
-            }
-            for spec, run in found
-        ]
-    )
-    variants = table.groupby(["type", "method"])["variant"].nunique().to_dict()
-    for (kind, method, _), group in table.groupby(["type", "method", "variant"], sort=False):
-        spec, runs = group["spec"].iloc[0], group.sort_values("seed")["run"].tolist()
+    groups: dict[tuple[str, str, str], list[tuple[Spec, Run]]] = {}
+    for spec, run in found:
+        variant = spec.model_copy(update={"seed": 0, "base": None}).id
+        groups.setdefault((spec.type, spec.method.name, variant), []).append((spec, run))
+    variants = Counter((kind, method) for kind, method, _ in groups)
+    for (kind, method, _), group in groups.items():
+        spec, runs = group[0][0], [run for _, run in sorted(group, key=lambda pair: pair[0].seed)]
         done = [run for run in runs if run.done]
         results = [run.metrics()["test"] for run in done]
         title = str(done[0].metrics()["title"] if done else method)
@@ -181,8 +189,8 @@ def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
         names = [metric for metric in METRICS if not results or metric in results[0]]
         values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
         yield Row(
-            type=str(kind),
-            method=str(method),
+            type=kind,
+            method=method,
             title=title,
             n=len(done),
             planned=len(runs),

@@ -63,6 +63,8 @@ def departures(spec: Spec) -> list[str]:
     keys = ["distance", "data.jpeg_quality"]
     keys += [f"{section}.{name}" for section in SECTIONS for name in content[section] if name != "lr"]
     keys += [f"train.lr.{spec.type}.{group}" for group in content["train"]["lr"][spec.type]]
+    if content["train"]["precision"] == "auto":  # whatever it was there; the table says which
+        keys.remove("train.precision")
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
     known = KNOWN.get(spec.model.weights)
     if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):

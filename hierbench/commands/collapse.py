@@ -46,7 +46,7 @@ def collapse(
 ) -> None:
     """Watch HAFrame and cross-entropy collapse onto their frames while they train: figure, data and summary."""
     from hierbench.collapse_run import collapse
-    from hierbench.session import Options
+    from hierbench.options import Options
 
     options = Options(
         methods="ce,haframe",

@@ -43,8 +43,9 @@ def prepare(
     force: Annotated[bool, typer.Option("--force", help="Prepare again what is prepared.")] = False,
 ) -> None:
     """Decode and resize a dataset once, into uint8 arrays."""
+    from hierbench.publish import say_notes
     from hierbench.recipe import load_recipe
-    from hierbench.session import prepare_with_progress, say_notes
+    from hierbench.session import prepare_with_progress
 
     recipe = load_recipe(dataset, protocol=protocol.value)
     prepared = prepare_with_progress(

@@ -50,8 +50,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Train what is missing, re-rank, and print the leaderboard."""
-    from hierbench.compare import compare
-    from hierbench.session import Options
+    from hierbench.again import again
+    from hierbench.options import Options
 
     options = Options(
         methods=methods,
@@ -71,6 +71,10 @@ def run(
         dry_run=dry_run,
         as_json=as_json,
     )
+    if not tuned and tuned_file is None and again(options):
+        return
+    from hierbench.compare import compare
+
     raise typer.Exit(compare(options, tuned=tuned or tuned_file is not None, tuned_file=tuned_file))
 
 
@@ -107,7 +111,7 @@ def ablate(
     if output is not None and not output.resolve().parent.is_dir():
         raise UserError(f"--output {output}: no such folder")  # better now than after the training
     from hierbench.ablate import ablate
-    from hierbench.session import Options
+    from hierbench.options import Options
 
     options = Options(
         methods="ce,haframe",

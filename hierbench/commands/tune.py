@@ -62,7 +62,7 @@ def tune(
     ] = None,
 ) -> None:
     """Search a method's hyperparameters on the validation set, and keep the best for run --tuned."""
-    from hierbench.session import Options
+    from hierbench.options import Options
     from hierbench.tune import tune as search
 
     options = Options(

@@ -99,7 +99,7 @@ def test_it_is_no_leaderboard():
 def runs_of_variants(folder):
     """A store with two seeds of the four variants on cifar100, of the last one seed; and their ids."""
     store, ids = Store(folder), []
-    recipe = load_recipe("cifar100")
+    recipe = load_recipe("cifar100", ["train.precision=float32"])
     params = [{}, {}, {"alpha": 0.0, "gamma": 2.0}, {"alpha": 0.4, "gamma": 2.0}]
     for position, (variant, values) in enumerate(zip(VARIANTS, params, strict=True)):
         ids.append([])
@@ -134,7 +134,7 @@ def test_from_runs(tmp_path):
     assert (table.protocol, table.distance) == ("paper", "height") and "wrn28-8, 100 epochs" in table.remark
     text = markdown([table])
     assert "| HAFrame (1 of 2 runs)" in text and "5.00 +/- -" in text and "HierDist@20" not in text
-    assert "cifar100: protocol paper, distance height; settings: wrn28-8, 100 epochs, batch 64; not as in" in text
+    assert "cifar100: protocol paper, distance height; settings: wrn28-8, 100 epochs, batch 64, float32; not as in" in text
     content = json.loads(as_json([table]))
     assert set(content) == {"schema", "protocol", "rows"} and content["schema"] == 1
     assert [[row[part] for part in PARTS] for row in content["rows"]] == [

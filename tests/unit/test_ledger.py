@@ -203,7 +203,7 @@ def test_the_command_imports_no_torch(tmp_path):
     from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
     from hierbench.recipe import load_recipe
 
-    recipe = load_recipe("cifar100")
+    recipe = load_recipe("cifar100", ["train.precision=bfloat16"])  # what "auto" was on that machine
     for seed in range(2):
         spec = Spec(
             dataset=DatasetSpec(name="cifar100", digest="d", hierarchy="h", distance="height"),
@@ -246,7 +246,7 @@ def test_a_switch_set_by_itself_changes_what_touches(tmp_path, shapes):
     rows = {entry.row: entry for entry in known_differences()}
 
     def touched(dataset, method, kind, protocol, overrides=()):
-        recipe = load_recipe(dataset, overrides, protocol)
+        recipe = load_recipe(dataset, ["train.precision=float32", *overrides], protocol)
         spec = make_spec(recipe, shapes, find_method(method), kind, 0)
         return {row for row, entry in rows.items() if entry.touches(dataset, kind, method, "top1", protocol, spec)}
 

@@ -1,0 +1,149 @@
+"""The same `hierbench run` again: a plan that was carried out is remembered, so that finding it done needs no PyTorch.
+
+To plan, the methods must be imported, and with them PyTorch: seconds, where everything else takes milliseconds. A plan
+follows from the command, the recipe, the data, the weights, the code and what the processor can do; their digest is the
+key that it is remembered under. Whatever is unclear counts as not remembered.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import resources
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hierbench.data.prepared import find, variant_name
+from hierbench.errors import UserError
+from hierbench.files import read_json, write_json
+from hierbench.job import digest_of
+from hierbench.options import Options
+from hierbench.preview import Line, say, summary
+from hierbench.publish import publish_board, say_notes, show_board
+from hierbench.recipe import Recipe, load_recipe
+from hierbench.store import Store
+from hierbench.tracking import Mirror, default_uri
+
+if TYPE_CHECKING:
+    from hierbench.plan import Job
+
+KEPT = 50  # plans per folder of runs
+PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")
+
+
+def again(options: Options) -> bool:
+    """Print the table of a command whose jobs are all done; return False where anything is left to do or unclear."""
+    try:
+        recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        content = read_json(_file(options, recipe))
+        jobs = [(Line(job["method"], job["type"], job["seed"], "cached", job["id"]), job["shown"]) for job in content]
+    except (UserError, OSError, ValueError, KeyError, TypeError):
+        return False
+    if not jobs or not all(str(line.id).isalnum() for line, _ in jobs):
+        return False  # not what `remember` writes
+    store = Store(options.runs)
+    runs = [store.run(str(line.id)) for line, _ in jobs]
+    mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
+    if not all(run.done and (mirror.uri == "off" or mirror.has(run)) for run in runs):
+        return False
+    prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
+    assert prepared is not None, "its digest is in the key"
+    store.writable()
+    for run in runs:
+        os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
+    say_notes(prepared)
+    say(summary(recipe, [line for line, _ in jobs], None, options.device, ""))
+    board, _ = publish_board(recipe.dataset, options.runs, [str(line.id) for line, shown in jobs if shown])
+    show_board(board, options)
+    return True
+
+
+def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None]:
+    """Return a function that remembers the command's plan, under the key of the moment when this one was called."""
+    try:
+        file = _file(options, recipe)
+    except (UserError, OSError, ValueError):
+        return lambda plan: None
+
+    def write(plan: Sequence[Job]) -> None:
+        file.parent.mkdir(exist_ok=True)
+        write_json(
+            file,
+            [
+                {
+                    "id": job.id,
+                    "method": job.spec.method.name,
+                    "type": job.spec.type,
+                    "seed": job.spec.seed,
+                    "shown": job.shown,
+                }
+                for job in plan
+            ],
+        )
+        for old in sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    return write
+
+
+def _file(options: Options, recipe: Recipe) -> Path:
+    """Return where the plan of a command is remembered.
+
+    Raises:
+        UserError: its plan depends on more than can be known here.
+    """
+    names = [name.strip() for name in options.methods.split(",")]
+    if options.dry_run or any(name.endswith(".py") or "/" in name for name in names) or _entries():
+        raise UserError("somebody's methods may depend on anything")
+    prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
+    if prepared is None:
+        raise UserError("no data")
+    asked = replace(options, runs=Path(), data_dir=Path(), weights=None, mlflow=None, as_json=False, workers=None)
+    content = {
+        "asked": {name: str(value) for name, value in vars(asked).items()},
+        "recipe": recipe.model_dump(mode="json"),
+        "data": prepared.digest,
+        "weights": _weights(recipe, options),
+        "code": _code(),
+        "machine": _machine(),
+    }
+    return options.runs / ".plans" / f"{digest_of(content)}.json"
+
+
+def _entries() -> Sequence[Any]:
+    return list(entry_points(group="hierbench.methods"))
+
+
+def _weights(recipe: Recipe, options: Options) -> list[str]:
+    """Return size and time of the files that the backbone may start from."""
+    if recipe.model.weights == "none":
+        return []
+    folder = options.data_dir / "weights"
+    files = [options.weights] if options.weights is not None else sorted(folder.iterdir())
+    return [_stamp(file) for file in files]
+
+
+def _code() -> list[str]:
+    """Return size and time of every file of this package."""
+    roots = {Path(str(resources.files(package))).resolve() for package in PACKAGES}
+    files = [path for root in roots for path in root.rglob("*") if path.suffix in (".py", ".toml", ".csv")]
+    return [version("hierbench"), platform.python_version(), *sorted(map(_stamp, files))]
+
+
+def _stamp(file: Path) -> str:
+    status = file.stat()
+    return f"{file} {status.st_size} {status.st_mtime_ns}"
+
+
+def _machine() -> list[str]:
+    """Return what decides about device and precision."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = platform.processor()
+    gpus = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
+    return [platform.node(), flags, *gpus, os.environ.get("CUDA_VISIBLE_DEVICES", "")]

@@ -1,0 +1,157 @@
+"""A command whose jobs are all done answers without PyTorch, and never with something that is not its own table."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hierbench.again as module
+from hierbench.again import again
+from hierbench.options import Options
+
+COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
+COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96"]
+LOOK = """
+import sys
+from hierbench.cli import main
+sys.argv = ["hierbench", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print("heavy:", sorted({"torch", "mlflow", "optuna", "pandas", "matplotlib"} & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def hierbench(folder, *arguments):
+    """Return standard output, what was said, and the heavy packages that were imported."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    ran = subprocess.run(
+        [sys.executable, "-c", LOOK, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    said, _, heavy = ran.stderr.rpartition("heavy: ")
+    return ran.stdout, said, heavy.strip()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_dir):
+    folder = tmp_path_factory.mktemp("again")
+    shutil.copytree(data_dir, folder / "data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(folder):
+    return hierbench(folder, *COMMAND)
+
+
+def test_the_second_time_needs_no_pytorch_and_says_the_same(folder, first):
+    records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
+    table, said, heavy = hierbench(folder, *COMMAND)
+    assert heavy == "[]"
+    assert table == first[0] and "type-I" in table
+    assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in said and "note: not the whole dataset" in said
+    assert said.splitlines()[-2:] == first[1].splitlines()[-2:]  # where everything is
+    assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
+
+
+def test_a_leaderboard_needs_no_pytorch(folder, first):
+    for source in ("runs", "paper"):
+        dataset = "shapes" if source == "runs" else "fgvc"
+        table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--source", source)
+        assert heavy == "[]" and "cross-entropy" in table
+    assert json.loads(hierbench(folder, *COMMAND, "--json")[0])["rows"][0]["n"] == 1
+
+
+OPTIONS = Options(
+    methods="ce,crm",
+    dataset="shapes",
+    types="type-I",
+    seeds=1,
+    overrides=["train.epochs=1", "train.batch_size=96"],
+    protocol="paper",
+    weights=None,
+    runs=Path("runs"),
+    data_dir=Path("data"),
+    device="auto",
+    workers=None,
+    devices=1,
+    jobs_per_gpu=1,
+    mlflow=None,
+    dry_run=False,
+    as_json=False,
+)
+
+
+def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert again(OPTIONS)
+    assert again(replace(OPTIONS, workers=3, as_json=True))  # neither changes a result
+    for changed in (
+        {"methods": "ce"},
+        {"methods": "crm,ce"},
+        {"types": "type-I,type-II"},
+        {"seeds": 2},
+        {"overrides": ["train.epochs=2", "train.batch_size=96"]},
+        {"overrides": ["train.epochs=1", "train.batch=96"]},  # a mistake is the planner's to tell
+        {"protocol": "authors"},
+        {"dataset": "cifar100"},
+        {"dry_run": True},
+        {"data_dir": Path("elsewhere")},
+        {"runs": Path("elsewhere")},
+        {"mlflow": "sqlite:///elsewhere.db"},  # which has not seen the runs
+        {"methods": "ce,crm,./mine.py"},
+    ):
+        capsys.readouterr()
+        assert not again(replace(OPTIONS, **changed)), changed
+        assert capsys.readouterr().out == ""
+
+
+def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkeypatch, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
+    assert again(off)
+    for name in ("_code", "_machine", "_entries"):  # a file of the package, the processor, an installed method
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, lambda: ["another"])
+            assert not again(off), name
+    meta = Path("data/prepared/shapes/meta.json")
+    before = meta.read_text()
+    meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
+    assert not again(off)
+    meta.write_text(before)
+    assert again(off)
+    (plan,) = Path("runs/.plans").iterdir()
+    for damaged in (
+        "",
+        "{}",
+        "[{}]",
+        "[1]",
+        "null",
+        '[{"id": "x", "method": "ce", "type": "type-I", "seed": 0, "shown": 1}]',
+    ):
+        kept = plan.read_text()
+        plan.write_text(damaged)
+        assert not again(off), damaged
+        plan.write_text(kept)
+    run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
+    (run / "status.json").unlink()
+    assert not again(off)
+
+
+def test_a_touched_file_of_the_package_is_noticed():
+    before = module._code()
+    assert any(entry.split()[0].endswith("haframe.py") for entry in before)
+    assert any(entry.split()[0].endswith("shapes.toml") for entry in before)
+    assert before == module._code()
