@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hierbench.errors import UserError
-from hierbench.files import file_digest
+from hierbench.files import file_digest, open_regular
 from hierbench.known_weights import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
 
@@ -122,7 +122,8 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> Mapping[Any, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path} can not be read ({error.strerror or error})") from None
     except Exception as error:  # damaged or harmful files fail in many ways
