@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,7 @@ def latex_escaped(text: str) -> str:
     return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
 
 
+@cache
 def tex_template(name: str) -> Template:
     """Return a template of this folder: << >>, <% %> and <# #>, so that TeX's own braces stay as they are."""
     from jinja2 import Environment, StrictUndefined

@@ -6,6 +6,7 @@ may use (links, devices, sparse files, headers of megabytes) is refused or passe
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -146,6 +147,24 @@ def tar_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
+@contextmanager
+def _within_the_file() -> Iterator[None]:
+    """Make an offset before the beginning of a zip file, which only the operating system notices, one of `DAMAGED`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise zipfile.BadZipFile("it refers to places that it does not have") from None
+        raise
+
+
+@_within_the_file()
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """Open a zip file; a damaged one is one of `DAMAGED`."""
+    return zipfile.ZipFile(path)
+
+
+@_within_the_file()
 def zip_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     """Return the content of a zip's member.
 

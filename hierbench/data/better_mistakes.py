@@ -10,13 +10,12 @@ import hashlib
 import http.client
 import re
 import urllib.request
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from hierbench.data.archives import DAMAGED, zip_member
+from hierbench.data.archives import DAMAGED, open_zip, zip_member
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
 from hierbench.errors import UserError
@@ -135,7 +134,7 @@ def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, L
     """Return labels and names per split: classes in order, a class's images as listed."""
     listed: dict[tuple[str, str], list[str]] = {}
     try:
-        with zipfile.ZipFile(archive) as content:
+        with open_zip(archive) as content:
             for member in content.namelist():
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
                     listed[match[1], match[2]] = zip_member(content, member, LARGEST).decode("utf-8").split()

@@ -60,7 +60,7 @@ class Locator:
     def _in_folder(self, folder: Path) -> Iterator[Piece]:
         places: dict[str, str] = {}
         archives = []
-        for path in _walk(folder):
+        for path in _files_below(folder):
             name = os.path.basename(path)
             if name in self.wanted:
                 if name in places:
@@ -107,6 +107,13 @@ class Locator:
         self.found.add(name)
         split, row = self.wanted[name]
         return Piece(split, row, partial(read, self.image_size))
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    try:
+        yield from _walk(folder)
+    except RecursionError:
+        raise KeptError(f"the folders in {folder} are nested too deeply") from None
 
 
 def _walk(folder: Path) -> Iterator[str]:

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
-from hierbench.data.archives import DAMAGED, zip_member
+from hierbench.data.archives import DAMAGED, open_zip, zip_member
 from hierbench.data.source import (
     Images,
     Piece,
@@ -59,7 +59,7 @@ def open_source(request: Request) -> Source:
     if not path.is_file():
         raise UserError(f"no archive {path}; give the zip of Tiny ImageNet with --source")
     try:
-        archive = zipfile.ZipFile(path)
+        archive = open_zip(path)
         wnids = zip_member(archive, f"{ROOT}/wnids.txt", LARGEST).decode("ascii").split()
         annotations = zip_member(archive, f"{ROOT}/val/val_annotations.txt", LARGEST).decode("ascii").splitlines()
     except DAMAGED as error:

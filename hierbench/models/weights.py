@@ -113,8 +113,8 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
         if inner is None:
             if not isinstance(key, str) or not key.startswith(known.dropped):
                 raise UserError(f"{path} has an unexpected {key}: not {known.title}")
-        elif not isinstance(value, Tensor):
-            raise UserError(f"{path}: {key} is no tensor: not {known.title}")
+        elif not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex() or value.is_quantized:
+            raise UserError(f"{path}: {key} is no tensor of numbers: not {known.title}")
         elif not inner.startswith(known.head):
             state[inner] = value
     return state
