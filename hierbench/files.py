@@ -121,7 +121,7 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON of the kind that `write_json` writes.
+    """Read JSON of the kind that `write_json` writes; a half of a surrogate pair becomes a question mark.
 
     Raises:
         OSError: the file can not be read.
@@ -129,8 +129,11 @@ def read_json(path: Path) -> Any:
             than `DEEPEST` deep.
     """
     try:
-        content = json.loads(read_text(path), parse_float=_finite, parse_int=_int64, parse_constant=_finite)
+        text = read_text(path)
+        content = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_finite)
         _check_depth(content, DEEPEST)
+        if "\\ud" in text.lower():
+            content = json.loads(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return content

@@ -95,9 +95,9 @@ def test_escaped_markdown_shows_the_text(text):
     for char in rest:
         following = next(rest) if char == "\\" else ""
         shown += following or char
-        kept += "" if following else char
+        kept += "x" if following else char
     assert shown == one_line(text)
-    assert not set(kept) & set("<`*|") and "](" not in kept and "](" not in escaped
+    assert not set(kept) & set("<`*|") and "](" not in kept
 
 
 @given(TEXT)
@@ -198,17 +198,15 @@ def test_no_element_of_the_page_of_mistakes_comes_from_data(page):
         ]
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
-def test_names_in_figures(tmp_path, suffix):
+def test_names_in_figures(tmp_path):
     """They are drawn as they stand: no mathematics, and nothing that breaks the file."""
     with style.house_style():
-        figure = style.new_figure(4, 4)
+        figure = style.new_figure(16, 24)
         axes = figure.subplots()
         axes.set_yticks(range(len(HARM)), [style.readable(name) for name in HARM])
         axes.set_title("\n".join(style.plain(name) for name in HARM))
         handles = axes.plot([1, 2], [1, 2])
         style.legend_below(figure, handles * len(HARM), HARM)
-        style.write_figure(figure, tmp_path / f"x{suffix}")
-    if suffix == ".svg":
-        names = {element.tag.rpartition("}")[2] for element in xml.etree.ElementTree.parse(tmp_path / "x.svg").iter()}
-        assert not names & {"script", "img", "foreignObject", "a"}
+        style.write_figure(figure, tmp_path / "x.svg")
+    names = {element.tag.rpartition("}")[2] for element in xml.etree.ElementTree.parse(tmp_path / "x.svg").iter()}
+    assert not names & {"script", "img", "foreignObject", "a"}
