@@ -53,24 +53,27 @@ def load_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
         OSError: the file can not be read.
         ValueError: it is damaged, lacks an array, or is compressed, which `numpy.savez` does not do and bombs do.
     """
-    try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as content:
-            arrays = []
-            for name in names:
-                member = content.getinfo(f"{name}.npy")
-                if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-                    raise ValueError(f"{name} is compressed")
-                with content.open(member) as array:
-                    arrays.append(_read(array, member.file_size))
-                    if array.read(1):  # at the end zipfile compares the checksum
-                        raise ValueError(f"{name} is followed by other bytes")
-            return arrays
-    except (ValueError, OSError):
-        raise
-    except KeyError:
-        raise ValueError("an array is missing") from None
-    except Exception as error:  # damaged zip files fail in many ways
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as content:
+                return [_member(content, name) for name in names]
+        except (ValueError, MemoryError):
+            raise
+        except KeyError:
+            raise ValueError("an array is missing") from None
+        except Exception as error:  # damaged zip files fail in many ways
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _member(content: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    member = content.getinfo(f"{name}.npy")
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+        raise ValueError(f"{name} is compressed")
+    with content.open(member) as file:
+        array = _read(file, member.file_size)
+        if file.read(1):  # at the end zipfile compares the checksum
+            raise ValueError(f"{name} is followed by other bytes")
+    return array
 
 
 def _header(file: IO[bytes], size: int) -> _Header:

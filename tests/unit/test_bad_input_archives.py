@@ -470,6 +470,14 @@ def test_arrays_come_as_they_were_written(tmp_path):
         assert all(found.flags.writeable for found in read)
 
 
+def test_an_npz_that_refers_to_places_before_its_beginning(tmp_path):
+    """The fuzzer's: the file without some of its first bytes."""
+    np.savez(tmp_path / "given.npz", scores=np.zeros(10), targets=np.zeros(2))
+    (tmp_path / "given.npz").write_bytes((tmp_path / "given.npz").read_bytes()[100:])
+    with pytest.raises(ValueError, match=r"Invalid argument|Bad magic|truncated"):
+        load_arrays(tmp_path / "given.npz", "scores")
+
+
 def test_a_compressed_npz_is_not_ours(tmp_path):
     np.savez_compressed(tmp_path / "given.npz", scores=np.zeros(10))
     with pytest.raises(ValueError, match="scores is compressed"):
