@@ -128,7 +128,7 @@ def markdown(tables: Sequence[Ablation]) -> str:
             texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
             marks = ["✓" if there else "✗" for there in variant.parts.values()]
             dataset = markdown_escaped(table.title) if row is table.rows[0] else ""
-            lines.append([dataset, markdown_escaped(model_and_runs(row)), *marks, *texts])
+            lines.append([dataset, model_and_runs(row), *marks, *texts])
     headers = ["Dataset", "Model", *PARTS.values(), *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics)]
     table_text = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
     return f"{table_text}\n\n{legend(tables)}\n"
@@ -194,7 +194,8 @@ def latex(tables: Sequence[Ablation]) -> str:
     """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
 
     def stacked(title: str) -> str:
-        return r"\\{}".join(map(latex_escaped, wrap(title, 12, break_long_words=False)))  # the column is narrow
+        lines = map(latex_escaped, wrap(title, 12, break_long_words=False))  # the column is narrow
+        return r"\\".join(f"{{}}{line}" if line[:1] in "[*" else line for line in lines)  # no argument of the \\ before
 
     return tex_template("ablation.tex.j2").render(
         tables=tables,
