@@ -16,6 +16,9 @@ from hierbench.commands.plot import plot
 from hierbench.commands.run import ablate, run
 from hierbench.commands.tune import tune
 from hierbench.errors import UserError
+from hierbench.text import one_line
+
+LONGEST = 4000  # characters of an error: a name in damaged data may have a million
 
 app = typer.Typer(
     help="Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
@@ -61,7 +64,7 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(text)
             raise SystemExit(2) from None
-        _end(" ".join(text.split()), 2)
+        _end(text, 2)
     except (KeyboardInterrupt, typer.Abort):
         _end("interrupted; what is finished is kept, the same command goes on from there", 130)
     except BrokenPipeError:
@@ -70,9 +73,11 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror or error}", 1)
+    except MemoryError:
+        _end("there is not enough memory for this", 1)
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def _end(line: str, code: int) -> None:
-    print(f"hierbench: error: {line}", file=sys.stderr)
+    print(f"hierbench: error: {one_line(line, LONGEST)}", file=sys.stderr)
     raise SystemExit(code)

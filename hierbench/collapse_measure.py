@@ -15,13 +15,14 @@ from torch import Tensor
 
 from hierbench.collapse import Deviation, Form, angular_collapse, class_means, etf_similarity, self_duality
 from hierbench.collapse_curves import Curve, Frame, Point
-from hierbench.files import read_json, write_json
+from hierbench.errors import UserError
+from hierbench.files import read_json_object, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.method import Method
 from hierbench.models import Classifier, build_classifier
 from hierbench.plan import Job
 from hierbench.recipe import Collapse
-from hierbench.snapshots import kept_epochs, load_snapshot, measured_file
+from hierbench.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
 from hierbench.store import Run
 
 if TYPE_CHECKING:
@@ -73,12 +74,16 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
 
 
 def measured_before(run: Run, epoch: int) -> Measured | None:
-    """Return what was measured of a snapshot, None where it was not, or by other code."""
+    """Return what was measured of a snapshot, None where it was not, or by other code, or the file is damaged."""
     try:
-        found: Measured = read_json(measured_file(run, epoch))
-    except (OSError, ValueError):
+        found: Measured = read_json_object(measured_file(run, epoch))
+        values = [found["self_duality"][form] for form in get_args(Form)]
+        for what in ("features", "classifiers"):
+            values += [found[what]["mean"], *(found[what]["std"][deviation] for deviation in get_args(Deviation))]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if found.get("version") == VERSION else None
+    whole = all(value is None or isinstance(value, int | float) for value in values)
+    return found if whole and found.get("version") == VERSION else None
 
 
 def to_measure(job: Job, run: Run, every: int) -> list[int]:
@@ -112,7 +117,11 @@ def measure_run(
     model = build_classifier(cls, hierarchy, job.spec.type, job.spec.model, params)
     model = model.to(split.device).to(memory_format=torch.channels_last)
     for epoch in epochs:
-        model.load_state_dict(load_snapshot(run, epoch))
+        try:
+            model.load_state_dict(load_snapshot(run, epoch))
+        except (RuntimeError, TypeError, AttributeError):  # tensors of another model, or none
+            file = snapshot_file(run, epoch)
+            raise UserError(f"{file} is of another model; remove {file.parent} to train it again") from None
         content = measure(model, frame, split, partial(report, epoch))
         write_json(measured_file(run, epoch), content)
 

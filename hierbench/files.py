@@ -1,13 +1,23 @@
-"""Writing files so that a kill or a full disk leaves either the old file, the new one or none, never a torn one."""
+"""Writing files so that a kill or a full disk leaves the old file, the new one or none; reading files of any content.
+
+What is read may be damaged or made to harm: a pipe that never answers, a file without end, numbers or nesting without
+measure. All of these are an OSError or a ValueError here, so that no reader above has to know of them.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
+import stat
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
+
+LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
+DEEPEST = 32  # JSON values within values; recipes and records have six
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -58,8 +68,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically."""
-    write_bytes(path, text.encode())
+    """Write text atomically; a half of a surrogate pair is no text and becomes a question mark."""
+    write_bytes(path, text.encode(errors="replace"))
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -75,15 +85,93 @@ def _without_nan(content: Any) -> Any:
     return None if isinstance(content, float) and content != content else content
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading.
+
+    Raises:
+        OSError: there is none, or it is no regular file: a pipe waits for its writer, a device may never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else the opening of a pipe waits already
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path, limit: int = LARGEST_TEXT) -> bytes:
+    """Read a regular file whole; one of more than `limit` bytes is an OSError."""
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit >> 20} MiB", str(path))
+    return content
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """Read a regular file of text whole, with its line ends as they are.
+
+    Raises:
+        OSError: it can not be read, or is too large.
+        ValueError: it is not in the encoding.
+    """
+    return read_bytes(path).decode(encoding)
+
+
 def read_json(path: Path) -> Any:
-    """Read JSON."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Read JSON of the kind that `write_json` writes; a half of a surrogate pair becomes a question mark.
+
+    Raises:
+        OSError: the file can not be read.
+        ValueError: it is no JSON, holds a number that is not finite or an integer beyond 64 bits, or is nested more
+            than `DEEPEST` deep.
+    """
+    try:
+        text = read_text(path)
+        content = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_finite)
+        _check_depth(content, DEEPEST)
+        if "\\ud" in text.lower():
+            content = json.loads(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return content
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read JSON that is an object; anything else is a ValueError too."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError("it is no JSON object")
+    return content
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"a number is not finite: {text[:40]}")
+    return value
+
+
+def _int64(text: str) -> int:
+    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError(f"an integer has more than 64 bits: {text[:40]}")
+    return int(text)
+
+
+def _check_depth(content: Any, left: int) -> None:
+    if left == 0:
+        raise ValueError(f"it is nested more than {DEEPEST} deep")
+    if isinstance(content, dict | list):
+        for value in content.values() if isinstance(content, dict) else content:
+            _check_depth(value, left - 1)
 
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     digest = sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.tree_files import edges_from_lines, paths_from_csv
+from hierbench.files import read_text
+from hierbench.tree_files import DEEPEST, MOST_CLASSES, edges_from_lines, paths_from_csv
 
 Distance = Literal["height", "depth"]
 IntArray = NDArray[np.int64]
@@ -151,11 +152,11 @@ class Hierarchy:
 
         Raises:
             ValueError: naming the file, the line or the node that is wrong.
-            OSError: the file cannot be read.
+            OSError: the file cannot be read, or is no regular file.
         """
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = read_text(path, "utf-8-sig")
             if path.suffix.lower() == ".csv":
                 paths = paths_from_csv(text, header)
                 if classes is not None:
@@ -198,13 +199,12 @@ def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Ha
             walk[node] = None
             node = parent[node]
         safe.update(walk)
-    for above, node in second_parents:
+    for above, node in second_parents[:1]:
         ancestor = above
         while ancestor in parent and ancestor != node:
             ancestor = parent[ancestor]
         if ancestor == node:
             raise ValueError(f"node {_show(node)} is in a cycle: {_show(above)} lies below it and is also its parent")
-    for above, node in second_parents:
         raise ValueError(f"node {_show(node)} has two parents: {_show(parent[node])} and {_show(above)}")
     roots = [node for node in nodes if node not in parent]
     if len(roots) > 1:
@@ -221,6 +221,8 @@ def _show(node: Hashable) -> str:
 def _check_count(order: Sequence[str]) -> None:
     if len(order) < 2:
         raise ValueError(f"a hierarchy needs at least two classes, got {list(order)!r}")
+    if len(order) > MOST_CLASSES:
+        raise ValueError(f"a hierarchy has at most {MOST_CLASSES:,} classes, got {len(order):,}")
 
 
 def _check_classes(order: Sequence[str], leaves: Iterable[Hashable], inner: set[Hashable]) -> None:
@@ -246,15 +248,18 @@ def _chains(leaves: Sequence[Hashable], parent: Mapping[Hashable, Hashable]) -> 
         chain = [leaf]
         while parent[chain[-1]] in parent:
             chain.append(parent[chain[-1]])
+            if len(chain) > DEEPEST:
+                raise ValueError(f"node {_show(leaf)} lies more than {DEEPEST} levels deep")
         chains.append(chain[::-1])
     return chains
 
 
-def _natural(node: Hashable) -> tuple[list[tuple[int, int | str]], str]:
+def _natural(node: Hashable) -> tuple[list[tuple[int, int, str]], str]:
     """Sort key that puts "level-2" before "level-10"; the plain text settles what is left (a01, a1)."""
     text = f"{node.name} {node.repeat}" if isinstance(node, _Node) else str(node)
     parts = re.findall(r"[0-9]+|[^0-9]+", text)
-    return [(0, int(part)) if part[0] in "0123456789" else (1, part) for part in parts], text
+    digits = ((part, part.lstrip("0")) for part in parts)  # compared as numbers, which may be of any length
+    return [(0, len(rest), rest) if part[0] in "0123456789" else (1, 0, part) for part, rest in digits], text
 
 
 def _build(classes: Sequence[str], chains: list[list[Hashable]], distance: Distance) -> Hierarchy:

@@ -118,7 +118,7 @@ def _parts(name: str) -> tuple[str, FeatureType | None, int]:
     kinds = {str(kind): kind for kind in get_args(FeatureType)}
     if rest and rest[0] not in kinds:
         raise unknown_name("type", rest[0], kinds)
-    if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]+", rest[1])):
+    if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
         raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
     return method, kinds[rest[0]] if rest else None, int(rest[1]) if len(rest) == 2 else 0
 

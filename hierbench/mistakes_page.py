@@ -17,6 +17,7 @@ from PIL import Image
 
 from hierbench.data.source import Images
 from hierbench.errors import UserError
+from hierbench.files import read_text
 from hierbench.hierarchy import IntArray
 from hierbench.leaderboard.render import TITLES
 from hierbench.mistakes import Pair, Side, parameters
@@ -83,7 +84,7 @@ def read_names(path: Path, pair: Pair) -> dict[str, str]:
     """
     known = {node for path in pair.prepared.meta["paths"] for node in path}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"--names {path}: {error.strerror if isinstance(error, OSError) else error}") from None
     pairs = (line.partition("\t" if "\t" in line else " ") for line in lines)

@@ -54,7 +54,7 @@ class Model(_Closed):
     backbone: str
     weights: Literal["none", "imagenet1k-v1", "pass"] = "none"
     type_i_pool: Literal["average", "max"] = "average"
-    type_i_units: Annotated[int, Field(ge=0)] = 600
+    type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
 
 
 class Train(_Closed):
@@ -68,10 +68,10 @@ class Train(_Closed):
             results; it is for devices that have too little memory.
     """
 
-    epochs: Annotated[int, Field(ge=1)]
-    batch_size: Annotated[int, Field(ge=2)]
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)]
+    batch_size: Annotated[int, Field(ge=2, le=1_000_000)]
     precision: AskedPrecision = "auto"
-    micro_batch: Annotated[int, Field(ge=0)] = 0
+    micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
     lr: RatesOfTypes
@@ -91,7 +91,7 @@ class Augment(_Closed):
     """
 
     crop: Literal["pad", "random-resized"] = "pad"
-    pad: Annotated[int, Field(ge=0)] = 0
+    pad: Annotated[int, Field(ge=0, le=1024)] = 0
     pad_mode: Literal["reflect", "zero"] = "zero"
     last_offset: bool = True
     flip: bool
@@ -162,7 +162,7 @@ class Tune(_Closed):
         grid: {method: {hyperparameter: values}} where it differs from the grid that the method declares.
     """
 
-    runs: Annotated[int, Field(ge=1)] = 3
+    runs: Annotated[int, Field(ge=1, le=10_000)] = 3
     grid: dict[str, dict[str, tuple[float, ...]]] = {}
 
 
@@ -173,7 +173,7 @@ class Recipe(_Closed):
     title: str
     protocol: Protocol = "paper"
     distance: Literal["height", "depth"] = "height"
-    seeds: Annotated[int, Field(ge=1)]
+    seeds: Annotated[int, Field(ge=1, le=10_000)]
     expected: Expected
     data: Data = Data()
     model: Model
@@ -274,8 +274,8 @@ def _override(content: dict[str, Any], override: str) -> None:
     if not equals or not all(parts):
         raise UserError(f"--set takes KEY=VALUE, as in train.epochs=3, got {override!r}")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        (value,) = tomllib.loads(f"value = {text}").values()  # more than one: the text has lines of its own
+    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or brackets without end
         value = text.strip()  # a bare word: no need for quotes within quotes on the command line
     for part in parts[:-1]:
         content = content.setdefault(part, {})

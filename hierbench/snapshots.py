@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hierbench.errors import UserError
-from hierbench.files import read_json
+from hierbench.files import open_regular, read_bytes, read_json
 from hierbench.models import Classifier
 from hierbench.plan import Job
 from hierbench.store import Run, Store
@@ -73,7 +73,8 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
     """
     file = snapshot_file(run, epoch)
     try:
-        state: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)["model"]
+        with open_regular(file) as opened:
+            state: dict[str, Tensor] = torch.load(opened, map_location="cpu", weights_only=True)["model"]
     except Exception:  # a damaged file fails in many ways
         raise UserError(f"{file} can not be read; remove {file.parent} to train it again") from None
     return state
@@ -94,7 +95,10 @@ def is_usable(run: Run, every: int, epochs: int) -> bool:
 
 
 def _epochs_done(run: Run) -> int:
-    return len(run.history()) if (run.folder / "history.csv").exists() else 0
+    try:
+        return len(run.history())
+    except (OSError, ValueError):  # none yet, or damaged: nothing is known of its epochs
+        return 0
 
 
 def place(plan: Sequence[Job], store: Store, every: int, elsewhere: frozenset[str]) -> Store:
@@ -151,7 +155,7 @@ def differs(job: Job, store: Store) -> bool:
         and run.done
         and finished.done
         and any(
-            (run.folder / name).read_bytes() != (finished.folder / name).read_bytes()
+            read_bytes(run.folder / name) != read_bytes(finished.folder / name)
             for name in ("history.csv", "metrics.json")
         )
     )

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.arrays import load_arrays
 from hierbench.errors import UserError
-from hierbench.files import read_json, write_atomically, write_json, write_text
+from hierbench.files import read_json, read_text, write_atomically, write_json, write_text
 
 HistoryRow = dict[str, float]
+LARGEST_METRIC = 1e6  # per cent and distances have three digits
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,17 @@ class Run:
         return self.status.get("state") == "done" and (self.folder / "metrics.json").exists()
 
     def metrics(self) -> dict[str, Any]:
-        """Return metrics.json."""
+        """Return metrics.json; it has the section "val" in a run of tuning, otherwise "test"."""
         content = self._read("metrics.json")
-        result = content.get("test", content.get("val"))  # a tuning run has no test result
-        names = {"top1", "mistake_severity", "hierdist@1"}
-        if not isinstance(result, dict) or not names <= result.keys() or "title" not in content:
+        result = content.get(self.spec().get("split", "test"))
+        fits = isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys()
+        if not fits or not isinstance(content.get("title"), str):
             raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
-        if not all(value is None or isinstance(value, int | float) for value in result.values()):
-            raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
+        assert isinstance(result, dict)
+        for name, value in result.items():
+            known = isinstance(value, int | float) and abs(value) < LARGEST_METRIC
+            if not known and not (value is None and name == "mistake_severity"):
+                raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
         return content
 
     def spec(self) -> dict[str, Any]:
@@ -90,9 +94,17 @@ class Run:
         write_text(self.folder / "history.csv", text.getvalue())
 
     def history(self) -> list[dict[str, float]]:
-        """Read history.csv."""
-        with (self.folder / "history.csv").open(newline="", encoding="utf-8") as file:
-            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        """Read history.csv.
+
+        Raises:
+            OSError: it can not be read.
+            UserError: it is no table of numbers.
+        """
+        try:
+            rows = csv.DictReader(io.StringIO(read_text(self.folder / "history.csv"), newline=""))
+            return [{key: float(value) for key, value in row.items()} for row in rows]
+        except (ValueError, TypeError, csv.Error) as error:  # TypeError: a row is longer or shorter than the header
+            raise UserError(f"{self.folder}/history.csv is damaged ({error})") from None
 
     def write_predictions(self, scores: NDArray[np.floating[Any]], targets: NDArray[np.int64]) -> None:
         """Write the test scores [N, K] and targets [N]."""
@@ -105,10 +117,9 @@ class Run:
             ValueError: the file is missing or damaged.
         """
         try:
-            path = self.folder / "predictions.npz"
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as content:  # closed also when damaged
-                return content["scores"], content["targets"]
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            scores, targets = load_arrays(self.folder / "predictions.npz", "scores", "targets")
+            return scores, targets
+        except (OSError, ValueError) as error:
             raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
 
 
@@ -126,7 +137,9 @@ class Store:
     apart: frozenset[str] = frozenset()
 
     def run(self, job_id: str) -> Run:
-        """Return the run of a job."""
+        """Return the run of a job, whose id may come out of a damaged record."""
+        if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
+            raise UserError(f"{job_id[:80]!r} is no id of a run")
         return Run((self.root / "collapse" if job_id in self.apart else self.root) / job_id)
 
     def runs(self) -> Iterator[Run]:

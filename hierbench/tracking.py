@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hierbench.files import read_json, write_json
+from hierbench.files import read_json_object, write_json
 from hierbench.store import Run, Store
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Mirror:
         if database != self.uri and not Path(database).exists():
             return False
         try:
-            return bool(read_json(run.folder / "mirrored.json").get("uri") == self.uri)
+            return bool(read_json_object(run.folder / "mirrored.json").get("uri") == self.uri)
         except (OSError, ValueError):
             return False
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from hierbench.data.prepared import Prepared
 from hierbench.fabric import make_fabric
 from hierbench.feed import Split
-from hierbench.files import write_atomically, write_json
+from hierbench.files import open_regular, write_atomically, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
 from hierbench.memory import count_micro_batches
@@ -278,7 +278,8 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
     """Read a checkpoint; one that is missing or damaged counts as none, so the job starts anew."""
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception:  # a damaged file fails in many ways
         return None
     known = {"history", "best_top1", "best_epoch", "best", "threads"}

@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
+MOST_CLASSES = 1 << 15  # of one tree: its distances take 8 bytes for every two; ImageNet-21K has 21,841
+DEEPEST = 256  # levels of a tree; WordNet has 20
+
 
 def edges_from_lines(text: str) -> list[tuple[str, str]]:
     """Return the (parent, child) pairs of `parent child` lines; a ValueError names the line that is none."""
@@ -28,6 +31,11 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
     ]
     if not rows:
         raise ValueError("the file is empty")
+    if len(rows) > MOST_CLASSES + 1:
+        raise ValueError(f"it has more than {MOST_CLASSES:,} rows")
+    for number, row in rows:
+        if len(row) > DEEPEST:
+            raise ValueError(f"line {number} has more than {DEEPEST} columns")
     width = max(len(row) for _, row in rows)
     rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
     first = rows[0][1]

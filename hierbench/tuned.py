@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hierbench.errors import UserError
-from hierbench.files import write_text
+from hierbench.files import read_text, write_text
 from hierbench.recipe import FeatureType, Protocol
 
 HEADER = "# Written by hierbench tune, read by hierbench run --tuned.\n"
@@ -34,7 +34,7 @@ class Tuned(BaseModel):
         separated: whether the two intervals do not meet; if they do, the choice may be chance.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     params: dict[str, float]
     study: str
@@ -73,7 +73,7 @@ def read_tuned(file: Path) -> Found:
         UserError: it is damaged.
     """
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(file))
         found: dict[Any, Tuned] = {
             (protocol, method, kind): Tuned.model_validate(entry)
             for protocol, methods in content.items()
@@ -83,7 +83,7 @@ def read_tuned(file: Path) -> Found:
         return found
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, AttributeError, ValidationError) as error:
+    except (OSError, ValueError, AttributeError, ValidationError, RecursionError) as error:
         raise UserError(f"{file} is damaged ({' '.join(str(error).split())[:200]}); remove it and tune again") from None
 
 
@@ -91,7 +91,7 @@ def write_tuned(file: Path, found: Mapping[tuple[Protocol, str, FeatureType], Tu
     """Add what was found to a file; what other searches found stays."""
     text = HEADER
     for (protocol, method, kind), tuned in sorted((read_tuned(file) | dict(found)).items()):
-        text += f"\n[{protocol}.{json.dumps(method)}.{kind}]\n"
+        text += f"\n[{protocol}.{_toml(method)}.{kind}]\n"
         text += "".join(f"{key} = {_toml(value)}\n" for key, value in tuned.model_dump(exclude_none=True).items())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +105,6 @@ def write_tuned(file: Path, found: Mapping[tuple[Protocol, str, FeatureType], Tu
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return (
-            "{ " + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-            if value
-            else "{}"
+            "{ " + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + " }" if value else "{}"
         )
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML knows no pairs of surrogates

@@ -14,6 +14,7 @@ from hierbench.leaderboard.render import ARROWS, TITLES, json_text, latex_escape
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, mark_best
 from hierbench.recipe import FeatureType
 from hierbench.store import Store
+from hierbench.text import markdown_escaped
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def markdown(tables: Sequence[Ablation]) -> str:
             cells = [row.metrics.get(metric) for metric in metrics]
             texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
             marks = ["✓" if there else "✗" for there in variant.parts.values()]
-            dataset = table.title.replace("|", "\\|") if row is table.rows[0] else ""
+            dataset = markdown_escaped(table.title) if row is table.rows[0] else ""
             lines.append([dataset, model_and_runs(row), *marks, *texts])
     headers = ["Dataset", "Model", *PARTS.values(), *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics)]
     table_text = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
@@ -140,7 +141,7 @@ def legend(tables: Sequence[Ablation]) -> str:
         "the hierarchy-aware frame. L_COS: cosine loss.",
         "Mean +/- half-width of the 95% t-interval over runs. **Bold**: best mean of the dataset.",
     ]
-    return "\n".join(lines + settings(tables))
+    return "\n".join(lines + [markdown_escaped(line) for line in settings(tables)])
 
 
 def settings(tables: Sequence[Ablation]) -> list[str]:
@@ -193,7 +194,8 @@ def latex(tables: Sequence[Ablation]) -> str:
     """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
 
     def stacked(title: str) -> str:
-        return r"\\".join(map(latex_escaped, wrap(title, 12, break_long_words=False)))  # the column is narrow
+        lines = map(latex_escaped, wrap(title, 12, break_long_words=False))  # the column is narrow
+        return r"\\".join(f"{{}}{line}" if line[:1] in "[*" else line for line in lines)  # no argument of the \\ before
 
     return tex_template("ablation.tex.j2").render(
         tables=tables,

@@ -18,6 +18,7 @@ from hierbench.leaderboard.settings import departures
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.recipe import Protocol
 from hierbench.store import Run, Store
+from hierbench.text import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +169,7 @@ def _remark(run: Run) -> str:
     """Return what is odd about the data of a run, e.g. that it is a part of the dataset."""
     try:
         return str(read_json(run.folder / "environment.json")["data"]["remark"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
@@ -183,10 +184,10 @@ def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
         spec, runs = group[0][0], [run for _, run in sorted(group, key=lambda pair: pair[0].seed)]
         done = [run for run in runs if run.done]
         results = [run.metrics()["test"] for run in done]
-        title = str(done[0].metrics()["title"] if done else method)
+        title = one_line(str(done[0].metrics()["title"] if done else method))
         if variants[kind, method] > 1:
-            title += f" ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})"
-        names = [metric for metric in METRICS if not results or metric in results[0]]
+            title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
+        names = [metric for metric in METRICS if all(metric in result for result in results)]
         values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
         yield Row(
             type=kind,

@@ -22,6 +22,7 @@ from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.recipe import FeatureType, Protocol
 from hierbench.store import Store
+from hierbench.text import markdown_escaped
 
 BASES = {"crm": "ce"}  # a re-ranking inherits what touches the model below it
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
@@ -213,12 +214,14 @@ def markdown(ledger: Ledger) -> str:
     for group in groups(ledger):
         for line in group:
             first = line is group[0]
-            names = [line.type if first else "", line.title.replace("|", "\\|") if first else ""]
+            names = [line.type if first else "", markdown_escaped(line.title) if first else ""]
             title, direction = TITLES[line.metric]
             lines.append([*names, f"{title} {ARROWS[direction]}", *texts(line)])
     table = tabulate(lines, COLUMNS, tablefmt="pipe", disable_numparse=True)
     differences = "".join(f"- {entry.row}: {entry.summary}\n" for entry in ledger.differences)
-    return f"{table}\n\n{chr(10).join(legend(ledger))}\n" + (f"\n{differences}" if differences else "")
+    return f"{table}\n\n{chr(10).join(map(markdown_escaped, legend(ledger)))}\n" + (
+        f"\n{differences}" if differences else ""
+    )
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from hierbench.errors import UserError
-from hierbench.files import write_text
+from hierbench.files import read_bytes, write_text
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.store import Store
@@ -34,7 +34,7 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
                 (staging / run_id).mkdir(parents=True)
                 for name in RECORDS:
                     if (store.run(run_id).folder / name).exists():
-                        shutil.copyfile(store.run(run_id).folder / name, staging / run_id / name)
+                        (staging / run_id / name).write_bytes(read_bytes(store.run(run_id).folder / name))
         table = folder / f"{board.dataset}.md"
         write_text(folder / f"{board.dataset}.json", as_json(board))
         write_text(table, markdown(board))

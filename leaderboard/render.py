@@ -7,11 +7,13 @@ import io
 import json
 import math
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.text import markdown_escaped, one_line
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -23,7 +25,8 @@ TITLES = {
     "hierdist@5": ("HierDist@5", "down"),
     "hierdist@20": ("HierDist@20", "down"),
 }
-LAST_LATIN = "\u0180"  # what TeX's standard fonts have
+LAST_LATIN = "\u0180"  # what TeX's standard fonts have, but for these
+NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 ARROWS = {"up": "↑", "down": "↓"}
 
 
@@ -59,7 +62,7 @@ def markdown(board: Board) -> str:
     for row in ordered_rows(board):
         cells = [row.metrics.get(metric) for metric in metrics]
         texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
-        title = row.title.replace("|", "\\|") + (" *" if row.competitive else "")
+        title = markdown_escaped(row.title) + (" *" if row.competitive else "")
         budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
         lines.append([row.type, title, *texts, seeds(row), *([budget] if tuned else [])])
     headers = ["Model", "Method", *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics), "Runs"]
@@ -70,12 +73,12 @@ def markdown(board: Board) -> str:
 
 def legend(board: Board) -> str:
     """Return the line that explains the marks."""
-    remark = f"\nSettings: {board.remark}." if board.remark else ""
+    remark = f"\nSettings: {markdown_escaped(board.remark)}." if board.remark else ""
     if any(row.tuning for row in board.rows):
         remark = f" Tuning: configurations tried on validation data x runs of each.{remark}"
     return (
-        f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width of the 95% "
-        "t-interval over runs.\n"
+        f"{markdown_escaped(board.dataset)}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width "
+        "of the 95% t-interval over runs.\n"
         "\\* competitive: mistake severity at most 0.05 above the smallest. **Bold**: best of the competitive."
         f"{remark}"
     )
@@ -91,7 +94,8 @@ def as_csv(board: Board) -> str:
     for row in ordered_rows(board):
         cells = [row.metrics.get(metric, Cell(None, None)) for metric in metrics]
         values = [value for cell in cells for value in (cell.mean, cell.ci95, int(cell.best))]
-        writer.writerow([row.type, row.method, row.title, row.n, row.planned, int(row.competitive), *values])
+        names = [row.type, one_line(row.method), one_line(row.title)]
+        writer.writerow([*names, row.n, row.planned, int(row.competitive), *values])
     return text.getvalue()
 
 
@@ -115,18 +119,21 @@ def json_text(content: Any) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """Return text that TeX prints as it stands."""
+    """Return one line of text that TeX prints as it stands, a question mark for what its standard fonts lack."""
     special = {
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "<": r"\textless{}",
         ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        **dict.fromkeys(NOT_IN_TEX, "?"),
         **{char: "\\" + char for char in "&%$#_{}"},
     }
-    return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in text)
+    return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
 
 
+@cache
 def tex_template(name: str) -> Template:
     """Return a template of this folder: << >>, <% %> and <# #>, so that TeX's own braces stay as they are."""
     from jinja2 import Environment, StrictUndefined

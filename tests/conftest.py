@@ -90,3 +90,8 @@ def shapes(data_dir):
     from hierbench.data.prepared import find
 
     return find("shapes", data_dir)
+
+
+@pytest.fixture(scope="session")
+def targets():
+    return _load("fuzz/targets")

@@ -10,13 +10,12 @@ import hashlib
 import http.client
 import re
 import urllib.request
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from hierbench.data.archives import DAMAGED, open_zip, zip_member
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
 from hierbench.errors import UserError
@@ -30,6 +29,7 @@ LICENCE = (
     "CC BY-NC-SA 4.0, not for commercial use"
 )
 TIMEOUT = 60.0  # seconds without an answer
+LARGEST = 1 << 26  # bytes of a file, and of a list in it; all of tieredImageNet-H's have 1.8 MB
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _content(file: File, downloads: Path, offline: Path | None) -> Path:
     url = f"{URL}/{file.path}"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
-            content: bytes = answer.read()
+            content: bytes = answer.read(LARGEST + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise UserError(
             f"{file.name} could not be fetched from {url} ({error}); get it elsewhere and give its folder "
@@ -134,11 +134,11 @@ def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, L
     """Return labels and names per split: classes in order, a class's images as listed."""
     listed: dict[tuple[str, str], list[str]] = {}
     try:
-        with zipfile.ZipFile(archive) as content:
+        with open_zip(archive) as content:
             for member in content.namelist():
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
-                    listed[match[1], match[2]] = content.read(member).decode("utf-8").split()
-    except (zipfile.BadZipFile, zlib.error, UnicodeDecodeError, EOFError, RuntimeError) as error:
+                    listed[match[1], match[2]] = zip_member(content, member, LARGEST).decode("utf-8").split()
+    except DAMAGED as error:
         raise UserError(f"{archive.name} is no whole zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))
     if odd:

@@ -11,9 +11,20 @@ import numpy as np
 from PIL import Image
 from torchvision.datasets import FGVCAircraft
 
-from hierbench.data.source import Images, Labels, Piece, Request, Source, decode, identity_of, staged, unpack
+from hierbench.data.source import (
+    Images,
+    Labels,
+    Piece,
+    Request,
+    Source,
+    UnreadableImageError,
+    decode,
+    identity_of,
+    staged,
+    unpack,
+)
 from hierbench.errors import UserError
-from hierbench.files import file_digest
+from hierbench.files import file_digest, open_regular, read_text
 
 FOLDER = "fgvc-aircraft-2013b"
 BANNER = 20  # pixels at the bottom with the copyright
@@ -32,6 +43,8 @@ def open_source(request: Request) -> Source:
     """
     root = _root(request)
     annotated = {split: _annotations(root, split) for split in ("train", "val", "test")}
+    if not (root / FOLDER / "data" / "variants.txt").is_file():  # torchvision would wait for a pipe
+        raise UserError(f"no file {root / FOLDER / 'data' / 'variants.txt'}")
     paths = _paths(annotated)
     index = {variant: i for i, variant in enumerate(paths)}
     labels: dict[str, Labels] = {}
@@ -40,7 +53,7 @@ def open_source(request: Request) -> Source:
         # torchvision's own reader knows where the images are and in which order.
         try:
             reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, ValueError) as error:
             raise UserError(f"{root / FOLDER}: {error} is not in variants.txt, or the folder is not whole") from None
         files[split] = [Path(file) for file in reader._image_files]
         labels[split] = np.array([index[images[file.stem]["variant"]] for file in files[split]], dtype=np.int64)
@@ -71,7 +84,11 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
         cropped.save(saved, "JPEG", quality=jpeg_quality)
         return Image.open(saved)
 
-    return decode(path, str(path), (SIZE, SIZE), without_banner)
+    try:
+        with open_regular(path) as file:
+            return decode(file, str(path), (SIZE, SIZE), without_banner)
+    except OSError as error:
+        raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
 
 
 def _root(request: Request) -> Path:
@@ -101,14 +118,14 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
     for level in LEVELS:
         path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = read_text(path).splitlines()
         except FileNotFoundError:
             raise UserError(f"no file {path}") from None
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not UTF-8 ({error})") from None
         for line in lines:
             image, _, name = line.partition(" ")
-            if not name.strip():
+            if not name.strip() or not image or "/" in image or "\0" in image:
                 raise UserError(f"{path.name}: a line is not 'image name': {line!r}")
             images.setdefault(image, {})[level] = name.strip()
     for image, names in images.items():

@@ -6,25 +6,23 @@ within it (ILSVRC2012_img_train.tar holds one per class); the memory it takes do
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import io
 import os
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
 from PIL import Image
 
+from hierbench.data.archives import DAMAGED, Counted, opened, tar_members, tar_stream
 from hierbench.data.source import DamagedArchiveError, Images, KeptError, Piece, UnreadableImageError, decode
 from hierbench.errors import UserError
+from hierbench.files import open_regular
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
+NESTED = 3  # archives within archives that are looked into; ImageNet's hold one level
 LARGEST = 1 << 26  # bytes of an image file in an archive; ImageNet's largest has 15 MB
-DAMAGED = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError)
 Row = tuple[str, int]  # split and position
 
 
@@ -62,7 +60,7 @@ class Locator:
     def _in_folder(self, folder: Path) -> Iterator[Piece]:
         places: dict[str, str] = {}
         archives = []
-        for path in _walk(folder):
+        for path in _files_below(folder):
             name = os.path.basename(path)
             if name in self.wanted:
                 if name in places:
@@ -77,12 +75,9 @@ class Locator:
 
     def _in_archive(self, archive: Path) -> Iterator[Piece]:
         given: list[Row] = []
-        with archive.open("rb") as file:
-            hashed = _Hashed(file)
-            stream = io.BufferedReader(hashed, 1 << 20)
+        with opened(archive) as (stream, counted):
             try:
-                plain = _decompressed(stream)
-                for piece in self._in_tar(plain, str(archive)):
+                for piece in self._in_tar(stream, counted, str(archive), NESTED):
                     given.append((piece.split, piece.start))
                     yield piece
             except DAMAGED as error:
@@ -91,28 +86,22 @@ class Locator:
                     "that it gave are not kept",
                     given,
                 ) from None
-        self.md5s[archive.name] = hashed.md5.hexdigest()
+        self.md5s[archive.name] = counted.md5.hexdigest()
 
-    def _in_tar(self, stream: Any, where: str) -> Iterator[Piece]:
-        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictHeader) as tar:
-            yield from self._members(tar, where)
-        while stream.read(1 << 20):
-            pass  # to the end of the stream, where its checksum is
-
-    def _members(self, tar: tarfile.TarFile, where: str) -> Iterator[Piece]:
-        while (member := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
-            name = member.name.rpartition("/")[2]
-            content = tar.extractfile(member) if member.isfile() else None
-            if content is None:
-                continue
-            if name in self.wanted and name not in self.found:
-                if member.size > LARGEST:
-                    yield self._piece(name, partial(_too_large, f"{where}/{member.name}"))
-                else:
-                    yield self._piece(name, partial(_read_bytes, content.read(), f"{where}/{member.name}"))
-            elif name.endswith(ARCHIVES):
-                yield from self._in_tar(_decompressed(content), f"{where}/{member.name}")
+    def _in_tar(self, stream: Any, counted: Counted, where: str, nested: int) -> Iterator[Piece]:
+        with tar_stream(stream, counted) as tar:
+            for member in tar_members(tar):
+                name = member.name.rpartition("/")[2]
+                content = tar.extractfile(member) if member.isfile() else None
+                if content is None:
+                    continue
+                if name in self.wanted and name not in self.found:
+                    if member.size > LARGEST:
+                        yield self._piece(name, partial(_too_large, f"{where}/{member.name}"))
+                    else:
+                        yield self._piece(name, partial(_read_bytes, content.read(), f"{where}/{member.name}"))
+                elif name.endswith(ARCHIVES) and nested:
+                    yield from self._in_tar(content, counted, f"{where}/{member.name}", nested - 1)
 
     def _piece(self, name: str, read: Callable[[tuple[int, int]], Images]) -> Piece:
         self.found.add(name)
@@ -120,45 +109,11 @@ class Locator:
         return Piece(split, row, partial(read, self.image_size))
 
 
-class _Hashed(io.RawIOBase):
-    """A file whose MD5 is known once it is read to its end."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.md5 = hashlib.md5(usedforsecurity=False)
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer."""
-        block = self.file.read(len(buffer))
-        self.md5.update(block)
-        buffer[: len(block)] = block
-        return len(block)
-
-
-class _StrictHeader(tarfile.TarInfo):
-    """A header that must be whole: tarfile takes a broken one after the first for the end of the archive."""
-
-    @classmethod
-    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
-        """Read the next header; only the zeros that end an archive end it."""
-        try:
-            return super().fromtarfile(tarfile_)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise
-        except tarfile.HeaderError as error:
-            raise tarfile.ReadError(f"{error} where a header or the end should be") from None
-
-
-def _decompressed(file: Any) -> Any:
-    """Return the tar stream within a buffered file that may be compressed with gzip.
-
-    tarfile's own reading of gzip streams neither compares their checksum nor notices that their end is missing.
-    """
-    return gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+def _files_below(folder: Path) -> Iterator[str]:
+    try:
+        yield from _walk(folder)
+    except RecursionError:
+        raise KeptError(f"the folders in {folder} are nested too deeply") from None
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -184,7 +139,11 @@ def _whole(image: Image.Image) -> Image.Image:
 
 
 def _read_file(path: str, size: tuple[int, int]) -> Images:
-    return decode(Path(path), path, size, _whole)
+    try:
+        with open_regular(Path(path)) as file:
+            return decode(file, path, size, _whole)
+    except OSError as error:
+        raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
 
 
 def _read_bytes(content: bytes, name: str, size: tuple[int, int]) -> Images:

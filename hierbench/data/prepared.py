@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from hierbench.arrays import load_array, map_array
 from hierbench.data.source import Images, Labels
 from hierbench.data.writer import SPLITS
 from hierbench.errors import UserError
-from hierbench.files import read_json
+from hierbench.files import read_json_object
 from hierbench.hierarchy import Distance, Hierarchy
 
 
@@ -52,8 +53,7 @@ class Prepared:
     def arrays(self, split: str) -> tuple[Images, Labels]:
         """Return the memory-mapped images [N, 3, H, W] uint8 and the labels [N] int64 of a split."""
         # Read-only: a private writable mapping would be charged against the memory there is.
-        images = np.load(self.folder / f"{split}-images.npy", mmap_mode="r")
-        return images, np.load(self.folder / f"{split}-labels.npy")
+        return map_array(self.folder / f"{split}-images.npy"), load_array(self.folder / f"{split}-labels.npy")
 
 
 def variant_name(dataset: str, jpeg_quality: int = 0) -> str:
@@ -70,7 +70,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
     """Return the prepared dataset, or None where there is none."""
     folder = folder_of(name, data_dir)
     try:
-        meta = read_json(folder / "meta.json")
+        meta = read_json_object(folder / "meta.json")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -80,7 +80,8 @@ def find(name: str, data_dir: Path) -> Prepared | None:
     try:
         prepared = Prepared(folder, meta)
         num_classes = prepared.hierarchy("height").num_classes
-        str(meta["digest"]), str(meta["remark"])
+        if not all(isinstance(text, str) for text in (meta["digest"], meta["remark"], meta.get("notice", ""))):
+            raise ValueError("what it says of itself is no text")
         for split in SPLITS:
             images, labels = prepared.arrays(split)
             expected = (meta["splits"][split], 3, *meta["image_size"])
@@ -88,7 +89,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
                 raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} uint8")
             if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_classes:
                 raise ValueError(f"the labels of {split} are not those of {num_classes} classes")
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
     except OSError as error:  # no permission, no memory: nothing that preparing again would mend
         raise UserError(f"{folder} can not be read ({error})") from None
@@ -115,8 +116,8 @@ def digest_of(folder: Path, paths: list[list[str]], files: dict[str, Path] | Non
     """
     digest = sha256(repr([list(path) for path in paths]).encode())
     for split in SPLITS:
-        digest.update(np.load(folder / f"{split}-labels.npy").tobytes())
-        images = np.load(files[split] if files else folder / f"{split}-images.npy", mmap_mode="r")
+        digest.update(load_array(folder / f"{split}-labels.npy").tobytes())
+        images = map_array(files[split] if files else folder / f"{split}-images.npy")
         for start in range(0, len(images), 256):
-            digest.update(images[start : start + 256])
+            digest.update(images[start : start + 256].tobytes())
     return digest.hexdigest()

@@ -6,7 +6,7 @@ import csv
 import os
 import shutil
 import tarfile
-import zlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,12 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from hierbench.data.archives import DAMAGED, opened, tar_members, tar_stream
 from hierbench.errors import UserError
 from hierbench.files import process_is_gone
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 CHUNK = 256  # rows of arrays that are there already, written at a time
+FORMATS = ("JPEG", "PNG")  # of the official images; PIL reads others with programs from outside (EPS)
+MOST_BYTES, MOST_MEMBERS = 1 << 32, 1 << 17  # of an archive that is unpacked; FGVC-Aircraft has 2.8 GB, 10,000 images
+# An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
+warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
 class UnreadableImageError(UserError):
@@ -125,7 +130,7 @@ def decode(
     """
     height, width = size
     try:
-        with Image.open(file) as image:
+        with Image.open(file, formats=FORMATS) as image:
             pixels = np.asarray(crop(image.convert("RGB")).resize((width, height), Image.Resampling.BILINEAR))
     except MemoryError:
         raise
@@ -185,14 +190,28 @@ def staged(folder: Path) -> Iterator[Path]:
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Unpack a tar archive into `folder` and return it; members that would leave it are refused."""
+    """Unpack a tar archive of files and folders into `folder` and return it.
+
+    Raises:
+        UserError: it is damaged, larger than any dataset that is unpacked, or has a link, a device or a member that
+            would leave the folder; nothing is kept of it.
+    """
     if not archive.is_file():
         raise UserError(f"no archive {archive}")
+    left = MOST_BYTES
     try:
-        with staged(folder) as staging, tarfile.open(archive) as tar:
-            tar.extractall(staging, filter="data")
-            while tar.fileobj is not None and tar.fileobj.read(1 << 20):
-                pass  # to the end of the stream, where its checksum is
-    except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
+        with (
+            staged(folder) as staging,
+            opened(archive) as (stream, counted),
+            tar_stream(stream, counted) as tar,
+        ):
+            for number, member in enumerate(tar_members(tar)):
+                left -= member.size
+                if left < 0 or number >= MOST_MEMBERS:
+                    raise tarfile.ReadError("it holds more than any dataset that is unpacked")
+                if not (member.isfile() or member.isdir()):
+                    raise tarfile.ReadError(f"{member.name[:80]!r} is a link or a device")
+                tar.extract(member, staging, set_attrs=False, filter="data")
+    except DAMAGED as error:
         raise UserError(f"{archive.name} is no whole tar archive ({error})") from None
     return folder

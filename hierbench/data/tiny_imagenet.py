@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +17,7 @@ from functools import partial
 import numpy as np
 from PIL import Image
 
+from hierbench.data.archives import DAMAGED, open_zip, zip_member
 from hierbench.data.source import (
     Images,
     Piece,
@@ -37,7 +37,7 @@ MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 ROOT = "tiny-imagenet-200"
 SIZE = 64
 VAL_SHARE = 10  # one in so many of each class's train images
-DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)  # RuntimeError: encrypted
+LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
 
 
 def open_source(request: Request) -> Source:
@@ -59,10 +59,10 @@ def open_source(request: Request) -> Source:
     if not path.is_file():
         raise UserError(f"no archive {path}; give the zip of Tiny ImageNet with --source")
     try:
-        archive = zipfile.ZipFile(path)
-        wnids = archive.read(f"{ROOT}/wnids.txt").decode("ascii").split()
-        annotations = archive.read(f"{ROOT}/val/val_annotations.txt").decode("ascii").splitlines()
-    except (zipfile.BadZipFile, UnicodeDecodeError, zlib.error, EOFError, RuntimeError) as error:
+        archive = open_zip(path)
+        wnids = zip_member(archive, f"{ROOT}/wnids.txt", LARGEST).decode("ascii").split()
+        annotations = zip_member(archive, f"{ROOT}/val/val_annotations.txt", LARGEST).decode("ascii").splitlines()
+    except DAMAGED as error:
         raise UserError(f"{path.name} is no whole zip file ({error})") from None
     except KeyError as error:
         raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None
@@ -94,8 +94,8 @@ def _load(archive: zipfile.ZipFile, name: str) -> Images:
         return image
 
     try:
-        content = archive.read(name)
-    except DAMAGED as error:
+        content = zip_member(archive, name, LARGEST)
+    except (*DAMAGED, OSError) as error:
         raise UnreadableImageError(f"image {name} can not be read ({error})") from None
     return decode(io.BytesIO(content), name, (SIZE, SIZE), of_size)
 
@@ -105,7 +105,7 @@ def _train_and_val(
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in names:
-        if match := re.fullmatch(rf"{ROOT}/train/(n\d+)/images/\1_(\d+)\.JPEG", name):
+        if match := re.fullmatch(rf"{ROOT}/train/(n\d+)/images/\1_([0-9]{{1,18}})\.JPEG", name):
             numbered[match[1]].append((int(match[2]), name))
     train, val = [], []
     for wnid, label in index.items():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hierbench.errors import UserError
-from hierbench.files import file_digest
+from hierbench.files import file_digest, open_regular
 from hierbench.known_weights import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
 
@@ -113,8 +113,8 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
         if inner is None:
             if not isinstance(key, str) or not key.startswith(known.dropped):
                 raise UserError(f"{path} has an unexpected {key}: not {known.title}")
-        elif not isinstance(value, Tensor):
-            raise UserError(f"{path}: {key} is no tensor: not {known.title}")
+        elif not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex() or value.is_quantized:
+            raise UserError(f"{path}: {key} is no tensor of numbers: not {known.title}")
         elif not inner.startswith(known.head):
             state[inner] = value
     return state
@@ -122,7 +122,8 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> Mapping[Any, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path} can not be read ({error.strerror or error})") from None
     except Exception as error:  # damaged or harmful files fail in many ways

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hierbench.errors import UserError
 from hierbench.files import write_atomically
+from hierbench.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -116,9 +117,7 @@ def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
 
 def plain(text: str, limit: int = 60) -> str:
     """Return text on one line that matplotlib draws as it stands: no mathematics, nothing hidden from legends."""
-    text = " ".join(text.split())
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
-    text = text.replace("$", r"\$")
+    text = one_line(text, limit).replace("$", r"\$")
     return f"\u200a{text}" if text.startswith("_") else text  # a hair space: legends leave out what starts with "_"
 
 

@@ -134,7 +134,9 @@ def test_from_runs(tmp_path):
     assert (table.protocol, table.distance) == ("paper", "height") and "wrn28-8, 100 epochs" in table.remark
     text = markdown([table])
     assert "| HAFrame (1 of 2 runs)" in text and "5.00 +/- -" in text and "HierDist@20" not in text
-    assert "cifar100: protocol paper, distance height; settings: wrn28-8, 100 epochs, batch 64, float32; not as in" in text
+    assert (
+        "cifar100: protocol paper, distance height; settings: wrn28-8, 100 epochs, batch 64, float32; not as in" in text
+    )
     content = json.loads(as_json([table]))
     assert set(content) == {"schema", "protocol", "rows"} and content["schema"] == 1
     assert [[row[part] for part in PARTS] for row in content["rows"]] == [

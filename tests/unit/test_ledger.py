@@ -171,7 +171,7 @@ def test_json_and_csv_hold_the_same_numbers(ledger):
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
 def test_latex_compiles(tmp_path, ledger):
     text = latex(ledger)
-    assert r"\multirow{5}{*}{Type-I}" in text and r"mine\_1 | 100\%" in text
+    assert r"\multirow{5}{*}{Type-I}" in text and r"mine\_1 \textbar{} 100\%" in text
     assert "77.65 +/- 0.2635 & 77.00 +/- 0.3866 & -0.65 & yes & 5 & 4, 5, 12, 23" in text
     (tmp_path / "table.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]

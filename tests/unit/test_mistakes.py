@@ -257,6 +257,11 @@ class Reader(html.parser.HTMLParser):
         self.current = ("", "")
 
 
+def test_a_seed_of_more_digits_than_python_turns_into_a_number(work):
+    with pytest.raises(UserError, match="a run is an id or METHOD"):
+        pair_of(work, "ce:type-I:" + "9" * 5000)
+
+
 def test_names_of_the_data_stay_text(work):
     """Class names, titles and remarks: none of them becomes markup, all of them are said as they are."""
     for path in (work / "runs").glob("*/metrics.json"):

@@ -31,7 +31,7 @@ def board():
 def test_markdown(board):
     lines = markdown(board).splitlines()
     assert lines[0].split("|")[1].strip() == "Model"
-    assert [line.split("|")[2].strip() for line in lines[2:5]] == ["a", "z_1 & 100% {of} ~^\\ #$<é> *", "b *"]
+    assert [line.split("|")[2].strip() for line in lines[2:5]] == ["a", "z_1 & 100% {of} \\~^\\\\ #$\\<é> *", "b *"]
     assert lines[2].count(" - ") >= 5
     assert "0 of 3" in lines[2] and "1 of 3" in lines[3] and "**2.00 +/- 0.1000**" in lines[4]
 

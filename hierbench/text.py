@@ -1,0 +1,28 @@
+"""Text that comes from data, on its way to people: one line, nothing hidden, nothing that is acted upon."""
+
+from __future__ import annotations
+
+import re
+
+REPLACEMENT = "\ufffd"
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return text on one line.
+
+    Runs of white space become a blank; what does not print (controls that a terminal acts upon, halves of surrogate
+    pairs, marks that turn the direction of writing) becomes a replacement character; what is longer than `limit`
+    characters is cut.
+    """
+    line = "".join(char if char.isprintable() else REPLACEMENT for char in " ".join(text.split()))
+    return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def markdown_escaped(text: str) -> str:
+    """Return one line of markdown that shows the text as it stands and keeps a table's cell together.
+
+    Of the characters that markdown acts upon those alone get a backslash that would act where they are: an underscore
+    within a word, or a bracket that begins no link, stays as it is, and readable in a terminal.
+    """
+    line = re.sub(r"[\\`*<|~]|&(?=#?\w+;)|\](?=[(\[:])", r"\\\g<0>", one_line(text))
+    return re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\_", line)

@@ -1,0 +1,65 @@
+"""Fuzz one kind of input with atheris: `python tests/fuzz/run.py trees|recipes|records|archives [seconds]`.
+
+It starts from inputs that `targets.py` makes and keeps what it finds in `--corpus FOLDER`, if given. It ends with an
+error at the first input that raises what no user may see, takes more than 20 seconds or 3 GB of memory, and writes that
+input to the current folder as crash-*, timeout-* or oom-*; `--replay FILE` repeats it.
+"""
+
+import argparse
+import atexit
+import shutil
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+INSTRUMENTED = ["hierbench", "tarfile", "zipfile", "gzip", "tomllib", "csv", "json", "pickletools"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kind", choices=["trees", "recipes", "records", "archives"])
+    parser.add_argument("seconds", type=int, nargs="?", default=60)
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--replay", type=Path)
+    options = parser.parse_args()
+
+    import targets
+
+    if options.replay:
+        with tempfile.TemporaryDirectory() as folder:
+            return targets.TARGETS[options.kind](options.replay.read_bytes(), Path(folder))
+    import atheris
+
+    with atheris.instrument_imports(include=INSTRUMENTED):
+        for seed in targets.seeds(options.kind):  # imports what the target needs, which takes time
+            with tempfile.TemporaryDirectory() as folder:
+                targets.TARGETS[options.kind](seed, Path(folder))
+
+    place = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # in memory, where it can be
+
+    def once(data):
+        folder = place / "target"
+        folder.mkdir()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                targets.TARGETS[options.kind](data, folder)
+        finally:
+            shutil.rmtree(folder)
+
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    corpus, seeds = options.corpus or place / "found", place / "seeds"
+    for folder in (corpus, seeds):
+        folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(targets.seeds(options.kind)):
+        (seeds / f"{number:02d}").write_bytes(seed)
+    limits = [f"-max_total_time={options.seconds}", "-timeout=20", "-rss_limit_mb=3000", "-max_len=20000"]
+    atheris.Setup([sys.argv[0], *limits, "-print_final_stats=1", str(corpus), str(seeds)], once)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

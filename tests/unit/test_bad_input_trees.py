@@ -1,0 +1,101 @@
+"""Trees of any content: a right tree or a ValueError, in bounded time and memory."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy
+from hierbench.tree_files import DEEPEST, MOST_CLASSES
+
+FUZZED = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+CELLS = st.sampled_from(
+    ["a", "b", "c", "x", "", " ", "a ", "#", '"', ",", "\0", "\x1c", "\u2028", "é", "9" * 30, "_root"]
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("trees")
+
+
+@given(st.integers(0, 15), st.binary(max_size=200))
+@FUZZED
+def test_any_bytes(targets, folder, how, content):
+    targets.trees(bytes([how]) + content, folder)
+
+
+@given(st.integers(0, 15), st.lists(st.lists(CELLS, max_size=4), max_size=6))
+@FUZZED
+def test_nearly_trees(targets, folder, how, rows):
+    text = "\n".join((", " if how & 1 else " ").join(row) for row in rows)
+    targets.trees(bytes([how]) + text.encode(), folder)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.none() | st.lists(CELLS, max_size=4))
+@FUZZED
+def test_any_edges(edges, classes):
+    try:
+        tree = Hierarchy.from_edges(edges, classes)
+    except ValueError:
+        return
+    assert (tree.distances == tree.distances.T).all() and tree.distances.max() <= tree.height
+
+
+def fails_soon(build, message):
+    began = time.process_time()
+    with pytest.raises(ValueError, match=message):
+        build()
+    assert time.process_time() - began < 10
+
+
+def test_a_tree_of_absurd_depth_or_width():
+    deep = 60_000
+    chain = [(str(i), str(i + 1)) for i in range(deep)]
+    fails_soon(
+        lambda: Hierarchy.from_edges([*chain, *((str(i), f"leaf {i}") for i in range(deep))]), "classes|levels deep"
+    )
+    fails_soon(lambda: Hierarchy.from_edges([*chain, ("0", "leaf")]), f"lies more than {DEEPEST} levels deep")
+    fails_soon(lambda: Hierarchy.from_paths({"a": ["b"] * 300 + ["a"], "c": ["c"]}), "levels deep")
+    many = {str(i): (str(i),) for i in range(MOST_CLASSES + 1)}
+    fails_soon(lambda: Hierarchy.from_paths(many), "at most 32,768 classes")
+
+
+def test_many_second_parents_below_a_long_chain():
+    chain = [(str(i), str(i + 1)) for i in range(30_000)]
+    twice = [(str(i), f"leaf {i % 9}") for i in range(29_000, 30_000)]
+    fails_soon(lambda: Hierarchy.from_edges([*chain, *twice]), "two parents")
+
+
+def test_a_csv_with_one_endless_row(tmp_path):
+    (tmp_path / "tree.csv").write_text("a,b\n" * 1000 + "," * 300_000 + "x\n")
+    fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "line 1001 has more than 256 columns")
+    (tmp_path / "tree.csv").write_text("".join(f"a,{i}\n" for i in range(MOST_CLASSES + 2)))
+    fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "more than 32,768 rows")
+    (tmp_path / "tree.csv").write_text("a," + "x" * 1_000_000)
+    fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "field larger than field limit")
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "large"])
+def test_what_is_no_file_or_too_large(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(OSError, match=r"not a regular file|more than 64 MiB"):
+        Hierarchy.read(tmp_path / name)
+
+
+def test_numbers_of_any_length_are_sorted_as_numbers():
+    """Python turns no more than 4,300 digits into a number; as text they compare the same."""
+    names = ["n2", "n10", "n" + "1" * 5000, "n" + "0" * 5000 + "3", "n" + "9" * 5000, "n007"]
+    tree = Hierarchy.from_paths({f"{name} {leaf}": (name, f"{name} {leaf}") for name in names for leaf in "ab"})
+    order = [names[i // 2] for i in np.argsort(tree.level_targets[:, 0], kind="stable")[::2]]
+    assert order == ["n2", names[3], "n007", "n10", names[2], names[4]]
