@@ -19,7 +19,7 @@ from hierbench.recipe import FEATURE_TYPES, Recipe, load_recipe
 from hierbench.runner import Setting, states
 from hierbench.session import (
     Options,
-    choose_device,
+    device_of,
     obtain,
     run_and_mirror,
     say_failures,
@@ -35,7 +35,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     recipe = load_recipe(options.dataset, options.overrides, options.protocol)
     seeds = options.count_seeds(recipe)
     methods = _methods(recipe)
-    options = replace(options, device=choose_device(options.device))
+    options = replace(options, device=device_of(options))
     found = obtain(recipe, options)
     workers, threads = workers_and_threads(options, seeds * len(VARIANTS))
 
@@ -61,7 +61,8 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
 
-    setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
+    runs, data_dir = options.runs.resolve(), options.data_dir.resolve()
+    setting = Setting(runs, data_dir, options.device, workers, threads, weights, executor=options.executor)
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard

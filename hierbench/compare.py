@@ -16,14 +16,15 @@ from hierbench.files import write_json, write_text
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.method import Method
+from hierbench.one_job import show_commands
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.recipe import FeatureType, Recipe, load_recipe
-from hierbench.runner import Setting, states
+from hierbench.runner import Setting, planned, states
 from hierbench.session import (
     Options,
-    choose_device,
     chosen_types,
+    device_of,
     obtain,
     run_and_mirror,
     say_failures,
@@ -51,7 +52,7 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
         methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
     found_before = tuned_params(recipe, methods, types, tuned_file) if tuned else {}
-    options = replace(options, device=choose_device(options.device))
+    options = replace(options, device=device_of(options))
 
     found = obtain(recipe, options)
     if isinstance(found, str):
@@ -105,7 +106,8 @@ def carry_out(
     """Show a plan, run what is missing of it and publish the leaderboard; return what failed."""
     state = states(plan, Store(options.runs))
     workers, threads = workers_and_threads(options, sum(job.trains for job in plan))
-    setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
+    runs, data_dir = options.runs.resolve(), options.data_dir.resolve()
+    setting = Setting(runs, data_dir, options.device, workers, threads, weights, executor=options.executor)
     kinds = [job.spec.type for job in plan if state[job.id] == "train"]
     seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads, measure=options.dry_run)
     lines = lines_of_plan(plan, state)
@@ -115,6 +117,10 @@ def carry_out(
         return {}
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
+    if options.plan_only:
+        planned(plan, setting.store)
+        show_commands(plan, state, setting, as_json=options.as_json)
+        return {}
     labels = {job.id: job.spec.label for job in plan}
 
     def publish() -> tuple[Board, Path]:

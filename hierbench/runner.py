@@ -43,6 +43,7 @@ class Setting:
     weights: Path | None = None  # the file that backbones start from
     snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
     apart: frozenset[str] = frozenset()  # see `Store`
+    executor: Literal["local", "ray"] = "local"  # what trains; "ray" after `hierbench.on_ray.connect`
 
     @property
     def store(self) -> Store:
@@ -144,7 +145,12 @@ def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end:
             failed[job.id] = error
         on_end(job, error)
 
-    if setting.workers == 1:
+    if setting.executor == "ray":
+        from hierbench.on_ray import train_on_ray  # an extra
+
+        train_on_ray([job for job in waiting if job.trains], setting, on_progress, end)
+        waiting = [job for job in waiting if not job.trains]
+    if setting.workers == 1 or setting.executor == "ray":
         _run_here(waiting, failed, setting, on_progress, end)
     else:
         _run_in_workers(waiting, failed, setting, on_progress, end)

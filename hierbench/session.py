@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -47,6 +47,9 @@ class Options:
     mlflow: str | None
     dry_run: bool
     as_json: bool
+    executor: Literal["local", "ray"] = "local"
+    address: str | None = None
+    plan_only: bool = False
 
     def count_seeds(self, recipe: Recipe) -> int:
         """Return the number of seeds: the option's, or the recipe's.
@@ -80,6 +83,16 @@ def choose_device(asked: str) -> str:
     if not available[device]:
         raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
     return device
+
+
+def device_of(options: Options) -> str:
+    """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, connect to the cluster."""
+    if options.executor == "ray" and not options.dry_run:
+        from hierbench.on_ray import connect  # an extra
+
+        return connect(options.address, options.device)
+    elsewhere = options.executor == "ray" or options.plan_only
+    return options.device if elsewhere else choose_device(options.device)
 
 
 def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
@@ -137,7 +150,12 @@ def say_notes(prepared: Prepared) -> None:
 
 
 def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:
-    """Return worker processes and threads per worker for a plan with so many jobs that train."""
+    """Return worker processes and threads per worker for a plan with so many jobs that train.
+
+    Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, whatever machine they come to.
+    """
+    if options.executor == "ray" or options.plan_only:
+        return 0, 1 if options.device == "cpu" else None
     workers, threads = default_workers(num_training, options.device)
     if options.workers is None:
         return workers, threads
@@ -156,10 +174,13 @@ def time_to_train(
 ) -> float | None:
     """Return the seconds that jobs of these types will take, None where that is not known.
 
-    On an accelerator it is measured for a dry run alone: a run would take the device twice.
+    On an accelerator it is measured for a dry run alone: a run would take the device twice. Of jobs that run elsewhere
+    (no workers) it is not known.
     """
     if not kinds:
         return 0.0
+    if not workers:
+        return None
     if device != "cpu" and (device != "cuda" or not measure):
         return None
     from hierbench.estimate import estimate
