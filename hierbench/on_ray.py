@@ -68,7 +68,7 @@ def connect(address: str | None, device: str) -> str:
         with redirect_stdout(sys.stderr):
             ray.init(address=address, log_to_driver=False, logging_level="error", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"no Ray cluster at {address}: {str(error).strip().splitlines()[0]}") from None
+        raise UserError(f"no Ray cluster at {address}: {str(error).strip().split('. ')[0]}") from None
     resources = ray.cluster_resources()
     wanted = "GPU" if device == "cuda" else "CPU"
     if not resources.get(wanted):
@@ -87,7 +87,8 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
     except (OSError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at {address}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"no Ray cluster at {address}: {reason}") from None
 
 
 def train_on_ray(jobs: Sequence[Job], setting: Setting, on_progress: OnProgress, end: OnEnd) -> None:
@@ -134,7 +135,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, on_progress: OnPro
             except RayError as error:  # its process, its node, or the result with it
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
-                    end(job, f"its worker was lost {losses[job.id]} times, now: {_reason(error)}")
+                    end(job, f"its worker was lost, {losses[job.id]} in all: {_reason(error)}")
                 else:
                     say(f"{job.spec.label}: its worker was lost; it is started again ({_reason(error)})")
                     running[start(job)] = job
