@@ -14,9 +14,10 @@ import pytest
 
 pytest.importorskip("ray")
 STEPS, EPOCHS = 10, 2
-FAST = ["--types", "type-I", "--set", f"train.epochs={EPOCHS}", "--set", "train.batch_size=96", "--mlflow", "off"]
+FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off"]
+FAST += ["--set", f"train.epochs={EPOCHS}", "--set", "train.batch_size=96"]
 PATIENT = """
-import sys, time
+import os, signal, sys, time
 from pathlib import Path
 import torch.nn.functional as F
 from torch import nn
@@ -31,7 +32,7 @@ def node():
 
 
 class Patient(Method):
-    name, title, source = "patient", "patient", "a test"
+    name, title, source = {name!r}, {name!r}, "a test"
     steps = 0
 
     def __init__(self, hierarchy, num_features, params=None):
@@ -43,6 +44,8 @@ class Patient(Method):
 
     def loss(self, outputs, targets):
         Patient.steps += 1
+        if self.name == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
         with (FOLDER / f"steps-{{node()}}").open("a") as file:
             file.write("x")
         while Patient.steps > {hold} and (FOLDER / "hold").exists():
@@ -91,14 +94,15 @@ def cluster():
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
-    (folder / "patient.py").write_text(PATIENT.format(folder=str(folder), hold=STEPS + 5))
+    for name in ("patient", "calm", "deadly"):
+        (folder / f"{name}.py").write_text(PATIENT.format(name=name, folder=str(folder), hold=STEPS + 5))
     return folder
 
 
 @pytest.fixture(scope="module")
 def undisturbed(work, data_dir):
     """The same jobs here, one after another with one thread each: {name of the run: its folder}."""
-    arguments = ["run", "--methods", f"ce,crm,{work}/patient.py", "--dataset", "shapes", "--seeds", "2", *FAST]
+    arguments = ["run", "--methods", f"ce,crm,{work}/patient.py,{work}/calm.py", *FAST]
     plan = hierbench(*arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir)
     assert plan.returncode == 0, plan.stderr
     for job in json.loads(plan.stdout)["jobs"]:
@@ -109,21 +113,31 @@ def undisturbed(work, data_dir):
     return work / "here"
 
 
+def trained(folder):
+    return json.loads((folder / "spec.json").read_text())["base"] is None
+
+
 def same_results(runs, undisturbed, count):
     """Metrics, histories and predictions, bit by bit."""
-    folders = [path.parent for path in runs.glob("*/spec.json")]
+    folders = [path.parent for path in runs.glob("*/spec.json") if (undisturbed / path.parent.name).exists()]
     assert len(folders) == count
     for folder in folders:
         assert json.loads((folder / "status.json").read_text())["state"] == "done"
         for name in ("metrics.json", "history.csv", "predictions.npz"):
             reference = undisturbed / folder.name / name
+            assert (folder / name).exists() == reference.exists() == (name != "history.csv" or trained(folder))
             assert not reference.exists() or (folder / name).read_bytes() == reference.read_bytes(), name
-        assert (undisturbed / folder.name / "metrics.json").exists()
     return True
 
 
-def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed):
-    """Its job goes on from its checkpoint on the other node, and all numbers are those of undisturbed jobs."""
+def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, monkeypatch):
+    """Its job goes on from its checkpoint on the other node, and all numbers are those of undisturbed jobs.
+
+    A job that kills its worker every time is given up.
+    """
+    from hierbench import on_ray
+
+    monkeypatch.setattr(on_ray, "RETRIES", 1)
     (doomed,) = cluster.worker_nodes
     (work / "hold").touch()
 
@@ -141,13 +155,16 @@ def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    arguments = ["--methods", work / "patient.py", "--dataset", "shapes", "--seeds", "2", *FAST]
+    arguments = ["--methods", ",".join(f"{work}/{name}.py" for name in ("patient", "calm", "deadly")), *FAST]
     where = ["--runs", work / "shared", "--data-dir", data_dir, "--executor", "ray", "--address", cluster.address]
     done = hierbench("run", *arguments, *where, "--json")
     killer.join()
-    assert done.returncode == 0, done.stderr
-    assert "its worker was lost; it is started again" in done.stderr
-    assert [row["n"] for row in json.loads(done.stdout)["rows"]] == [2]
+    assert done.returncode == 1, done.stderr
+    print(done.stderr)
+    assert done.stderr.count("its worker was lost; it is started again") == 2
+    assert "failed: deadly type-I seed 0: its worker was lost, 2 in all" in done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["method"]: row["n"] for row in rows} == {"patient": 1, "calm": 1, "deadly": 0}
     assert same_results(work / "shared", undisturbed, 2)
     assert steps(doomed.node_id) == STEPS + 6  # into the second epoch
     assert steps(cluster.head_node.node_id) == 2 * STEPS + STEPS  # its own job, and one epoch of the other
@@ -159,7 +176,7 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
         pytest.skip("no right to make a mount namespace")
     runs, kept = work / "private", work / "kept"
     runs.mkdir()
-    arguments = ["--methods", "ce,crm", "--dataset", "shapes", "--seeds", "1", *FAST, "--data-dir", str(data_dir)]
+    arguments = ["--methods", "ce,crm", *FAST, "--data-dir", str(data_dir)]
     command = [sys.executable, "-m", "hierbench", "run", *arguments, "--runs", str(runs), "--json"]
     script = 'mount -t tmpfs none "$1" && "${@:3}" && cp -r "$1" "$2"'
     done = subprocess.run(
@@ -219,12 +236,21 @@ def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
     assert not (tmp_path / "status.json").exists()
 
 
-def test_several_small_jobs_share_a_gpu(tmp_path):
+def test_what_a_job_asks_of_a_node(tmp_path):
     from hierbench.on_ray import needs
     from hierbench.runner import Setting
 
     assert needs(Setting(tmp_path, tmp_path, "cpu", threads=2)) == {"num_cpus": 2}
     assert needs(Setting(tmp_path, tmp_path, "cuda")) == {"num_cpus": 1, "num_gpus": 1}
+
+
+@pytest.mark.parametrize("command", ["run", "ablate"])
+def test_a_dry_run_connects_to_nothing(tmp_path, data_dir, command):
+    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
+    done = hierbench(command, "--dataset", "shapes", *where, "--dry-run")
+    assert done.returncode == 0 and " to train" in done.stderr
+    assert "on this machine" not in done.stderr  # the time of a cluster is not known
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
