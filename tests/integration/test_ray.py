@@ -4,11 +4,12 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 
 import pytest
 
@@ -46,6 +47,7 @@ class Patient(Method):
         Patient.steps += 1
         if self.name == "deadly":
             os.kill(os.getpid(), signal.SIGKILL)
+        (FOLDER / f"pid-{{node()}}").write_text(str(os.getpid()))
         with (FOLDER / f"steps-{{node()}}").open("a") as file:
             file.write("x")
         while Patient.steps > {hold} and (FOLDER / "hold").exists():
@@ -108,7 +110,7 @@ def undisturbed(work, data_dir):
     for job in json.loads(plan.stdout)["jobs"]:
         done = hierbench(*job["command"][1:])
         assert done.returncode == 0, done.stderr
-    for path in work.glob("steps-*"):
+    for path in [*work.glob("steps-*"), *work.glob("pid-*")]:
         path.unlink()
     return work / "here"
 
@@ -151,6 +153,8 @@ def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, mo
         while min(map(steps, nodes)) <= STEPS + 5 and time.monotonic() < deadline:
             time.sleep(0.05)
         cluster.remove_node(doomed, allow_graceful=False)
+        with suppress(ProcessLookupError):  # a machine that is gone takes its processes with it at once
+            os.kill(int((work / f"pid-{doomed.node_id}").read_text()), signal.SIGKILL)
         (work / "hold").unlink()
 
     killer = threading.Thread(target=kill)
@@ -160,7 +164,6 @@ def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, mo
     done = hierbench("run", *arguments, *where, "--json")
     killer.join()
     assert done.returncode == 1, done.stderr
-    print(done.stderr)
     assert done.stderr.count("its worker was lost; it is started again") == 2
     assert "failed: deadly type-I seed 0: its worker was lost, 2 in all" in done.stderr
     rows = json.loads(done.stdout)["rows"]
