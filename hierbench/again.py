@@ -96,7 +96,7 @@ def _file(options: Options, recipe: Recipe) -> Path:
         UserError: its plan depends on more than can be known here.
     """
     names = [name.strip() for name in options.methods.split(",")]
-    if options.dry_run or any(name.endswith(".py") or "/" in name for name in names) or _entries():
+    if options.dry_run or options.plan_only or any(name.endswith(".py") or "/" in name for name in names) or _entries():
         raise UserError("somebody's methods may depend on anything")
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     if prepared is None:

@@ -10,6 +10,7 @@ import typer
 
 from hierbench.commands import data, methods
 from hierbench.commands.collapse import collapse
+from hierbench.commands.job import job
 from hierbench.commands.leaderboard import leaderboard
 from hierbench.commands.mistakes import mistakes
 from hierbench.commands.plot import plot
@@ -28,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(run)
+app.command()(job)
 app.command()(leaderboard)
 app.command()(ablate)
 app.command()(collapse)

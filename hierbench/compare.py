@@ -14,12 +14,13 @@ from hierbench.errors import UserError
 from hierbench.files import write_json
 from hierbench.leaderboard.board import Board
 from hierbench.method import Method
+from hierbench.one_job import show_commands
 from hierbench.options import Options, chosen_types
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.publish import publish_board, say_notes, show_board
 from hierbench.recipe import FeatureType, Recipe, load_recipe
-from hierbench.runner import states
+from hierbench.runner import planned, states
 from hierbench.session import (
     make_setting,
     obtain,
@@ -116,6 +117,10 @@ def carry_out(
         return {}
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
+    if options.plan_only:
+        planned(plan, setting.store)
+        show_commands(plan, state, setting, as_json=options.as_json)
+        return {}
     labels = {job.id: job.spec.label for job in plan}
 
     def publish() -> tuple[Board, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from hierbench.errors import UserError, unknown_name
 from hierbench.recipe import FEATURE_TYPES, FeatureType, Protocol, Recipe
@@ -30,6 +31,9 @@ class Options:
     mlflow: str | None
     dry_run: bool
     as_json: bool
+    executor: Literal["local", "ray"] = "local"
+    address: str | None = None
+    plan_only: bool = False
 
     def count_seeds(self, recipe: Recipe) -> int:
         """Return the number of seeds: the option's, or the recipe's.

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hierbench.errors import UserError
 from hierbench.recipe import AskedPrecision, Precision
 
 CPU_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # as PyTorch names them, x86-64 and ARM64
@@ -17,10 +18,18 @@ def resolve_precision(asked: AskedPrecision, device: str) -> Precision:
 
     Args:
         asked: by the recipe; anything but "auto" is returned as it is.
-        device: "cpu", "cuda" or "mps".
+        device: "cpu", "cuda" or "mps"; "auto" where jobs run on another machine.
+
+    Raises:
+        UserError: this machine does not know.
     """
     if asked != "auto":
         return asked
+    if device == "auto" or (device == "cuda" and not torch.cuda.is_available()):
+        raise UserError(
+            "train.precision = auto depends on the device, which is elsewhere: add --set train.precision=bfloat16, or "
+            "float32"
+        )
     if device == "cuda":
         has_it = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device == "cpu":

@@ -42,10 +42,12 @@ class Setting:
     workers: int = 1
     threads: int | None = None  # of each process that computes
     devices: int = 1  # that share one job
+    jobs_per_gpu: int = 1  # that share one CUDA device
     gpus: tuple[int, ...] = ()  # indices of the CUDA devices that may be used, () for all
     weights: Path | None = None  # the file that backbones start from
     snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
     apart: frozenset[str] = frozenset()  # see `Store`
+    executor: Literal["local", "ray"] = "local"  # what trains; "ray" after `hierbench.on_ray.connect`
 
     @property
     def store(self) -> Store:
@@ -89,8 +91,6 @@ def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu:
     """
     if device == "cpu":
         cores = num_cores()
-        if jobs_per_gpu > 1:
-            raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
         if devices > cores:
             raise UserError(f"--devices {devices}: this machine has {cores} cores")
         workers = max(1, min(cores // devices, num_training))
@@ -204,7 +204,12 @@ def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end:
             failed[job.id] = error
         on_end(job, error)
 
-    if setting.workers == 1:
+    if setting.executor == "ray":
+        from hierbench.on_ray import train_on_ray  # an extra
+
+        train_on_ray([job for job in waiting if job.trains], setting, on_progress, end)
+        waiting = [job for job in waiting if not job.trains]
+    if setting.workers == 1 or setting.executor == "ray":
         _run_here(waiting, failed, setting, on_progress, end)
     else:
         _run_in_workers(waiting, failed, setting, on_progress, end)

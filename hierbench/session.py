@@ -42,10 +42,20 @@ def choose_device(asked: str) -> str:
 
 def settle(recipe: Recipe, options: Options) -> tuple[Recipe, Options]:
     """Return the recipe and the options with "auto" replaced by the device and the precision it stands for."""
-    device = choose_device(options.device)
+    device = device_of(options)
     precision = resolve_precision(recipe.train.precision, device)
     train = recipe.train.model_copy(update={"precision": precision})
     return recipe.model_copy(update={"train": train}), replace(options, device=device)
+
+
+def device_of(options: Options) -> str:
+    """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, connect to the cluster."""
+    if options.executor == "ray" and not options.dry_run:
+        from hierbench.on_ray import connect  # an extra
+
+        return connect(options.address, options.device)
+    elsewhere = options.executor == "ray" or options.plan_only
+    return options.device if elsewhere else choose_device(options.device)
 
 
 def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
@@ -96,7 +106,18 @@ def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None,
 
 
 def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:
-    """Return worker processes and threads of each process that computes, for a plan with so many jobs that train."""
+    """Return worker processes and threads of each process that computes, for a plan with so many jobs that train.
+
+    Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, whatever machine they come to.
+    """
+    if options.jobs_per_gpu > 1 and options.device != "cuda":
+        raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
+    if options.jobs_per_gpu > 1 and options.devices > 1:
+        raise UserError(
+            "--jobs-per-gpu is for jobs that share a GPU, --devices for a job that takes several; choose one"
+        )
+    if options.executor == "ray" or options.plan_only:
+        return 0, 1 if options.device == "cpu" else None
     workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
     if options.workers is None:
         return workers, threads
@@ -113,6 +134,8 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         workers=workers,
         threads=threads,
         devices=options.devices,
+        jobs_per_gpu=options.jobs_per_gpu,
+        executor=options.executor,
         **more,
     )
 
@@ -129,10 +152,13 @@ def time_to_train(
 ) -> float | None:
     """Return the seconds that jobs of these types will take, None where that is not known.
 
-    On an accelerator it is measured for a dry run alone: a run would take the device twice.
+    On an accelerator it is measured for a dry run alone: a run would take the device twice. Of jobs that run elsewhere
+    (no workers) it is not known.
     """
     if not kinds:
         return 0.0
+    if not workers:
+        return None
     if device != "cpu" and (device != "cuda" or not measure):
         return None
     from hierbench.estimate import estimate

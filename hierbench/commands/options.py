@@ -58,6 +58,13 @@ class Device(StrEnum):
     mps = "mps"
 
 
+class Executor(StrEnum):
+    """What trains."""
+
+    local = "local"
+    ray = "ray"
+
+
 OverridesOption = Annotated[
     list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
 ]
@@ -83,7 +90,20 @@ MlflowOption = Annotated[
     str | None,
     typer.Option("--mlflow", help="MLflow tracking URI, or off; by default a SQLite file in the runs folder."),
 ]
+ExecutorOption = Annotated[Executor, typer.Option("--executor", help="Train on this machine, or on a Ray cluster.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", help="Of the Ray cluster; by default RAY_ADDRESS, or a cluster of this machine alone."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
+
+
+def check_executor(executor: Executor, address: str | None, jobs: int | None) -> None:
+    """Raise a UserError for options that do not go together."""
+    if executor == "local" and address is not None:
+        raise UserError("--address is for --executor ray")
+    if executor == "ray" and jobs is not None:
+        raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
 
 
 def write_result(text: str, output: Path | None) -> None:

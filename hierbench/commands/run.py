@@ -8,12 +8,15 @@ from typing import Annotated
 import typer
 
 from hierbench.commands.options import (
+    AddressOption,
     DataOption,
     DatasetOption,
     Device,
     DeviceOption,
     DevicesOption,
     DryRunOption,
+    Executor,
+    ExecutorOption,
     Format,
     JobsOption,
     JobsPerGpuOption,
@@ -24,6 +27,7 @@ from hierbench.commands.options import (
     RunsOption,
     SourceOfAblation,
     WeightsOption,
+    check_executor,
     write_result,
 )
 from hierbench.errors import UserError
@@ -46,10 +50,18 @@ def run(
     mlflow: MlflowOption = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the usual place.")] = None,
+    executor: ExecutorOption = Executor.local,
+    address: AddressOption = None,
     dry_run: DryRunOption = False,
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Train what is missing, re-rank, and print the leaderboard."""
+    check_executor(executor, address, jobs)
+    if plan_only and dry_run:
+        raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
+    if plan_only and (executor == "ray" or jobs is not None):
+        raise UserError("--plan-only starts nothing; --executor and --jobs do not go with it")
     from hierbench.again import again
     from hierbench.options import Options
 
@@ -70,6 +82,9 @@ def run(
         mlflow=mlflow,
         dry_run=dry_run,
         as_json=as_json,
+        executor=executor.value,
+        address=address,
+        plan_only=plan_only,
     )
     if not tuned and tuned_file is None and again(options):
         return
@@ -91,6 +106,8 @@ def ablate(
     jobs_per_gpu: JobsPerGpuOption = 1,
     devices: DevicesOption = 1,
     mlflow: MlflowOption = None,
+    executor: ExecutorOption = Executor.local,
+    address: AddressOption = None,
     dry_run: DryRunOption = False,
     source: Annotated[SourceOfAblation, typer.Option(help="Our runs, or the published table.")] = SourceOfAblation.runs,
     format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.markdown,
@@ -101,15 +118,15 @@ def ablate(
 
     render = FORMATS[format_.value]
     if source == "paper":
-        if any(
-            (seeds, overrides, protocol == "authors", weights, jobs, devices > 1, jobs_per_gpu > 1, mlflow, dry_run)
-        ):
+        several = devices > 1 or jobs_per_gpu > 1 or executor == "ray" or address
+        if any((seeds, overrides, protocol == "authors", weights, jobs, several, mlflow, dry_run)):
             raise UserError("--source paper prints what is published; options of training do not go with it")
         return write_result(render(ablation_from_paper(dataset)), output)
     if dataset == "all":
         raise UserError("--dataset all is for --source paper; runs are of one dataset")
     if output is not None and not output.resolve().parent.is_dir():
         raise UserError(f"--output {output}: no such folder")  # better now than after the training
+    check_executor(executor, address, jobs)
     from hierbench.ablate import ablate
     from hierbench.options import Options
 
@@ -130,5 +147,7 @@ def ablate(
         mlflow=mlflow,
         dry_run=dry_run,
         as_json=format_ == "json",
+        executor=executor.value,
+        address=address,
     )
     raise typer.Exit(ablate(options, render, lambda text: write_result(text, output)))

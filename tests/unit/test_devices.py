@@ -340,8 +340,6 @@ def test_jobs_and_threads_on_a_cpu(monkeypatch):
     assert side_by_side(1, "cpu", devices=2) == (1, 4)
     with pytest.raises(UserError, match="--devices 9: this machine has 8 cores"):
         side_by_side(1, "cpu", devices=9)
-    with pytest.raises(UserError, match="--jobs-per-gpu is for GPUs"):
-        side_by_side(1, "cpu", jobs_per_gpu=2)
 
 
 def test_jobs_on_gpus(monkeypatch, tmp_path):

@@ -1,0 +1,123 @@
+"""Jobs under any other scheduler: the command line of each planned job, and running one by its id."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from hierbench.discovery import find_method
+from hierbench.errors import UserError
+from hierbench.job import CODE_VERSION, Spec
+from hierbench.models.weights import find_weights
+from hierbench.plan import Job
+from hierbench.preview import say
+from hierbench.progress import Meter, duration
+from hierbench.runner import Setting, State, execute
+from hierbench.store import Run, Store
+
+
+def show_commands(plan: list[Job], state: dict[str, State], setting: Setting, *, as_json: bool) -> None:
+    """Print the jobs with their commands on standard output, those that train first."""
+    jobs = sorted(plan, key=lambda job: not job.trains)  # stable: otherwise in the order of the plan
+    if as_json:
+        first = plan[0].spec
+        content = {
+            "schema": 1,
+            "dataset": first.dataset.name,
+            "protocol": first.protocol,
+            "comparison": first.comparison,
+            "jobs": [
+                {
+                    "id": job.id,
+                    "label": job.spec.label,
+                    "method": job.spec.method.name,
+                    "type": job.spec.type,
+                    "seed": job.spec.seed,
+                    "state": state[job.id],
+                    "after": job.spec.base,
+                    "command": command_of(job, setting),
+                }
+                for job in jobs
+            ],
+        }
+        print(json.dumps(content, indent=1))
+        return
+    for job in jobs:
+        after = f", after {job.spec.base[:12]}" if job.spec.base else ""
+        print(f"# {state[job.id]}: {job.spec.label}{after}\n{shlex.join(command_of(job, setting))}")
+
+
+def command_of(job: Job, setting: Setting) -> list[str]:
+    """Return the arguments that run a job wherever the folders are mounted."""
+    command = ["hierbench", "job", job.id, "--runs", str(setting.runs), "--data-dir", str(setting.data_dir)]
+    command += ["--device", setting.device]
+    if setting.devices > 1:
+        command += ["--devices", str(setting.devices)]
+    if job.found.reference.endswith(".py"):
+        command += ["--method", job.found.reference]
+    if setting.weights is not None and job.trains:
+        command += ["--weights", str(setting.weights.resolve())]
+    return command
+
+
+def run_one(name: str, method: Path | None, setting: Setting) -> int:
+    """Run the planned job whose id begins with `name`; return 0 if it is done, 1 if it failed or can not start yet.
+
+    Raises:
+        UserError: there is no such job, or not its method or weights.
+    """
+    spec = _spec(_planned(name, setting.store))
+    weights = setting.weights
+    if weights is not None and not weights.is_file():
+        raise UserError(f"--weights: no file {weights}")
+    if weights is None and spec.weights is not None:
+        weights = find_weights(spec.model.weights, setting.data_dir / "weights")
+    with redirect_stdout(sys.stderr):  # a method may print
+        job = Job(spec, find_method(spec.method.name if method is None else str(method.resolve())))
+        if job.found.name != spec.method.name:
+            raise UserError(f"--method {method} is {job.found.name}; the job is {spec.label}")
+        return _run(job, replace(setting, weights=weights))
+
+
+def _planned(name: str, store: Store) -> Run:
+    found = [run for run in store.runs() if name and run.folder.name.startswith(name)]
+    if not found:
+        raise UserError(f"no job in {store.root} has an id that begins with {name!r}; see: hierbench run --plan-only")
+    if len(found) > 1:
+        raise UserError(f"{len(found)} jobs have an id that begins with {name!r}; give more of it")
+    return found[0]
+
+
+def _spec(run: Run) -> Spec:
+    """Return the spec of a run if this version of the engine gives the numbers that its id stands for."""
+    try:
+        spec = Spec.model_validate(run.spec())
+    except ValidationError:
+        spec = None
+    if spec is None or spec.code != CODE_VERSION or spec.id != run.folder.name:
+        raise UserError(f"job {run.folder.name[:12]} was planned by another version of hierbench")
+    return spec
+
+
+def _run(job: Job, setting: Setting) -> int:
+    run, label = setting.store.run(job.id), job.spec.label
+    base = job.spec.base
+    if base is not None and not run.done and not setting.store.run(base).done:
+        say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {base}")
+        return 1
+    if setting.threads:
+        torch.set_num_threads(setting.threads)
+    with Meter(label, float(job.spec.train.epochs)) as meter:
+        error = execute(job, setting, lambda done, total: meter.part("epochs", done, total))
+    if error:
+        say(f"failed: {label}: {error} ({run.folder}/status.json)")
+        return 1
+    say(f"done: {label} ({duration(run.status['seconds'])}): {run.folder}/metrics.json")
+    return 0

@@ -1,0 +1,167 @@
+"""Planned jobs under another scheduler: the plan as commands, one job by its id, and the scripts of docs/cluster.md."""
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "train.epochs=1"]
+SMALL += ["--set", "train.batch_size=96", "--mlflow", "off"]
+
+
+def hierbench(*arguments):
+    """Run a command in this process, which has paid for its imports."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
+
+
+def one_line(done, *parts):
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("hierbench: error: ") and all(part in line for part in parts), line
+    return True
+
+
+@pytest.fixture
+def plan(tmp_path, data_dir):
+    """Return a function that plans methods and returns what it printed, with `--json` as an object."""
+
+    def make(methods, *more):
+        where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
+        done = hierbench("run", "--methods", methods, *SMALL, *where, "--plan-only", *more)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if "--json" in more else done.stdout
+
+    return make
+
+
+def test_a_plan_job_by_job(plan, tmp_path, data_dir):
+    content = plan("crm,ce", "--json")
+    assert [content[name] for name in ("schema", "dataset", "protocol")] == [1, "shapes", "paper"]
+    ce, crm = content["jobs"]  # what trains comes first
+    assert [ce["label"], ce["method"], ce["type"], ce["seed"]] == ["ce type-I seed 0", "ce", "type-I", 0]
+    assert [ce["state"], ce["after"], crm["state"], crm["after"]] == ["train", None, "rescore", ce["id"]]
+    for job in (ce, crm):
+        assert job["command"][:3] == ["hierbench", "job", job["id"]]
+        status = json.loads((tmp_path / "runs" / job["id"] / "status.json").read_text())
+        assert status == {"state": "planned"}
+
+    early = hierbench(*crm["command"][1:])
+    assert early.returncode == 1 and f"run first: hierbench job {ce['id']}" in early.stderr
+    by_prefix = hierbench("job", ce["id"][:10], "--runs", tmp_path / "runs", "--data-dir", data_dir, "--device", "cpu")
+    assert by_prefix.returncode == 0 and by_prefix.stdout == ""
+    result = tmp_path / "runs" / ce["id"] / "metrics.json"
+    assert f"done: ce type-I seed 0 (0 s): {result}" in re.sub(r"\(\d+ s\)", "(0 s)", by_prefix.stderr)
+    written = result.stat().st_mtime_ns
+    assert hierbench(*ce["command"][1:]).returncode == 0
+    assert result.stat().st_mtime_ns == written  # done is done
+    assert json.loads((result.parent / "environment.json").read_text())["threads"] == 1
+    assert hierbench(*crm["command"][1:]).returncode == 0
+    assert [job["state"] for job in plan("crm,ce", "--json")["jobs"]] == ["cached", "cached"]
+    table = hierbench("run", "--methods", "ce,crm", *SMALL, "--runs", tmp_path / "runs", "--data-dir", data_dir)
+    assert table.returncode == 0 and "0 to train, 0 to re-rank, 2 cached" in table.stderr
+
+
+def test_the_plan_for_people_has_the_same_commands(plan):
+    commands = [job["command"] for job in plan("ce,crm", "--json")["jobs"]]
+    lines = plan("ce,crm").splitlines()
+    assert [shlex.split(line) for line in lines[1::2]] == commands
+    assert lines[0] == "# train: ce type-I seed 0" and lines[2].startswith("# rescore: crm type-I seed 0, after ")
+
+
+def test_a_method_of_the_user(plan, tmp_path):
+    folder = tmp_path / "my methods"
+    folder.mkdir()
+    assert hierbench("methods", "new", "mine", "--folder", folder).returncode == 0
+    (job,) = plan(f"{folder}/mine.py", "--json")["jobs"]
+    command = job["command"]
+    assert command[command.index("--method") + 1] == str(folder / "mine.py")
+    without = [part for part in command[1:] if part not in ("--method", str(folder / "mine.py"))]
+    assert one_line(hierbench(*without), "unknown method 'mine'")
+    assert one_line(hierbench(*command[1:], "--method", ROOT / "methods/ce.py"), "ce.py is ce; the job is mine")
+    text = (folder / "mine.py").read_text()
+    (folder / "mine.py").write_text(text + "\nother = 1\n")
+    changed = hierbench(*command[1:])
+    assert changed.returncode == 1 and "has changed since the plan" in changed.stderr
+    (folder / "mine.py").write_text(text)
+    assert hierbench(*command[1:]).returncode == 0
+
+
+def test_jobs_that_can_not_run(plan, tmp_path, data_dir):
+    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
+    assert one_line(hierbench("job", "abc", *where), "no job in", "begins with 'abc'", "--plan-only")
+    (job,) = plan("ce", "--json")["jobs"]
+    assert one_line(hierbench("job", "", *where), "begins with ''")
+    shutil.copytree(tmp_path / "runs" / job["id"], tmp_path / "runs" / (job["id"][:20] + "0" * 44))
+    assert one_line(hierbench("job", job["id"][:20], *where), "2 jobs have an id that begins with")
+    assert one_line(hierbench("job", job["id"][:20] + "0" * 44, *where), "was planned by another version")
+    elsewhere = hierbench("job", job["id"], "--runs", tmp_path / "runs", "--data-dir", tmp_path)
+    assert elsewhere.returncode == 1 and "is not the data this job was planned for" in elsewhere.stderr
+    assert one_line(hierbench("job", job["id"], *where, "--weights", tmp_path / "no.pth"), "no file")
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        (["--dry-run"], "--dry-run writes nothing and --plan-only writes the plan"),
+        (["--jobs", "2"], "--plan-only starts nothing"),
+        (["--executor", "ray"], "--plan-only starts nothing"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path, more, part):
+    assert one_line(hierbench("run", *SMALL, "--plan-only", "--runs", tmp_path / "runs", *more), part)
+    assert not list(tmp_path.iterdir())
+
+
+SBATCH = """#!/bin/sh
+# Slurm's part: sbatch --wait --array=0-N SCRIPT copies the script and starts it once per number.
+cp "$3" spooled && chmod +x spooled
+for number in $(seq 0 "${2#--array=0-}"); do SLURM_ARRAY_TASK_ID=$number ./spooled || exit 1; done
+"""
+
+
+def test_the_slurm_scripts_of_the_documentation(tmp_path, data_dir, monkeypatch):
+    """As printed, but for the comparison; our own commands but the array's in this process."""
+    text = (ROOT / "docs/cluster.md").read_text().split("### A Slurm array")[1]
+    (array,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
+    (submit,) = re.findall("```sh\n(.*?)```", text, re.DOTALL)
+    comparison, plan, *middle, table = submit.splitlines()
+    assert comparison == 'comparison="--methods all --dataset fgvc"'
+    assert plan == "hierbench run $comparison --plan-only --json > plan.json"
+    assert table == "hierbench run $comparison"
+
+    (tmp_path / "array.py").write_text(array)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sbatch").write_text(SBATCH)
+    (tmp_path / "bin/sbatch").chmod(0o755)
+    shutil.copytree(data_dir, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    small = ["--methods", "ce,crm", *SMALL]
+    (tmp_path / "plan.json").write_text(hierbench("run", *small, "--plan-only", "--json").stdout)
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(middle)],
+        env=os.environ | {"PATH": f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("done: ") == done.stderr.count("done: ce type-I seed 0") == 1
+    last = hierbench("run", *small)
+    assert "2 jobs, 0 to train, 1 to re-rank, 1 cached" in last.stderr
+    assert last.returncode == 0 and "| type-I  | CRM" in last.stdout

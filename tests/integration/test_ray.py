@@ -1,0 +1,279 @@
+"""A real cluster of two raylets on this machine: results, a node killed in the middle, storage that is not shared."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import redirect_stderr, redirect_stdout, suppress
+
+import pytest
+
+pytest.importorskip("ray")
+STEPS, EPOCHS = 10, 2
+FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off"]
+FAST += ["--set", f"train.epochs={EPOCHS}", "--set", "train.batch_size=96"]
+PATIENT = """
+import os, signal, sys, time
+from pathlib import Path
+import torch.nn.functional as F
+from torch import nn
+from hierbench import Method
+
+FOLDER = Path({folder!r})
+
+
+def node():
+    ray = sys.modules.get("ray")
+    return ray.get_runtime_context().get_node_id() if ray is not None and ray.is_initialized() else "here"
+
+
+class Patient(Method):
+    name, title, source = {name!r}, {name!r}, "a test"
+    steps = 0
+
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.classifier = nn.Linear(num_features, hierarchy.num_classes)
+
+    def forward(self, features):
+        return self.classifier(features)
+
+    def loss(self, outputs, targets):
+        Patient.steps += 1
+        if self.name == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        (FOLDER / f"pid-{{node()}}").write_text(str(os.getpid()))
+        with (FOLDER / f"steps-{{node()}}").open("a") as file:
+            file.write("x")
+        while Patient.steps > {hold} and (FOLDER / "hold").exists():
+            time.sleep(0.05)
+        return {{"cross_entropy": F.cross_entropy(outputs, targets)}}
+
+    def scores(self, outputs):
+        return outputs
+"""
+
+
+def hierbench(*arguments):
+    """Run a command in this process, which has paid for its imports."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
+
+
+def one_line(done, *parts):
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("hierbench: error: ") and all(part in line for part in parts), line
+    return True
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with one processor each; what starts them is Ray's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("RAY_ADDRESS", raising=False)
+        from ray.cluster_utils import Cluster
+
+        small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+        cluster = Cluster(initialize_head=True, head_node_args=small | {"include_dashboard": False})
+        cluster.add_node(**small)
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ray")
+    for name in ("patient", "calm", "deadly"):
+        (folder / f"{name}.py").write_text(PATIENT.format(name=name, folder=str(folder), hold=STEPS + 5))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(work, data_dir):
+    """The same jobs here, one after another with one thread each: {name of the run: its folder}."""
+    arguments = ["run", "--methods", f"ce,crm,{work}/patient.py,{work}/calm.py", *FAST]
+    plan = hierbench(*arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir)
+    assert plan.returncode == 0, plan.stderr
+    for job in json.loads(plan.stdout)["jobs"]:
+        done = hierbench(*job["command"][1:])
+        assert done.returncode == 0, done.stderr
+    for path in [*work.glob("steps-*"), *work.glob("pid-*")]:
+        path.unlink()
+    return work / "here"
+
+
+def trained(folder):
+    return json.loads((folder / "spec.json").read_text())["base"] is None
+
+
+def same_results(runs, undisturbed, count):
+    """Metrics, histories and predictions, bit by bit."""
+    folders = [path.parent for path in runs.glob("*/spec.json") if (undisturbed / path.parent.name).exists()]
+    assert len(folders) == count
+    for folder in folders:
+        assert json.loads((folder / "status.json").read_text())["state"] == "done"
+        for name in ("metrics.json", "history.csv", "predictions.npz"):
+            reference = undisturbed / folder.name / name
+            assert (folder / name).exists() == reference.exists() == (name != "history.csv" or trained(folder))
+            assert not reference.exists() or (folder / name).read_bytes() == reference.read_bytes(), name
+    return True
+
+
+def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, monkeypatch):
+    """Its job goes on from its checkpoint on the other node, and all numbers are those of undisturbed jobs.
+
+    A job that kills its worker every time is given up.
+    """
+    from hierbench import on_ray
+
+    monkeypatch.setattr(on_ray, "RETRIES", 1)
+    (doomed,) = cluster.worker_nodes
+    (work / "hold").touch()
+
+    def steps(node):
+        path = work / f"steps-{node}"
+        return path.stat().st_size if path.exists() else 0
+
+    def kill():
+        deadline = time.monotonic() + 120
+        nodes = [cluster.head_node.node_id, doomed.node_id]
+        while min(map(steps, nodes)) <= STEPS + 5 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        cluster.remove_node(doomed, allow_graceful=False)
+        with suppress(ProcessLookupError):  # a machine that is gone takes its processes with it at once
+            os.kill(int((work / f"pid-{doomed.node_id}").read_text()), signal.SIGKILL)
+        (work / "hold").unlink()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    arguments = ["--methods", ",".join(f"{work}/{name}.py" for name in ("patient", "calm", "deadly")), *FAST]
+    where = ["--runs", work / "shared", "--data-dir", data_dir, "--executor", "ray", "--address", cluster.address]
+    done = hierbench("run", *arguments, *where, "--json")
+    killer.join()
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("its worker was lost; it is started again") == 2
+    assert "failed: deadly type-I seed 0: its worker was lost, 2 in all" in done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["method"]: row["n"] for row in rows} == {"patient": 1, "calm": 1, "deadly": 0}
+    assert same_results(work / "shared", undisturbed, 2)
+    assert steps(doomed.node_id) == STEPS + 6  # into the second epoch
+    assert steps(cluster.head_node.node_id) == 2 * STEPS + STEPS  # its own job, and one epoch of the other
+
+
+def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
+    """The driver's runs folder is a file system that only its own mount namespace has."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no right to make a mount namespace")
+    runs, kept = work / "private", work / "kept"
+    runs.mkdir()
+    arguments = ["--methods", "ce,crm", *FAST, "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "hierbench", "run", *arguments, "--runs", str(runs), "--json"]
+    script = 'mount -t tmpfs none "$1" && "${@:3}" && cp -r "$1" "$2"'
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, "-", runs, kept, *command, "--executor", "ray"],
+        env=os.environ | {"RAY_ADDRESS": cluster.address},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row["method"] for row in json.loads(done.stdout)["rows"]] == ["ce", "crm"]
+    assert not list(runs.iterdir())  # where the node works, nothing was written
+    assert same_results(kept, undisturbed, 2)
+    assert sum(path.name == "checkpoint.pt" for path in kept.rglob("*")) == 1
+    assert not list(kept.glob(".shared-*"))
+    shutil.rmtree(kept)
+
+
+@pytest.fixture
+def order(tmp_path, data_dir, undisturbed):
+    """What the driver sends a node."""
+    from hierbench.discovery import find_method
+    from hierbench.job import Spec
+    from hierbench.on_ray import _order
+    from hierbench.plan import Job
+    from hierbench.runner import Setting
+
+    specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]
+    spec = next(spec for spec in specs if spec.method.name == "ce")
+    return _order(Job(spec, find_method("ce")), Setting(tmp_path / "runs", data_dir, threads=1), ".shared-x")
+
+
+def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
+    import socket
+
+    from hierbench.on_ray import _work, engine_digest
+
+    node, error, files = _work(engine_digest(), order | {"data_dir": str(tmp_path)}, None)
+    assert node == socket.gethostname() and "is not the data this job was planned for" in error
+    assert json.loads(files["status.json"])["state"] == "failed"
+    assert "not the driver's" in _work("another", order, None)[1]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
+    from hierbench import on_ray
+    from hierbench.store import Run
+
+    def write(path, content):
+        if path.name == "metrics.json":
+            raise OSError(28, "No space left on device")
+        path.write_bytes(content)
+
+    monkeypatch.setattr(on_ray, "write_bytes", write)
+    files = {"status.json": b'{"state": "done"}', "metrics.json": b"{}", "history.csv": b""}
+    assert "No space left" in on_ray._received(Run(tmp_path), files)
+    assert not (tmp_path / "status.json").exists()
+
+
+def test_what_a_job_asks_of_a_node(tmp_path):
+    from hierbench.on_ray import needs
+    from hierbench.runner import Setting
+
+    assert needs(Setting(tmp_path, tmp_path, "cpu", threads=2)) == {"num_cpus": 2}
+    assert needs(Setting(tmp_path, tmp_path, "cuda")) == {"num_cpus": 1, "num_gpus": 1}
+
+
+@pytest.mark.parametrize("command", ["run", "ablate"])
+def test_a_dry_run_connects_to_nothing(tmp_path, data_dir, command):
+    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
+    done = hierbench(command, "--dataset", "shapes", *where, "--dry-run")
+    assert done.returncode == 0 and " to train" in done.stderr
+    assert "on this machine" not in done.stderr  # the time of a cluster is not known
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--executor", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
+        (["--executor", "ray", "--address", "ray://head:10001"], ["HOST:PORT of a cluster's head node"]),
+        (["--executor", "ray", "--device", "mps"], ["cpu or cuda"]),
+        (["--executor", "ray", "--jobs", "2"], ["--jobs is for this machine"]),
+        (["--address", "127.0.0.1:1"], ["--address is for --executor ray"]),
+        (["--executor", "slurm"], ["Invalid value for '--executor'"]),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, arguments, parts):
+    assert one_line(hierbench("run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments), *parts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_ray(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "hierbench.on_ray", raising=False)
+    done = hierbench("run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
+    assert one_line(done, "pip install 'hierbench[ray]'")
