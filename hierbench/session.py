@@ -113,9 +113,7 @@ def workers_and_threads(options: Options, num_training: int) -> tuple[int, int |
     if options.jobs_per_gpu > 1 and options.device != "cuda":
         raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
     if options.jobs_per_gpu > 1 and options.devices > 1:
-        raise UserError(
-            "--jobs-per-gpu is for jobs that share a GPU, --devices for a job that takes several; choose one"
-        )
+        raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
     if options.executor == "ray" or options.plan_only:
         return 0, 1 if options.device == "cpu" else None
     workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
