@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from hierbench.data.prepared import Prepared
 from hierbench.errors import UserError
 from hierbench.files import write_json
-from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
 from hierbench.method import PostHoc
 from hierbench.metrics import CHUNK, Tally
 from hierbench.store import Run
-from hierbench.train import environment
 
 
 def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, run: Run, device: str = "cpu") -> None:
@@ -30,6 +30,8 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     Raises:
         UserError: the base's predictions can not be read.
     """
+    from hierbench.train import environment  # with Lightning, which `hierbench bench` does not need
+
     try:
         scores, targets = base.predictions()
     except ValueError as error:
@@ -37,7 +39,13 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     posthoc = method(hierarchy, method.Params.model_validate(spec.method.params))
     place = torch.device("cpu" if device == "mps" else device)
-    rescored, tally = rescored_scores(posthoc, torch.from_numpy(scores), torch.from_numpy(targets), hierarchy, place)
+    tally, rescored = Tally(hierarchy), torch.empty(0)  # counted on the device; the scores go to the file
+    chunks = rescored_chunks(posthoc, torch.from_numpy(scores), torch.from_numpy(targets), place)
+    for rows, chunk, chunk_targets in chunks:
+        tally.add(chunk, chunk_targets)
+        if rows.start == 0:
+            rescored = torch.empty(scores.shape, dtype=chunk.dtype)
+        rescored[rows] = chunk
     run.write_predictions(rescored.numpy(), targets)
     metrics = {
         "schema": 1,
@@ -49,27 +57,21 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     write_json(run.folder / "environment.json", environment(place, prepared))
 
 
-@torch.inference_mode()
-def rescored_scores(
-    posthoc: PostHoc, scores: Tensor, targets: Tensor, hierarchy: Hierarchy, device: torch.device
-) -> tuple[Tensor, Tally]:
-    """Return the re-ranked scores [N, K] on the CPU, for the file, and their tally, counted on the device.
+def rescored_chunks(
+    posthoc: PostHoc, scores: Tensor, targets: Tensor, device: torch.device
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield rows, re-ranked scores and targets of a chunk after the other, on the device.
 
     The softmax is taken in float64, so that classes tie only where the base's scores do.
 
     Args:
         posthoc: the method.
-        scores: [N, K] of the base.
+        scores: [N, K] of the base, anywhere.
         targets: [N].
-        hierarchy: over the K classes.
-        device: where to compute; a chunk of the scores is there at a time.
+        device: where to compute; one chunk of the scores is there at a time.
     """
-    tally, rescored = Tally(hierarchy), torch.empty(0)
     for start in range(0, len(scores), CHUNK):
         rows = slice(start, start + CHUNK)
-        chunk = posthoc.rescore(scores[rows].to(device).double().softmax(dim=1))
-        tally.add(chunk, targets[rows].to(device))
-        if start == 0:
-            rescored = torch.empty(scores.shape, dtype=chunk.dtype)
-        rescored[rows] = chunk
-    return rescored, tally
+        with torch.inference_mode():
+            chunk = posthoc.rescore(scores[rows].to(device).double().softmax(dim=1))
+        yield rows, chunk, targets[rows].to(device)
