@@ -53,7 +53,7 @@ class Sizes:
         examples: N of evaluation and CRM.
         levels: nodes per level of their tree and of the frame's.
         photographs: images that are prepared in a round.
-        large: (batch of a ResNet-50 at 224x224, batch of a WideResNet-28-8), on CUDA alone.
+        large: (backbone, batch) at 224x224 with random parts, and at 32x32; on CUDA alone.
         matmul: side of the matrices whose product gives the card's rate.
     """
 
@@ -63,7 +63,7 @@ class Sizes:
     examples: int = 40_000
     levels: tuple[int, ...] = INAT
     photographs: int = 192
-    large: tuple[int, int] = (256, 64)
+    large: tuple[tuple[str, int], tuple[str, int]] = (("resnet50", 256), ("wrn28-8", 64))
     matmul: int = 8192
 
 
@@ -150,9 +150,8 @@ class Report:
 
 def parts_of(device: str) -> list[str]:
     """Return the names of what `bench` will say it measures, in order."""
-    return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "preparing", "card"][
-        : None if device == "cuda" else -1
-    ]
+    card = ["card"] if device == "cuda" else []
+    return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "preparing", *card]
 
 
 def bench(device: str, sizes: Sizes, on_part: OnPart) -> Report:
@@ -199,7 +198,7 @@ def _precisions(device: str) -> list[Precision]:
 
 
 def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[StepTime]:
-    """Measure all methods on all types in turn, each round with the bare backbone before the methods of a type."""
+    """Measure all methods on all types in turn, in each round the bare backbone before every one."""
     tree = Hierarchy.from_paths(shipped_paths("cifar100"))
     model = Model(backbone=sizes.backbone)
     work = Workload(model, SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
@@ -208,18 +207,20 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[StepTime
     for kind in FEATURE_TYPES:
         chosen = [found.cls for found in find_all() if isinstance(found, Found) and kind in found.cls.types]
         steps = [Step(work, data, cls, kind) for cls in chosen if issubclass(cls, Method)]
-        functions = [bare, *(part for step in steps for part in (step, step.besides_the_model))]
-        seconds = list(zip(*in_turn(functions, sizes.rounds, device), strict=True))
+        functions: list[Callable[[], object]] = []
+        for step in steps:
+            functions += [bare, step, step.besides_the_model]  # each beside the backbone: the machine's speed drifts
+        columns = list(zip(*in_turn(functions, sizes.rounds, device), strict=True))
         for index, step in enumerate(steps):
-            whole, besides = seconds[1 + 2 * index], seconds[2 + 2 * index]
+            alone, whole, besides = columns[3 * index : 3 * index + 3]
             yield StepTime(
                 method=step.model.method.name,
                 type=kind,
                 precision=precision,
                 step_ms=1000 * statistics.median(whole),
-                bare_ms=1000 * statistics.median(seconds[0]),
-                ratio=median_ratio(whole, seconds[0]),
-                share=median_ratio(besides, seconds[0]),
+                bare_ms=1000 * statistics.median(alone),
+                ratio=median_ratio(whole, alone),
+                share=median_ratio(besides, alone),
                 peak_mib=_peak_of(step, device),
             )
 
@@ -256,11 +257,13 @@ def _evaluation(device: str, sizes: Sizes) -> Evaluation:
         hierarchy_aware_frame(tree.distances, 3.0)
 
     before = _peak_mib()
-    metrics(), crm()
+    metrics()
+    crm()
     after = _peak_mib()
     columns = zip(*in_turn([metrics, crm, frame], sizes.rounds, device), strict=True)
+    metrics_s, crm_s, frame_s = (statistics.median(column) for column in columns)
     extra = None if before is None or after is None else after - before
-    return Evaluation(sizes.examples, num_classes, *(statistics.median(column) for column in columns), extra_mib=extra)
+    return Evaluation(sizes.examples, num_classes, metrics_s, crm_s, frame_s, extra)
 
 
 def _peak_mib() -> float | None:
@@ -348,9 +351,8 @@ def measure_card(device: str, sizes: Sizes) -> Card:
     assert issubclass(method, Method)
     large, small = (
         Workload(Model(backbone=name), augment, size, tree, batch, device, precision)
-        for name, augment, size, batch in (
-            ("resnet50", LARGE_IMAGES, PREPARED_SIZE, sizes.large[0]),
-            ("wrn28-8", SMALL_IMAGES, (32, 32), sizes.large[1]),
+        for (name, batch), augment, size in zip(
+            sizes.large, (LARGE_IMAGES, SMALL_IMAGES), (PREPARED_SIZE, (32, 32)), strict=True
         )
     )
     step = Step(large, Data(large), method, "type-I")

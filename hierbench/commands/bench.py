@@ -33,7 +33,7 @@ def bench(
     from hierbench.progress import Meter
     from hierbench.session import choose_device
 
-    place = choose_device("cuda" if device == "cuda" else "cpu" if device == "cpu" else _auto())
+    place = choose_device(device.value)
     parts = parts_of(place)
     with Meter("measuring", len(parts)) as meter:
         running: list[str] = []
@@ -50,12 +50,6 @@ def bench(
         print(json.dumps({"schema": 1} | asdict(report), indent=1, allow_nan=False))
     else:
         print(table(report), end="")
-
-
-def _auto() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def table(report: Report) -> str:
