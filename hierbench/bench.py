@@ -39,6 +39,7 @@ INAT = (3, 4, 9, 34, 57, 72, 1010)  # nodes per level of iNaturalist 2019
 SMALL_IMAGES = Augment(crop="pad", pad=4, pad_mode="reflect", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 LARGE_IMAGES = Augment(crop="random-resized", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 PREPARED_SIZE = (224, 224)
+LIMIT = 10.0  # seconds after which no further round of a type's steps begins
 OnPart = Callable[[str], None]
 
 
@@ -210,7 +211,7 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[StepTime
         functions: list[Callable[[], object]] = []
         for step in steps:
             functions += [bare, step, step.besides_the_model]  # each beside the backbone: the machine's speed drifts
-        columns = list(zip(*in_turn(functions, sizes.rounds, device), strict=True))
+        columns = list(zip(*in_turn(functions, sizes.rounds, device, LIMIT), strict=True))
         for index, step in enumerate(steps):
             alone, whole, besides = columns[3 * index : 3 * index + 3]
             yield StepTime(

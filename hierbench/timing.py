@@ -5,6 +5,7 @@ Shapes: B batch, N examples, K classes, D features.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -38,15 +39,20 @@ def wait_for(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def in_turn(functions: Sequence[Callable[[], object]], rounds: int, device: str) -> list[list[float]]:
-    """Return seconds of each function in each round, [rounds][functions].
+def in_turn(
+    functions: Sequence[Callable[[], object]], rounds: int, device: str, limit: float = math.inf
+) -> list[list[float]]:
+    """Return seconds of each function in each round, [rounds][functions]; after `limit` seconds no round begins.
 
     One after the other in every round, so that a machine whose speed drifts is as slow for all; each has run once
     before.
     """
     for function in functions:
         function()
-    return [[seconds_of(function, device) for function in functions] for _ in range(rounds)]
+    start, seconds = time.perf_counter(), list[list[float]]()
+    while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
+        seconds.append([seconds_of(function, device) for function in functions])
+    return seconds
 
 
 def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
