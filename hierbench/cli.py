@@ -9,6 +9,7 @@ import sys
 import typer
 
 from hierbench.commands import data, methods
+from hierbench.commands.bench import bench
 from hierbench.commands.collapse import collapse
 from hierbench.commands.job import job
 from hierbench.commands.leaderboard import leaderboard
@@ -36,6 +37,7 @@ app.command()(collapse)
 app.command()(plot)
 app.command()(mistakes)
 app.command()(tune)
+app.command()(bench)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
 

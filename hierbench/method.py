@@ -109,5 +109,8 @@ class PostHoc:
         self.params = params if params is not None else self.Params()
 
     def rescore(self, probabilities: Tensor) -> Tensor:
-        """Map the base method's probabilities [N, K] to scores [N, K], larger = ranked earlier."""
+        """Map the base method's probabilities [N, K] to scores [N, K], larger = ranked earlier.
+
+        Called with a chunk of the examples at a time, on any device: what is multiplied with them must go there too.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no rescore")

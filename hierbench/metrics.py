@@ -17,6 +17,7 @@ from torch import Tensor
 from hierbench.hierarchy import Hierarchy
 
 DEFAULT_KS = (1, 5, 20)
+CHUNK = 1024  # examples at a time: bounds what is held beside the scores
 
 
 def top_classes(scores: Tensor, k: int) -> Tensor:
@@ -32,31 +33,45 @@ def top_classes(scores: Tensor, k: int) -> Tensor:
     Raises:
         ValueError: a score is NaN.
     """
-    num_classes = scores.shape[1]
-    if k == num_classes:
-        values, classes = scores.sort(dim=1, descending=True, stable=True)
-    else:
-        values, classes = scores.topk(k + 1, dim=1)
-    if values.is_floating_point() and values[:, 0].isnan().any():  # NaN sorts before every number
-        raise ValueError("a score is NaN: it has no rank")
-    if k == num_classes:
-        return classes
-    # topk leaves the order among equals open, so rows with equals among the first k + 1 are ranked again.
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
-    classes = classes[:, :k]
-    if len(tied):
-        classes[tied] = _top_classes_of_tied(scores[tied], values[tied, k - 1 : k], k)
+    classes, num_nan = _ranked(scores, k)
+    _raise_for(int(num_nan), 0, scores.shape[1])
     return classes
 
 
-def _top_classes_of_tied(scores: Tensor, kth_value: Tensor, k: int) -> Tensor:
+def _ranked(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k classes ranked first [N, k] and the number of rows with a NaN; waits for no device."""
+    if k == scores.shape[1]:
+        values, classes = scores.sort(dim=1, descending=True, stable=True)
+    else:
+        values, classes = scores.topk(k + 1, dim=1)
+        classes = classes[:, :k]
+        # topk leaves the order among equals open, so rows with equals among the first k + 1 are ranked again.
+        rows: Tensor | slice = slice(None)  # of an accelerator all: to ask it which would wait for it
+        if scores.device.type == "cpu":
+            rows = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
+        if isinstance(rows, slice) or len(rows):
+            classes[rows] = _ranked_with_ties(scores[rows], values[rows, k - 1 : k], k)
+    return classes, values[:, 0].isnan().sum()  # NaN sorts before every number
+
+
+def _ranked_with_ties(scores: Tensor, kth_value: Tensor, k: int) -> Tensor:
     """Take all classes above the k-th value, fill up with the lowest of its equals, and sort the k stably."""
     above, equal = scores > kth_value, scores == kth_value
     places = k - above.sum(dim=1, keepdim=True)
     chosen = above | (equal & (equal.cumsum(dim=1, dtype=torch.int32) <= places))
-    classes = chosen.nonzero()[:, 1].view(len(scores), k)  # ascending, so a stable sort keeps the lower index first
+    index = torch.arange(scores.shape[1], device=scores.device)
+    lowest = torch.where(chosen, index, len(index)).topk(k, dim=1, largest=False, sorted=True).values
+    classes = lowest.clamp_max(len(index) - 1)  # a row with a NaN, which is an error later, may have fewer than k
+    # The classes ascend, so a stable sort keeps the lower index first.
     order = scores.gather(1, classes).sort(dim=1, descending=True, stable=True).indices
     return classes.gather(1, order)
+
+
+def _raise_for(num_nan: int, num_no_class: int, num_classes: int) -> None:
+    if num_no_class:
+        raise ValueError(f"targets must be integers from 0 to {num_classes - 1}")
+    if num_nan:
+        raise ValueError("a score is NaN: it has no rank")
 
 
 @lru_cache(maxsize=8)
@@ -87,22 +102,83 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
     Raises:
         ValueError: shapes do not fit, a target is no class, or a score is NaN.
     """
-    num_classes = hierarchy.num_classes
+    sums = _sums(scores, targets, hierarchy, ks)
+    num_nan, num_no_class = sums[:2].tolist()  # host-device sync
+    _raise_for(num_nan, num_no_class, hierarchy.num_classes)
+    return sums[2 : 4 + len(ks)]
+
+
+def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
+    """Return sums over a batch, [4 + len(ks) + height + 1] int64, without waiting for the device.
+
+    They are: rows with a NaN, targets that are no class, what `distance_counts` returns, and the mistakes at each
+    distance.
+    """
+    _check_shapes(scores, targets, hierarchy.num_classes)
+    if not len(scores):
+        return torch.zeros(5 + len(ks) + hierarchy.height, dtype=torch.int64, device=scores.device)
+    targets = targets.long()
+    known = targets.clamp(0, hierarchy.num_classes - 1)
+    classes, num_nan = _ranked(scores, max(ks))
+    distances = _distances_on(hierarchy, scores.device)[known[:, None], classes]
+    by_k = distances.sum(dim=0, dtype=torch.int64).cumsum(0)
+    wrong = classes[:, 0] != targets
+    at_distance = distances[:, :1] == torch.arange(hierarchy.height + 1, device=scores.device)
+    mistakes = (at_distance & wrong[:, None]).sum(dim=0)
+    examples = torch.full_like(num_nan, len(scores))
+    first = [num_nan, (known != targets).sum(), examples, examples - wrong.sum(), *(by_k[k - 1] for k in ks)]
+    return torch.cat([torch.stack(first), mistakes])
+
+
+def _check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
     if scores.ndim != 2 or scores.shape[1] != num_classes or targets.shape != scores.shape[:1]:
         shapes = f"{tuple(scores.shape)} and {tuple(targets.shape)}"
         raise ValueError(f"scores and targets must be [N, {num_classes}] and [N], got {shapes}")
-    if not len(scores):
-        return torch.zeros(2 + len(ks), dtype=torch.int64, device=scores.device)
-    wrong_type = targets.is_floating_point() or targets.dtype == torch.bool
-    if wrong_type or int(targets.min()) < 0 or int(targets.max()) >= num_classes:
+    if len(targets) and (targets.is_floating_point() or targets.dtype == torch.bool):
         raise ValueError(f"targets must be integers from 0 to {num_classes - 1}")
-    targets = targets.long()
-    classes = top_classes(scores, max(ks))
-    distances = _distances_on(hierarchy, scores.device)[targets[:, None], classes]
-    sums = distances.sum(dim=0, dtype=torch.int64).cumsum(0)
-    correct = (classes[:, 0] == targets).sum()
-    examples = torch.full_like(correct, len(scores))
-    return torch.stack([examples, correct, *(sums[k - 1] for k in ks)])
+
+
+class Tally:
+    """The sums of many batches, kept on their device, which is waited for when a result is read and not before.
+
+    Args:
+        hierarchy: over the K classes.
+        ks: the k of hierdist@k; those above K are left out.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS) -> None:
+        self.hierarchy = hierarchy
+        self.asked = tuple(ks)
+        self.ks = usable_ks(self.asked, hierarchy.num_classes)
+        self._sums: Tensor | None = None
+
+    def add(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch of any size: scores [N, K], targets [N], both on the device of the batches before.
+
+        What is wrong with values, rather than with shapes, is found when a result is read.
+        """
+        sums = _sums(scores, targets, self.hierarchy, self.ks)
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def _read(self) -> list[int]:
+        if self._sums is None:
+            raise ValueError("no examples to evaluate")
+        num_nan, num_no_class, *sums = self._sums.tolist()  # host-device sync, the only one
+        _raise_for(num_nan, num_no_class, self.hierarchy.num_classes)
+        return sums
+
+    def metrics(self) -> dict[str, float]:
+        """Return what `evaluate` returns, over all batches.
+
+        Raises:
+            ValueError: no examples, a target that is no class, a NaN score.
+        """
+        metrics = metrics_from_counts(self._read()[: 2 + len(self.ks)], self.ks)
+        return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in self.asked}
+
+    def mistakes_by_distance(self) -> list[int]:
+        """Return what the function of the same name returns, over all batches; raises as `metrics`."""
+        return self._read()[2 + len(self.ks) :]
 
 
 def metrics_from_counts(counts: Sequence[int], ks: Sequence[int]) -> dict[str, float]:
@@ -141,11 +217,15 @@ def evaluate(
     Raises:
         ValueError: no examples, shapes that do not fit, a target that is no class, a NaN score.
     """
-    scores, targets = torch.as_tensor(scores), torch.as_tensor(targets)
-    ks = tuple(ks)
-    usable = usable_ks(ks, hierarchy.num_classes)
-    metrics = metrics_from_counts(distance_counts(scores, targets, hierarchy, usable).tolist(), usable)
-    return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in ks}
+    return _tally(torch.as_tensor(scores), torch.as_tensor(targets), hierarchy, ks).metrics()
+
+
+def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tally:
+    _check_shapes(scores, targets, hierarchy.num_classes)
+    tally = Tally(hierarchy, ks)
+    for part, part_targets in zip(scores.split(CHUNK), targets.to(scores.device).split(CHUNK), strict=True):
+        tally.add(part, part_targets)
+    return tally
 
 
 def mistakes_by_distance(scores: Tensor, targets: Tensor, hierarchy: Hierarchy) -> list[int]:
@@ -156,8 +236,4 @@ def mistakes_by_distance(scores: Tensor, targets: Tensor, hierarchy: Hierarchy) 
         targets: [N] class indices.
         hierarchy: over the K classes.
     """
-    first = top_classes(scores, 1)[:, 0]
-    wrong = first != targets
-    distances = _distances_on(hierarchy, scores.device)[targets[wrong], first[wrong]]
-    counts: list[int] = distances.bincount(minlength=hierarchy.height + 1).tolist()
-    return counts
+    return _tally(scores, targets, hierarchy, (1,)).mistakes_by_distance()

@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
+from torch import Tensor
 
 from hierbench.data.prepared import Prepared
 from hierbench.errors import UserError
 from hierbench.files import write_json
 from hierbench.job import Spec
 from hierbench.method import PostHoc
+from hierbench.metrics import CHUNK, Tally
 from hierbench.store import Run
-from hierbench.train import environment, write_result
-
-CHUNK = 4096  # examples at a time: bounds the float64 copies
 
 
-def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, run: Run) -> None:
+def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, run: Run, device: str = "cpu") -> None:
     """Apply a post-hoc method to the test predictions of its base run and write the result.
 
-    The softmax is taken in float64, so that classes tie only where the base's scores do.
+    Args:
+        spec: of the job.
+        method: the class that `spec.method` names.
+        prepared: the dataset.
+        base: the run whose predictions are re-ranked.
+        run: where the result goes.
+        device: where to compute; MPS, which has no float64, leaves it to the CPU.
+
+    Raises:
+        UserError: the base's predictions can not be read.
     """
+    from hierbench.train import environment  # with Lightning, which `hierbench bench` does not need
+
     try:
         scores, targets = base.predictions()
     except ValueError as error:
         raise UserError(f"{error}; remove the folder {base.folder} to train it again") from None
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     posthoc = method(hierarchy, method.Params.model_validate(spec.method.params))
-    chunks = torch.from_numpy(scores).split(CHUNK)
-    rescored = torch.cat([posthoc.rescore(chunk.double().softmax(dim=1)) for chunk in chunks])
-    write_result(run, method.title, rescored, torch.from_numpy(targets), hierarchy)
-    write_json(run.folder / "environment.json", environment(torch.device("cpu"), prepared))
+    place = torch.device("cpu" if device == "mps" else device)
+    tally, rescored = Tally(hierarchy), torch.empty(0)  # counted on the device; the scores go to the file
+    chunks = rescored_chunks(posthoc, torch.from_numpy(scores), torch.from_numpy(targets), place)
+    for rows, chunk, chunk_targets in chunks:
+        tally.add(chunk, chunk_targets)
+        if rows.start == 0:
+            rescored = torch.empty(scores.shape, dtype=chunk.dtype)
+        rescored[rows] = chunk
+    run.write_predictions(rescored.numpy(), targets)
+    metrics = {
+        "schema": 1,
+        "title": method.title,
+        "test": tally.metrics(),
+        "mistakes_by_distance": tally.mistakes_by_distance(),
+    }
+    write_json(run.folder / "metrics.json", metrics)
+    write_json(run.folder / "environment.json", environment(place, prepared))
+
+
+def rescored_chunks(
+    posthoc: PostHoc, scores: Tensor, targets: Tensor, device: torch.device
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield rows, re-ranked scores and targets of a chunk after the other, on the device.
+
+    The softmax is taken in float64, so that classes tie only where the base's scores do.
+
+    Args:
+        posthoc: the method.
+        scores: [N, K] of the base, anywhere.
+        targets: [N].
+        device: where to compute; one chunk of the scores is there at a time.
+    """
+    for start in range(0, len(scores), CHUNK):
+        rows = slice(start, start + CHUNK)
+        with torch.inference_mode():
+            chunk = posthoc.rescore(scores[rows].to(device).double().softmax(dim=1))
+        yield rows, chunk, targets[rows].to(device)

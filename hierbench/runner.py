@@ -127,7 +127,8 @@ def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) ->
             _train(job, setting, dataset, report)
         else:
             assert job.spec.base is not None
-            rescore(job.spec, job.found.cls, dataset, store.run(job.spec.base), run)  # type: ignore[arg-type]
+            base = store.run(job.spec.base)
+            rescore(job.spec, job.found.cls, dataset, base, run, setting.device)  # type: ignore[arg-type]
         run.set_status("done", started=started, seconds=time.time() - started)
     except (Exception, SystemExit, GeneratorExit) as error:  # somebody's method may do anything
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)

@@ -14,6 +14,7 @@ from hierbench.cost import stand_in_tree
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
+from hierbench.data.writer import SPLITS
 from hierbench.errors import UserError
 from hierbench.known_weights import KNOWN
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
@@ -162,11 +163,12 @@ def time_to_train(
     from hierbench.estimate import estimate
 
     if prepared is None:
-        tree, num_train = stand_in_tree(recipe.expected.level_sizes), recipe.expected.train
+        tree = stand_in_tree(recipe.expected.level_sizes)
+        sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
     else:
-        tree, num_train = prepared.hierarchy(recipe.distance), prepared.size("train")
+        tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
     try:
-        return estimate(recipe, kinds, tree, num_train, device, workers, threads)
+        return estimate(recipe, kinds, tree, sizes, device, workers, threads)
     except RuntimeError:  # a model that does not fit in memory: its jobs will say so
         return None
 

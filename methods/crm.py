@@ -12,12 +12,12 @@ from hierbench import Hierarchy, PostHoc
 class CRM(PostHoc):
     """Amend a trained classifier's probabilities at test time: cost of class j = sum_i p_i d_ij.
 
-    Nothing is trained; the base is the cross-entropy model. Shapes: N examples, K classes, V inner nodes.
+    Nothing is trained; the base is the cross-entropy model. Shapes: N examples, K classes, P parents of classes.
 
-    In a tree, d_ij = height - sum of drop(v) over the nodes v above both i and j, where drop(v) is how much closer two
-    classes are whose lowest common ancestor is v rather than v's parent. So the [K, K] product splits into one with
-    the [K, V] ancestor matrix and one with its transpose: fewer operations (V < K), and two siblings differ by
-    nothing but their own probability, so that equal probabilities tie exactly.
+    In a tree, how far two classes are follows from their parents u and v: D_uv, and D_uu for two children of u. So the
+    probabilities are summed by parent, and cost_j = sum_v mass_v D_uv - p_j D_uu for a class below u, because a class
+    is at no distance from itself. These are fewer operations (P < K), and two siblings differ by nothing but their own
+    probability, so that equal probabilities tie exactly.
     """
 
     name = "crm"
@@ -27,23 +27,26 @@ class CRM(PostHoc):
 
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:
         super().__init__(hierarchy, params)
-        self.height = hierarchy.height
-        above = np.full(hierarchy.num_classes, hierarchy.height)  # [K], distance at the class's node one level up
-        is_ancestor, drops = [], []
-        for targets, distances in zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True):
-            inner = np.flatnonzero(distances)
-            drop = np.zeros(len(distances))
-            drop[targets] = above - distances[targets]
-            is_ancestor.append(targets[:, None] == inner)
-            drops.append(drop[inner])
-            above = np.where(distances[targets] > 0, distances[targets], above)
-        self.is_ancestor = torch.from_numpy(np.concatenate(is_ancestor, axis=1)).float()  # [K, V]
-        self.drops = torch.from_numpy(np.concatenate(drops))  # [V]
-        self.own_drop = torch.from_numpy(above)  # [K], from the lowest inner node above a class to the class itself
+        parent = np.full(hierarchy.num_classes, -1)  # [K], the lowest inner node above each class; -1 is the root
+        own = np.full(hierarchy.num_classes, hierarchy.height)  # [K], distance of two classes below that node
+        for level, (nodes, distances) in enumerate(
+            zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True)
+        ):
+            inner = distances[nodes] > 0
+            parent = np.where(inner, level * hierarchy.num_classes + nodes, parent)
+            own = np.where(inner, distances[nodes], own)
+        _, some_child, parent = np.unique(parent, return_index=True, return_inverse=True)
+        between = hierarchy.distances[np.ix_(some_child, some_child)].copy()
+        np.fill_diagonal(between, own[some_child])
+        self.parent = torch.from_numpy(parent)  # [K]
+        self.is_parent = torch.nn.functional.one_hot(self.parent).double()  # [K, P]
+        self.between = torch.from_numpy(between).double()  # [P, P], D
+        self.own = torch.from_numpy(own).double()  # [K], D_uu of the class's parent u
 
     def rescore(self, probabilities: Tensor) -> Tensor:
-        """Return minus the expected distance [N, K] under probabilities [N, K], in their precision."""
-        is_ancestor = self.is_ancestor.to(probabilities)
-        mass = (probabilities @ is_ancestor) * self.drops.to(probabilities)
-        closeness = torch.addcmul(mass @ is_ancestor.T, probabilities, self.own_drop.to(probabilities))
-        return closeness - self.height * probabilities.sum(dim=1, keepdim=True)
+        """Return minus the expected distance [N, K] under probabilities [N, K], in their precision, on their device."""
+        self.parent = self.parent.to(probabilities.device)  # kept there for the next chunk; the numbers are exact
+        self.is_parent, self.between = self.is_parent.to(probabilities), self.between.to(probabilities)
+        self.own = self.own.to(probabilities)
+        costs = (probabilities @ self.is_parent) @ self.between  # [N, P]
+        return (probabilities * self.own).sub_(costs.index_select(1, self.parent))

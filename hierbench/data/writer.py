@@ -24,7 +24,7 @@ from hierbench.files import sync_folder, write_bytes
 
 SPLITS = ("train", "val", "test")
 WINDOW = 16  # pieces per core that are read ahead: bounds the memory
-FLUSH_EVERY = 2048  # rows between two flushes: what a kill can cost
+FLUSH_EVERY = 2048  # rows between two flushes; a kill can cost those of two, because one runs behind
 Rows = NDArray[np.bool_]
 
 
@@ -84,12 +84,15 @@ class _Files:
             block, place = block[written:], place + written
         return len(images), ""
 
-    def flush(self) -> None:
-        """Put the rows on the disk, then the marks of those that were written before."""
+    def marks(self) -> dict[str, bytes]:
+        """Return the marks of the rows that are written by now."""
+        return {split: rows.tobytes() for split, rows in self.done.items()}
+
+    def flush(self, marks: dict[str, bytes]) -> None:
+        """Put the rows on the disk, then the marks, which were taken before."""
         for split, file in self.files.items():
-            marks = self.done[split].tobytes()
             os.fsync(file.fileno())
-            write_bytes(self.folder / f"{split}-done", marks)
+            write_bytes(self.folder / f"{split}-done", marks[split])
 
     def close(self) -> None:
         """Close the files."""
@@ -117,8 +120,10 @@ def write_images(source: Source, folder: Path, progress: Callable[[int], None]) 
     pending: deque[tuple[Piece, Future[tuple[int, str]]]] = deque()
     written = flushed = sum(int(rows.sum()) for rows in files.done.values())
 
+    flushing: Future[None] | None = None
+
     def finish() -> None:
-        nonlocal written, flushed
+        nonlocal written, flushed, flushing
         piece, future = pending.popleft()
         num, error = future.result()
         if error:
@@ -128,10 +133,12 @@ def write_images(source: Source, folder: Path, progress: Callable[[int], None]) 
         written += num
         progress(written)
         if written - flushed >= FLUSH_EVERY:
-            files.flush()
+            if flushing is not None:
+                flushing.result()  # the disk is slower than decoding, or has failed
+            flushing = disk.submit(files.flush, files.marks())  # decoding goes on meanwhile
             flushed = written
 
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(1) as disk, ThreadPoolExecutor(cores) as pool:
         try:
             try:
                 for piece in source.pieces():
@@ -148,11 +155,14 @@ def write_images(source: Source, folder: Path, progress: Callable[[int], None]) 
                 raise
             while pending:
                 finish()
-            files.flush()
+            if flushing is not None:
+                flushing.result()
+            files.flush(files.marks())
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+            disk.shutdown(wait=True)
             with suppress(OSError):
-                files.flush()  # also what an interrupted attempt has read
+                files.flush(files.marks())  # also what an interrupted attempt has read
             files.close()
     return outcome
 

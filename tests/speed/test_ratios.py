@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, evaluate
+from hierbench.bench import photograph, prepare_seconds
 from hierbench.data.augment import PadAndCrop, normalise
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
+from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
+from hierbench.posthoc import rescored_chunks
 from hierbench.recipe import Model
 
 pytestmark = pytest.mark.speed
@@ -67,6 +70,39 @@ def test_metrics_and_crm(reference, inat):
         return 2000 / part
 
     ratio("metrics and CRM, N=2000, K=1010", fast, slow, 75)
+
+
+def test_evaluation_of_a_whole_test_set(reference, inat):
+    """Metrics, softmax, CRM and its metrics of 40,000 x 1010 scores; asked: 3 s on two cores."""
+    torch.manual_seed(0)
+    scores, targets = torch.empty(40_000, 1010), torch.randint(1010, (40_000,))
+    for part in scores.split(1000):
+        part.normal_(std=3.0)
+    crm, cpu, part = CRM(inat), torch.device("cpu"), 50
+
+    def fast():
+        tally = Tally(inat)
+        for _, chunk, chunk_targets in rescored_chunks(crm, scores, targets, cpu):
+            tally.add(chunk, chunk_targets)
+        return evaluate(scores, targets, inat), tally.metrics()
+
+    def slow():
+        reference.evaluate(scores[:part], targets[:part], inat.distances)
+        rescored = reference.crm(scores[:part].double().softmax(1), inat.distances)
+        reference.evaluate(rescored, targets[:part], inat.distances)
+        return 40_000 / part
+
+    ratio("evaluation and CRM, N=40000, K=1010", fast, slow, 75, repeats=1)
+    print(f"seconds: {median_seconds(fast, 5):.2f} on {torch.get_num_threads()} threads (asked: 3 on two)")
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (800, 600), (1100, 750)])
+def test_preparing_against_bare_decoding(tmp_path, width, height):
+    """Printed, not asserted: Pillow's exact resizing alone costs half of decoding and more (asked: 0.8)."""
+    files = [photograph(tmp_path / f"{index}.jpg", width, height, index) for index in range(16)] * 6
+    rounds = prepare_seconds(files, tmp_path, 5)
+    ratios = [bare / ours for ours, bare in rounds]
+    print(f"\npreparing {width}x{height}: {np.median(ratios):.2f} of bare decoding ({np.round(ratios, 2)}; asked: 0.8)")
 
 
 def test_haframe_loss(reference, inat):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
 from hierbench.metric_classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
-from hierbench.metrics import mistakes_by_distance, top_classes
+from hierbench.metrics import Tally, _ranked_with_ties, mistakes_by_distance, top_classes
 
 PATHS = ["pta", "ptb", "pc", "qd", "qe"]
 TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in PATHS})
@@ -49,6 +49,44 @@ def test_top_classes_is_a_stable_sort(seed, num_values, k):
     scores = torch.randint(0, num_values, (16, 40), generator=generator).double()
     expected = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
     assert torch.equal(top_classes(scores, k), expected)
+
+
+@pytest.mark.parametrize("num_values", [1, 3, 1000])
+def test_the_way_of_accelerators_is_a_stable_sort(num_values):
+    """There every row is ranked as if it had ties, because to ask which rows have some would wait for the device."""
+    scores = torch.randint(0, num_values, (64, 40), generator=torch.Generator().manual_seed(0)).double()
+    scores[::3, ::2] = -math.inf
+    for k in (1, 5, 39):
+        expected = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+        assert torch.equal(_ranked_with_ties(scores, scores.topk(k).values[:, -1:], k), expected)
+
+
+def test_a_tally_of_batches_is_that_of_the_whole():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 4, (3000, 5), generator=generator).float()
+    targets = torch.randint(0, 5, (3000,), generator=generator)
+    tally = Tally(TREE)
+    for start, stop in [(0, 0), (0, 1), (1, 1500), (1500, 3000)]:
+        tally.add(scores[start:stop], targets[start:stop])
+    assert tally.metrics() == evaluate(scores, targets, TREE)
+    assert tally.mistakes_by_distance() == mistakes_by_distance(scores, targets, TREE)
+    assert sum(tally.mistakes_by_distance()) == (top_classes(scores, 1)[:, 0] != targets).sum()
+
+
+def test_a_tally_finds_what_is_wrong_when_it_is_read():
+    for scores, targets, message in [
+        (torch.full((2, 5), math.nan), torch.zeros(2, dtype=torch.long), "NaN"),
+        (torch.zeros(2, 5), torch.tensor([0, 7]), "integers from 0 to 4"),
+    ]:
+        tally = Tally(TREE)
+        tally.add(scores, targets)
+        tally.add(torch.eye(5), torch.arange(5))
+        with pytest.raises(ValueError, match=message):
+            tally.metrics()
+        with pytest.raises(ValueError, match=message):
+            tally.mistakes_by_distance()
+    with pytest.raises(ValueError, match="no examples"):
+        Tally(TREE).metrics()
 
 
 def test_infinite_scores_have_a_rank():

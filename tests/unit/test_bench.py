@@ -1,0 +1,128 @@
+import json
+import math
+from dataclasses import asdict
+
+import pytest
+import torch
+
+import hierbench.bench as measuring
+from hierbench import estimate as estimating
+from hierbench.bench import QUICK, Sizes, bench, parts_of, photograph
+from hierbench.commands.bench import table
+from hierbench.cost import stand_in_tree
+from hierbench.data.writer import SPLITS
+from hierbench.estimate import estimate
+from hierbench.recipe import load_recipe
+from hierbench.session import time_to_train
+from hierbench.timing import Step
+
+TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
+ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
+ROWS |= {("type-II", "haframe")}
+
+
+@pytest.fixture(scope="module")
+def report():
+    parts = []
+    report = bench("cpu", TINY, parts.append)
+    assert parts == parts_of("cpu")
+    return report
+
+
+def numbers(content):
+    if isinstance(content, dict | list | tuple):
+        for value in content.values() if isinstance(content, dict) else content:
+            yield from numbers(value)
+    elif isinstance(content, int | float):
+        yield content
+
+
+def test_every_method_type_and_precision_is_measured(report):
+    for precision in {report.precision, "float32"}:
+        rows = [row for row in report.steps if row.precision == precision]
+        assert {(row.type, row.method) for row in rows} >= ROWS and len(rows) == len(set(rows))
+
+
+def test_numbers_are_finite_and_the_table_shows_them(report):
+    content = asdict(report)
+    assert json.loads(json.dumps(content, allow_nan=False))["batch"] == 4
+    extra = content["evaluation"].pop("extra_mib")
+    assert extra is None or extra >= 0
+    assert all(math.isfinite(number) and number > 0 for number in numbers(content))
+    shown = table(report)
+    for row in report.steps:
+        assert f"{row.step_ms:.1f}" in shown and f"{row.bare_ms:.1f}" in shown and f"{row.ratio:.2f}" in shown
+    assert f"{report.evaluation.crm_s:.2f} s" in shown and f"{report.prepare.images_per_s:.0f} images/s" in shown
+    assert "float32" in shown and "64 x 8" in shown and f"{report.threads} threads" in shown
+
+
+def test_what_is_measured_on_cuda_runs_on_a_cpu(monkeypatch, report):
+    monkeypatch.setattr(measuring, "PREPARED_SIZE", (32, 32))
+    card = measuring.measure_card("cpu", TINY)
+    assert all(math.isfinite(number) and number > 0 for number in numbers(asdict(card)))
+    shown = table(type(report)(**{**vars(report), "card": card}))
+    assert f"{card.resnet50_images_per_s:.0f} images/s" in shown and "WideResNet-28-8" in shown
+
+
+def test_a_photograph_is_as_large_as_one(tmp_path):
+    bits = 8 * photograph(tmp_path / "a.jpg", 500, 375, 0).stat().st_size / (500 * 375)
+    assert 1.5 < bits < 4.5  # per pixel
+
+
+def test_the_command(monkeypatch, report):
+    import typer
+    from typer.testing import CliRunner
+
+    from hierbench.commands.bench import bench as command
+
+    def measured(device, sizes, on_part):
+        assert (device, sizes) == ("cpu", QUICK)
+        on_part("evaluation")
+        return report
+
+    monkeypatch.setattr(measuring, "bench", measured)
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, ["--device", "cpu", "--quick", "--json"])
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    assert content == {"schema": 1} | json.loads(json.dumps(asdict(report)))
+    assert content["device"] == "cpu" and content["card"] is None
+    assert "measuring: evaluation (1 of" in done.stderr
+
+
+def test_the_estimate_is_that_of_the_steps(monkeypatch):
+    """Steps of a second for 10 images and forward passes of half of one, put together by hand."""
+    recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=10"])
+    tree = stand_in_tree((2, 4))
+    asked = []
+
+    def seconds(recipe, kind, hierarchy, device, batch_size):
+        asked.append((kind, batch_size))
+        return (0.1, 0.05) if kind == "type-I" else (0.2, 0.1)
+
+    monkeypatch.setattr(estimating, "seconds_per_image", seconds)
+    sizes = {"train": 45, "val": 20, "test": 30}
+    one = 2 * 40 * 0.1 + (2 * 20 + 30) * 0.05  # of 45 images the last 5 are dropped
+    assert estimate(recipe, ["type-I"], tree, sizes, "cpu", 1, None) == pytest.approx(one)
+    assert estimate(recipe, ["type-I"] * 3 + ["type-II"], tree, sizes, "cpu", 2, 1) == pytest.approx(5 * one / 2)
+    assert estimate(recipe, ["type-I"], tree, sizes, "cpu", 8, 1) == pytest.approx(one)  # one job is not split
+    assert asked == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
+
+
+def test_the_estimate_times_the_step_that_bench_times(monkeypatch):
+    calls = []
+    once = Step.__call__
+    monkeypatch.setattr(Step, "__call__", lambda self: (calls.append(self.work), once(self))[1])
+    recipe = load_recipe("shapes", ["model.backbone=wrn10-1-s4"])
+    tree = stand_in_tree(recipe.expected.level_sizes)
+    before = torch.get_rng_state(), torch.get_num_threads()
+    sizes = {split: 64 for split in SPLITS}
+    assert 0 < estimate(recipe, ["type-I"], tree, sizes, "cpu", 1, 1) < 60
+    assert torch.equal(torch.get_rng_state(), before[0]) and torch.get_num_threads() == before[1]
+    assert {work.image_size for work in calls} == {(32, 32)} and max(work.batch for work in calls) <= 32
+
+
+def test_nothing_is_measured_where_all_is_cached(monkeypatch):
+    monkeypatch.setattr(estimating, "seconds_per_image", lambda *_: pytest.fail("measured"))
+    assert time_to_train(load_recipe("shapes"), [], None, "cpu", 1, None) == 0.0
