@@ -22,7 +22,8 @@ import torch
 from PIL import Image
 
 from hierbench.cost import stand_in_tree
-from hierbench.data.source import Piece, Source, decode, shipped_paths
+from hierbench.data.image import Images, decode
+from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.discovery import Found, find_all
 from hierbench.hierarchy import Hierarchy
@@ -302,7 +303,7 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[tuple[
 
     def pieces() -> Iterator[Piece]:
         for row, file in enumerate(files):
-            yield Piece("train", row, partial(decode, file, file.name, PREPARED_SIZE, lambda image: image))
+            yield Piece("train", row, partial(_load, file))
 
     none = np.zeros(0, dtype=np.int64)
     labels = {"train": np.zeros(len(files), dtype=np.int64), "val": none, "test": none}
@@ -319,6 +320,10 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[tuple[
                 pass
 
     return [(seconds_of(ours, "cpu"), seconds_of(bare, "cpu")) for _ in range(rounds)]
+
+
+def _load(file: Path) -> Images:
+    return decode(file.read_bytes(), file.name, PREPARED_SIZE)
 
 
 def _decode(file: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
-from hierbench.data.source import Images
+from hierbench.data.image import Images
 from hierbench.errors import UserError
 from hierbench.files import read_text
 from hierbench.hierarchy import IntArray

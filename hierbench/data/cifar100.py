@@ -18,7 +18,8 @@ import numpy as np
 from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
-from hierbench.data.source import CHUNK, Images, Labels, Piece, Request, Source, shipped_paths, unpack
+from hierbench.data.image import Images
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths, unpack
 from hierbench.errors import UserError
 from hierbench.files import file_digest, read_bytes
 

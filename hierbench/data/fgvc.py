@@ -9,22 +9,21 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 from torchvision.datasets import FGVCAircraft
 
+from hierbench.data.image import Images, UnreadableImageError, decode, pixels_of
 from hierbench.data.source import (
-    Images,
     Labels,
     Piece,
     Request,
     Source,
-    UnreadableImageError,
-    decode,
     identity_of,
     staged,
     unpack,
 )
 from hierbench.errors import UserError
-from hierbench.files import file_digest, open_regular, read_text
+from hierbench.files import file_digest, read_bytes, read_text
 
 FOLDER = "fgvc-aircraft-2013b"
 BANNER = 20  # pixels at the bottom with the copyright
@@ -76,17 +75,16 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
         jpeg_quality: re-save the cropped image as JPEG of this quality before stretching it; 0 does not.
     """
 
-    def without_banner(image: Image.Image) -> Image.Image:
-        cropped = image.crop((0, 0, image.width, image.height - BANNER))
+    def without_banner(pixels: Tensor) -> Tensor:
+        cropped = pixels[:, : pixels.shape[1] - BANNER]
         if not jpeg_quality:
             return cropped
         saved = io.BytesIO()
-        cropped.save(saved, "JPEG", quality=jpeg_quality)
-        return Image.open(saved)
+        Image.fromarray(cropped.permute(1, 2, 0).numpy()).save(saved, "JPEG", quality=jpeg_quality)
+        return pixels_of(saved.getvalue())
 
     try:
-        with open_regular(path) as file:
-            return decode(file, str(path), (SIZE, SIZE), without_banner)
+        return decode(read_bytes(path), str(path), (SIZE, SIZE), without_banner)
     except OSError as error:
         raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
 

@@ -6,19 +6,17 @@ within it (ILSVRC2012_img_train.tar holds one per class); the memory it takes do
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from hierbench.data.archives import DAMAGED, Counted, opened, tar_members, tar_stream
-from hierbench.data.source import DamagedArchiveError, Images, KeptError, Piece, UnreadableImageError, decode
+from hierbench.data.image import Images, UnreadableImageError, decode
+from hierbench.data.source import DamagedArchiveError, KeptError, Piece
 from hierbench.errors import UserError
-from hierbench.files import open_regular
+from hierbench.files import read_bytes
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 NESTED = 3  # archives within archives that are looked into; ImageNet's hold one level
@@ -134,20 +132,15 @@ def _walk(folder: Path) -> Iterator[str]:
             yield os.path.join(place, name)
 
 
-def _whole(image: Image.Image) -> Image.Image:
-    return image
-
-
 def _read_file(path: str, size: tuple[int, int]) -> Images:
     try:
-        with open_regular(Path(path)) as file:
-            return decode(file, path, size, _whole)
+        return decode(read_bytes(Path(path), LARGEST), path, size)
     except OSError as error:
         raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
 
 
 def _read_bytes(content: bytes, name: str, size: tuple[int, int]) -> Images:
-    return decode(io.BytesIO(content), name, size, _whole)
+    return decode(content, name, size)
 
 
 def _too_large(name: str, size: tuple[int, int]) -> Images:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from hierbench.arrays import load_array, map_array
-from hierbench.data.source import Images, Labels
+from hierbench.data.image import Images
+from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
 from hierbench.errors import UserError
 from hierbench.files import read_json_object

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.data.source import CHUNK, Images, Labels, Piece, Request, Source, shipped_paths
+from hierbench.data.image import Images
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths
 
 Floats = NDArray[np.float32]
 

@@ -6,33 +6,23 @@ import csv
 import os
 import shutil
 import tarfile
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from hierbench.data.archives import DAMAGED, opened, tar_members, tar_stream
+from hierbench.data.image import Images
 from hierbench.errors import UserError
 from hierbench.files import process_is_gone
 
-Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 CHUNK = 256  # rows of arrays that are there already, written at a time
-FORMATS = ("JPEG", "PNG")  # of the official images; PIL reads others with programs from outside (EPS)
 MOST_BYTES, MOST_MEMBERS = 1 << 32, 1 << 17  # of an archive that is unpacked; FGVC-Aircraft has 2.8 GB, 10,000 images
-# An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
-warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
-
-
-class UnreadableImageError(UserError):
-    """An image that is there and can not be decoded; the scan goes on and names all of them at its end."""
 
 
 class KeptError(UserError):
@@ -115,28 +105,6 @@ def identity_of(source: Path) -> str:
     status = source.resolve().stat()
     stamp = f" {status.st_size} {status.st_mtime_ns}" if source.is_file() else ""
     return f"{source.resolve()}{stamp}"
-
-
-def decode(
-    file: Path | IO[bytes], name: str, size: tuple[int, int], crop: Callable[[Image.Image], Image.Image]
-) -> Images:
-    """Read an image, crop it and stretch it with antialiased bilinear interpolation: uint8 [1, 3, H, W].
-
-    Args:
-        file: path or open file.
-        name: for the error.
-        size: (H, W); an image that has it is not resampled.
-        crop: applied to the RGB image first.
-    """
-    height, width = size
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            pixels = np.asarray(crop(image.convert("RGB")).resize((width, height), Image.Resampling.BILINEAR))
-    except MemoryError:
-        raise
-    except Exception as error:  # PIL's decoders fail in many ways
-        raise UnreadableImageError(f"image {name} can not be read ({error})") from None
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))[None]
 
 
 def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:

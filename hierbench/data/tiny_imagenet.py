@@ -7,7 +7,6 @@ benchmarks/hierarchies/derive_tiny_imagenet.py.
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
 from collections import defaultdict
@@ -15,16 +14,14 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from PIL import Image
+from torch import Tensor
 
 from hierbench.data.archives import DAMAGED, open_zip, zip_member
+from hierbench.data.image import Images, UnreadableImageError, decode
 from hierbench.data.source import (
-    Images,
     Piece,
     Request,
     Source,
-    UnreadableImageError,
-    decode,
     download,
     identity_of,
     shipped_paths,
@@ -88,16 +85,17 @@ def open_source(request: Request) -> Source:
 
 
 def _load(archive: zipfile.ZipFile, name: str) -> Images:
-    def of_size(image: Image.Image) -> Image.Image:
-        if image.size != (SIZE, SIZE):
-            raise ValueError(f"it is {image.width}x{image.height}, not {SIZE}x{SIZE}")
-        return image
+    def of_size(pixels: Tensor) -> Tensor:
+        height, width = pixels.shape[1:]
+        if (height, width) != (SIZE, SIZE):
+            raise ValueError(f"it is {width}x{height}, not {SIZE}x{SIZE}")
+        return pixels
 
     try:
         content = zip_member(archive, name, LARGEST)
     except (*DAMAGED, OSError) as error:
         raise UnreadableImageError(f"image {name} can not be read ({error})") from None
-    return decode(io.BytesIO(content), name, (SIZE, SIZE), of_size)
+    return decode(content, name, (SIZE, SIZE), of_size)
 
 
 def _train_and_val(

@@ -19,7 +19,8 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.data.source import DamagedArchiveError, Labels, Piece, Source, UnreadableImageError
+from hierbench.data.image import UnreadableImageError
+from hierbench.data.source import DamagedArchiveError, Labels, Piece, Source
 from hierbench.files import sync_folder, write_bytes
 
 SPLITS = ("train", "val", "test")

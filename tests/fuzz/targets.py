@@ -228,9 +228,9 @@ def _arrays(path, target):
 
 
 def _image(path, target):
-    from hierbench.data.source import decode
+    from hierbench.data.image import decode
 
-    decode(path, "image", (4, 4), lambda image: image)
+    decode(path.read_bytes(), "image", (4, 4))
 
 
 READERS = (_located, _unpacked, _zipped, _listed, _pickled, _array, _arrays, _image)

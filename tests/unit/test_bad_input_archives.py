@@ -24,9 +24,10 @@ from hierbench.data.archives import DAMAGED, open_zip, zip_member
 from hierbench.data.cifar100 import _unpickled
 from hierbench.data.fgvc import load_image
 from hierbench.data.fgvc import open_source as open_fgvc
+from hierbench.data.image import UnreadableImageError, decode
 from hierbench.data.locate import Locator
 from hierbench.data.prepare import prepare
-from hierbench.data.source import DamagedArchiveError, Request, UnreadableImageError, decode, unpack
+from hierbench.data.source import DamagedArchiveError, Request, unpack
 from hierbench.errors import UserError
 
 SIZE = (4, 4)
@@ -502,17 +503,17 @@ def png(width, height):
 @pytest.mark.parametrize("side", [9500, 12_000, 30_000, 0x7FFFFFFF])
 def test_an_image_of_absurd_size(little_memory, side):
     with pytest.raises(UnreadableImageError, match="image x can not be read"):
-        decode(io.BytesIO(png(side, side)), "x", SIZE, lambda image: image)
+        decode(png(side, side), "x", SIZE)
 
 
 def test_formats_that_programs_from_outside_read_are_not_opened(tmp_path):
     content = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n"
     with pytest.raises(UnreadableImageError, match="cannot identify image file"):
-        decode(io.BytesIO(content), "x", SIZE, lambda image: image)
+        decode(content, "x", SIZE)
     buffer = io.BytesIO()
     Image.new("RGB", SIZE).save(buffer, "TIFF")
     with pytest.raises(UnreadableImageError):
-        decode(io.BytesIO(buffer.getvalue()), "x", SIZE, lambda image: image)
+        decode(buffer.getvalue(), "x", SIZE)
 
 
 def test_a_text_chunk_bomb(targets):
@@ -520,7 +521,7 @@ def test_a_text_chunk_bomb(targets):
     text = b"zTXt" + b"k\0\0" + zlib.compress(b"a" * (100 << 20), 9)
     bomb = content[:33] + struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text)) + content[33:]
     with pytest.raises(UnreadableImageError):
-        decode(io.BytesIO(bomb), "x", SIZE, lambda image: image)
+        decode(bomb, "x", SIZE)
 
 
 def test_an_image_that_is_a_pipe(tmp_path):

@@ -58,6 +58,12 @@ def tiered_lists(files, tmp_path_factory):
     return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path_factory.mktemp("none"), files)
 
 
+def nearly_equal(ours, pillows):
+    """Whether pixels differ as the two ways to stretch do: by one grey level, rarely."""
+    difference = np.abs(ours.astype(int) - pillows)
+    return difference.max() <= 1 and difference.mean() < 0.02
+
+
 def some_of(lists, *, every):
     return [name for names in lists.names.values() for name in names[::every]]
 
@@ -152,7 +158,7 @@ def test_inat19_from_the_archive(tmp_path, inat, miniatures):
             assert tree.classes[label] == class_of[name]
             with Image.open(io.BytesIO(contents[name])) as whole:
                 stretched = whole.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)
-            assert (image == np.asarray(stretched).transpose(2, 0, 1)).all()
+            assert nearly_equal(image, np.asarray(stretched).transpose(2, 0, 1))
     assert prepared.verify("inat19", tmp_path / "data").digest == there.digest
 
 
@@ -193,7 +199,7 @@ def test_tiered_imagenet_from_a_folder(tmp_path, files, tiered_lists, miniatures
     path = next(source.rglob(names[3]))
     with Image.open(path) as whole:
         expected = np.asarray(whole.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-    assert (images[3] == expected).all()
+    assert nearly_equal(images[3], expected)
     assert prepared.verify("tieredimagenet-h", tmp_path / "data").digest == there.digest
 
 

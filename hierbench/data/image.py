@@ -1,0 +1,75 @@
+"""Images: from the bytes of a file to pixels of one size.
+
+JPEGs go through torchvision's decoder, whose pixels are Pillow's, and are stretched by PyTorch in whole numbers, the
+same on every processor. Pillow's own stretching takes as long as its decoding; the two differ by one grey level in less
+than one value of a hundred.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hierbench.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Images = NDArray[np.uint8]
+FORMATS = ("JPEG", "PNG")  # of the official images; PIL reads others with programs from outside (EPS)
+# An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
+warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+
+
+class UnreadableImageError(UserError):
+    """An image that is missing or damaged, found out while reading it; its row is left out or refused."""
+
+
+def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Tensor], Tensor] | None = None) -> Images:
+    """Read an image, crop it and stretch it with antialiased bilinear interpolation: uint8 [1, 3, H, W].
+
+    Args:
+        content: of the file.
+        name: for the error.
+        size: (H, W); an image that has it is not resampled.
+        crop: applied first, to uint8 [3, H', W'].
+
+    Raises:
+        UnreadableImageError: it is damaged, of a format that is not read, or what `crop` raised.
+    """
+    try:
+        pixels = pixels_of(content)
+        return stretched(pixels if crop is None else crop(pixels), size).numpy()[None]
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders fail in many ways
+        reason = str(error).strip().partition("\n")[0]
+        raise UnreadableImageError(f"image {name} can not be read ({reason})") from None
+
+
+def pixels_of(content: bytes) -> Tensor:
+    """Return the RGB pixels of a JPEG or PNG file, uint8 [3, H, W]."""
+    import torch
+
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:  # reads the header, and refuses bombs
+        if image.format == "JPEG" and image.mode == "RGB":
+            from torchvision.io import ImageReadMode, decode_jpeg
+
+            pixels: Tensor = decode_jpeg(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
+            return pixels
+        return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def stretched(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return pixels uint8 [3, H', W'] stretched to [3, H, W], contiguous; those that have the size as they are."""
+    import torch.nn.functional as F
+
+    if pixels.shape[1:] != size:
+        pixels = F.interpolate(pixels[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
+    return pixels.contiguous()

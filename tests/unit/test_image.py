@@ -1,0 +1,79 @@
+"""Decoding and stretching against Pillow, and on processors of several kinds."""
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hierbench.bench import photograph
+from hierbench.data.image import UnreadableImageError, decode, pixels_of
+
+SIZE = (224, 224)
+
+
+def saved(array, kind="JPEG", **how):
+    file = io.BytesIO()
+    (array if isinstance(array, Image.Image) else Image.fromarray(array)).save(file, kind, **how)
+    return file.getvalue()
+
+
+def pillow(content, size=None):
+    with Image.open(io.BytesIO(content)) as image:
+        image = image.convert("RGB")
+        if size is not None:
+            image = image.resize(size[::-1], Image.Resampling.BILINEAR)
+        return np.asarray(image).transpose(2, 0, 1).astype(int)
+
+
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (331, 500), (224, 300), (120, 90), (1, 7)])
+def test_photographs_against_pillow(tmp_path, width, height):
+    content = photograph(tmp_path / "a.jpg", width, height, seed=width).read_bytes()
+    assert (pixels_of(content).numpy() == pillow(content)).all()  # the same pixels before they are stretched
+    difference = np.abs(decode(content, "a", SIZE)[0] - pillow(content, SIZE))
+    assert difference.max() <= 1 and difference.mean() < 0.01
+
+
+def test_kinds_of_files():
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    kinds = {
+        "progressive": saved(noise, progressive=True),
+        "full colour": saved(noise, subsampling=0),
+        "grey": saved(noise[..., 0]),
+        "CMYK": saved(Image.fromarray(noise).convert("CMYK")),
+        "PNG": saved(noise, "PNG"),
+        "transparent PNG": saved(random.integers(0, 256, (40, 50, 4), dtype=np.uint8), "PNG"),
+        "palette": saved(Image.fromarray(noise).quantize(16), "PNG"),
+    }
+    for name, content in kinds.items():
+        assert (pixels_of(content).numpy() == pillow(content)).all(), name
+        exact = decode(content, name, (40, 50))
+        assert exact.shape == (1, 3, 40, 50) and exact.flags.c_contiguous
+        assert (exact[0] == pillow(content)).all(), name  # one that has the size is not resampled
+
+
+def test_a_photograph_that_ends_early_is_no_photograph(tmp_path):
+    content = photograph(tmp_path / "a.jpg", 200, 150, seed=1).read_bytes()
+    for share in (0.1, 0.5, 0.9, 0.99):
+        with pytest.raises(UnreadableImageError, match=r"image cut can not be read \(.+\)"):
+            decode(content[: int(share * len(content))], "cut", SIZE)
+
+
+def test_the_pixels_are_the_same_on_every_processor(tmp_path):
+    """PyTorch picks its code by the processor; what an old one would run gives the same digest."""
+    file = photograph(tmp_path / "a.jpg", 500, 375, seed=3)
+    code = (
+        "import hashlib, pathlib, sys\n"
+        "from hierbench.data.image import decode\n"
+        "print(hashlib.sha256(decode(pathlib.Path(sys.argv[1]).read_bytes(), 'a', (224, 224)).tobytes()).hexdigest())\n"
+    )
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, file], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == hashlib.sha256(decode(file.read_bytes(), "a", SIZE).tobytes()).hexdigest()
