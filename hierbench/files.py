@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import IO, Any
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # The random part keeps apart what processes of the same number on two machines write.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             write(file)
@@ -64,7 +66,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically; NaN becomes null, as JSON has no NaN."""
-    write_text(path, json.dumps(_without_nan(content), indent=1, allow_nan=False) + "\n")
+    write_text(path, as_json_text(content))
+
+
+def as_json_text(content: Any) -> str:
+    """Return what `write_json` writes."""
+    return json.dumps(_without_nan(content), indent=1, allow_nan=False) + "\n"
 
 
 def _without_nan(content: Any) -> Any:

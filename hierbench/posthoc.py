@@ -6,7 +6,6 @@ import torch
 
 from hierbench.data.prepared import Prepared
 from hierbench.errors import UserError
-from hierbench.files import write_json
 from hierbench.job import Spec
 from hierbench.method import PostHoc
 from hierbench.store import Run
@@ -23,10 +22,10 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     try:
         scores, targets = base.predictions()
     except ValueError as error:
-        raise UserError(f"{error}; remove the folder {base.folder} to train it again") from None
+        raise UserError(f"{error}; remove the file, and the same command computes it again") from None
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     posthoc = method(hierarchy, method.Params.model_validate(spec.method.params))
     chunks = torch.from_numpy(scores).split(CHUNK)
     rescored = torch.cat([posthoc.rescore(chunk.double().softmax(dim=1)) for chunk in chunks])
     write_result(run, method.title, rescored, torch.from_numpy(targets), hierarchy)
-    write_json(run.folder / "environment.json", environment(torch.device("cpu"), prepared))
+    run.write_record("environment.json", environment(torch.device("cpu"), prepared))

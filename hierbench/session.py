@@ -16,6 +16,7 @@ from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
 from hierbench.errors import UserError, unknown_name
 from hierbench.known_weights import KNOWN
+from hierbench.mend import is_finished
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
 from hierbench.plan import Job
 from hierbench.preview import say
@@ -198,7 +199,7 @@ def run_and_mirror(
     """
     store, dataset = setting.store, plan[0].spec.dataset.name
     title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    work = sum(_work(job) for job in plan if not store.run(job.id).done)
+    work = sum(_work(job) for job in plan if not is_finished(job.spec, store))
     meter = Meter(dataset, max(work, RESCORE_WORK))
     uri = options.mlflow or default_uri(options.runs)
     mirrored = Store(options.runs, setting.apart)
@@ -219,7 +220,11 @@ def run_and_mirror(
     failed: dict[str, str] | None = None
     try:
         with meter:
-            failed = run_plan(plan, setting, lambda job, done, total: meter.part(labels[job.id], done, total), ended)
+
+            def progress(job: Job, done: float, total: int) -> None:
+                meter.part(labels[job.id], done, total)
+
+            failed = run_plan(plan, setting, progress, ended, meter.say)
             for job in mirror.missing(plan):  # what an earlier invocation could not mirror
                 mirror.write(job)
         result, table = finish()  # after the bars have gone: it may have some of its own

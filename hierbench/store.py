@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
+import secrets
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,13 @@ from numpy.typing import NDArray
 
 from hierbench.errors import UserError
 from hierbench.files import read_json, write_atomically, write_json, write_text
+from hierbench.integrity import PREDICTIONS, is_as_recorded, sealed, unsealed
 
 HistoryRow = dict[str, float]
+
+
+def _nothing() -> None:
+    """Guard nothing."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +33,60 @@ class Run:
 
     Files: spec.json, status.json ({"state": planned | running | done | failed, ...}), history.csv, metrics.json,
     predictions.npz (test scores [N, K], float32 or post-hoc float64, and targets [N]), checkpoint.pt,
-    environment.json. A run is done when its status says so, which is written last.
+    environment.json. A run is done when its status says so, which is written last and holds the others' digests.
+
+    Attributes:
+        guard: called before each write; it raises where another process has taken the job over.
     """
 
     folder: Path
+    guard: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
 
     @property
     def status(self) -> dict[str, Any]:
-        """What status.json says, {} without one."""
-        return self._read("status.json")
+        """What status.json says, {} without one, {"state": "damaged"} where it is not what was written."""
+        try:
+            return unsealed((self.folder / "status.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (ValueError, OSError):
+            return {"state": "damaged"}
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished and its result can be used."""
-        return self.status.get("state") == "done" and (self.folder / "metrics.json").exists()
+        """Whether the run is finished, and its files are what it wrote."""
+        state = self.status.get("state")
+        return state == "done" and (self.folder / "metrics.json").exists() and not self.damaged()
+
+    @property
+    def state(self) -> str:
+        """What an error's line says of a run that is not done."""
+        if names := self.damaged():
+            return f"is damaged ({', '.join(names)}); hierbench run sets that aside and computes it again"
+        return f"is not finished: {self.status.get('state')}"
+
+    def damaged(self, *, need_predictions: bool = False) -> list[str]:
+        """Return the names of the files that are not what the run wrote, or are gone.
+
+        Predictions may be gone, as they are from published records, unless one needs them. A run of an earlier
+        version recorded no digests; its records must at least be readable.
+        """
+        status = self.status
+        if status.get("state") == "damaged":
+            return ["status.json"]
+        if status.get("state") != "done":
+            return []
+        if "files" not in status:
+            return [name for name in ("spec.json", "metrics.json") if not self._readable(name)]
+        kept = status["files"].items()
+        wrong = [name for name, record in kept if not is_as_recorded(self.folder / name, record)]
+        predictions_may_go = not need_predictions and not (self.folder / PREDICTIONS).exists()
+        return [name for name in wrong if name != PREDICTIONS or not predictions_may_go]
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the SHA-256 that was recorded of a result file, None where there is none."""
+        record = self.status.get("files", {}).get(name)
+        return None if record is None else str(record["sha256"])
 
     def metrics(self) -> dict[str, Any]:
         """Return metrics.json."""
@@ -57,6 +103,13 @@ class Run:
         """Return spec.json."""
         return self._read("spec.json")
 
+    def _readable(self, name: str) -> bool:
+        try:
+            self._read(name)
+        except UserError:
+            return False
+        return True
+
     def _read(self, name: str) -> dict[str, Any]:
         path = self.folder / name
         try:
@@ -70,16 +123,24 @@ class Run:
         return content
 
     def plan(self, spec: dict[str, Any]) -> None:
-        """Create the folder with its spec, so that a planned job counts even if it never runs."""
+        """Create the folder with its spec, so that a planned job counts even if it never runs.
+
+        Where other processes may be at work, only with the run's lock: this must not overwrite their status.
+        """
         if not (self.folder / "spec.json").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self.folder / "spec.json", spec)
+            self.write_record("spec.json", spec)
         if not self.status:
             self.set_status("planned")
 
     def set_status(self, state: str, **details: Any) -> None:
         """Write status.json."""
-        write_json(self.folder / "status.json", {"state": state, **details})
+        self.write_record("status.json", sealed({"state": state, **details}))
+
+    def write_record(self, name: str, content: dict[str, Any]) -> None:
+        """Write one of the JSON files."""
+        self.guard()
+        write_json(self.folder / name, content)
 
     def write_history(self, rows: list[HistoryRow]) -> None:
         """Write history.csv, a row per epoch; floats in full precision."""
@@ -87,15 +148,26 @@ class Run:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+        self.guard()
         write_text(self.folder / "history.csv", text.getvalue())
 
     def history(self) -> list[dict[str, float]]:
-        """Read history.csv."""
-        with (self.folder / "history.csv").open(newline="", encoding="utf-8") as file:
-            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        """Read history.csv.
+
+        Raises:
+            FileNotFoundError: there is none.
+            UserError: it is damaged.
+        """
+        path = self.folder / "history.csv"
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        except (ValueError, TypeError, AttributeError, csv.Error):  # cells that are no numbers, are missing or too many
+            raise UserError(f"{path} is damaged; hierbench run sets it aside and computes it again") from None
 
     def write_predictions(self, scores: NDArray[np.floating[Any]], targets: NDArray[np.int64]) -> None:
         """Write the test scores [N, K] and targets [N]."""
+        self.guard()
         write_atomically(self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets))
 
     def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
@@ -105,8 +177,10 @@ class Run:
             ValueError: the file is missing or damaged.
         """
         try:
-            path = self.folder / "predictions.npz"
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as content:  # closed also when damaged
+            raw = (self.folder / PREDICTIONS).read_bytes()
+            if (recorded := self.digest_of(PREDICTIONS)) is not None and sha256(raw).hexdigest() != recorded:
+                raise ValueError("its checksum is another")
+            with np.load(io.BytesIO(raw), allow_pickle=False) as content:
                 return content["scores"], content["targets"]
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
@@ -137,7 +211,7 @@ class Store:
 
     def writable(self) -> None:
         """Raise a UserError unless runs can be written here."""
-        probe = self.root / f".probe-{os.getpid()}"
+        probe = self.root / f".probe-{secrets.token_hex(4)}"  # another process may be looking too
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             write_text(probe, json.dumps({}))

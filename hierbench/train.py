@@ -5,7 +5,6 @@ Shapes: B batch, N examples, K classes.
 
 from __future__ import annotations
 
-import io
 import math
 import platform
 import time
@@ -21,10 +20,10 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hierbench.checkpoint import load_checkpoint, save_checkpoint
 from hierbench.data.augment import Crop, PadAndCrop, RandomResizedCrop, normalise
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Labels
-from hierbench.files import write_atomically, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
 from hierbench.method import Method
@@ -200,20 +199,23 @@ def train(
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
         last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        run.guard()  # what follows is written only while the job is still this process'
         if on_epoch is not None:
             on_epoch(epoch + 1, model)
         run.write_history(history)  # before the checkpoint, which says that the epoch is whole
+        run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
     best_row = history[progress["best_epoch"] - 1]
     if spec.split == "val":  # tuning: the test set stays out of sight
-        write_json(run.folder / "metrics.json", {"schema": 1, "title": method.title} | best_epoch(best_row))
+        run.write_record("metrics.json", {"schema": 1, "title": method.title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
         scores, targets = predict(model, Split(prepared, "test", spec, fabric.device))
         write_result(run, method.title, scores, targets, hierarchy, best_row)
+    run.guard()
     save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-    write_json(run.folder / "environment.json", environment(fabric.device, prepared))
+    run.write_record("environment.json", environment(fabric.device, prepared))
 
 
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -225,6 +227,7 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
     if (last := progress.pop("last", None)) is not None:  # gone once all epochs are done
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
+    run.write_history(progress["history"])  # it may have been lost, and is not written again after the last epoch
     return progress
 
 
@@ -273,30 +276,13 @@ def write_result(
         "test": evaluate(scores, targets, hierarchy),
         "mistakes_by_distance": mistakes_by_distance(scores, targets, hierarchy),
     }
-    write_json(run.folder / "metrics.json", metrics | ({} if best is None else best_epoch(best)))
+    run.write_record("metrics.json", metrics | ({} if best is None else best_epoch(best)))
 
 
 def best_epoch(row: HistoryRow) -> dict[str, Any]:
     """Return the validation metrics of the epoch that was chosen, and its number, from its row of the history."""
     val = {name.removeprefix("val_"): value for name, value in row.items() if name.startswith("val_")}
     return {"val": val, "best_epoch": int(row["epoch"])}
-
-
-def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint atomically."""
-    buffer = io.BytesIO()  # torch.save seeks, and one large write is faster than many small ones
-    torch.save(content, buffer)
-    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
-
-
-def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read a checkpoint; one that is missing or damaged counts as none, so the job starts anew."""
-    try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # a damaged file fails in many ways
-        return None
-    known = {"history", "best_top1", "best_epoch", "best", "threads"}
-    return content if isinstance(content, dict) and known <= content.keys() else None
 
 
 def environment(device: torch.device, prepared: Prepared | None = None) -> dict[str, Any]:
