@@ -210,6 +210,19 @@ class Lock:
         self.path.unlink(missing_ok=True)
 
 
+def wait_for_lock(folder: Path, name: str) -> Lock:
+    """Take a lock that others have for moments only, as soon as it can be taken.
+
+    Raises:
+        OSError: the folder can not be written.
+    """
+    watch = Watch(folder, name)
+    while True:
+        if watch.busy() is None and (lock := Lock.acquire(folder, name, watch.dead)) is not None:
+            return lock
+        time.sleep(0.1)
+
+
 def _is_owner(path: Path, owner: str) -> bool:
     try:
         return path.read_text(encoding="utf-8", errors="replace").partition("\n")[2].strip() == owner

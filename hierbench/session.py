@@ -110,6 +110,8 @@ def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str
         if missing or prepared is None:
             return "; ".join(missing)
     else:
+        if options.mlflow is None:
+            default_uri(options.runs)  # raises where it can not be written down
         Store(options.runs).writable()
         if prepared is None and recipe.dataset in NEEDS_SOURCE:
             prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded

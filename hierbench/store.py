@@ -83,6 +83,11 @@ class Run:
         predictions_may_go = not need_predictions and not (self.folder / PREDICTIONS).exists()
         return [name for name in wrong if name != PREDICTIONS or not predictions_may_go]
 
+    @property
+    def has_spec(self) -> bool:
+        """Whether spec.json can be read."""
+        return self._readable("spec.json")
+
     def digest_of(self, name: str) -> str | None:
         """Return the SHA-256 that was recorded of a result file, None where there is none."""
         record = self.status.get("files", {}).get(name)

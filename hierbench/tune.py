@@ -30,7 +30,7 @@ from hierbench.session import (
     time_to_train,
     workers_and_threads,
 )
-from hierbench.tracking import Mirror, default_uri
+from hierbench.tracking import Mirror, default_uri, sqlite_uri
 from hierbench.trials import OBJECTIVE, Target, Tuning, search_space, shown
 from hierbench.tuned import Tuned, default_file, write_tuned
 
@@ -62,7 +62,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     prepared, weights, digest = got
     say_notes(prepared)
     setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
-    storage = storage or f"sqlite:///{(options.runs / 'optuna.db').resolve()}"
+    storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
     file = output or default_file(recipe.dataset)
     failed = False
     for found, kind in pairs:
