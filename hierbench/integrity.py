@@ -51,17 +51,16 @@ def _fingerprint(path: Path) -> dict[str, Any]:
     return {"sha256": file_digest(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
 
 
-def is_as_recorded(path: Path, record: dict[str, Any]) -> bool:
-    """Whether a file has its recorded digest; predictions, which are large, may show it by size and time alone."""
+def is_as_recorded(path: Path, record: dict[str, Any], *, trust_time: bool) -> bool:
+    """Whether a file has its recorded digest; with `trust_time` its recorded size and time are enough."""
     try:
         found = path.stat()
         if found.st_size != record["size"]:
             return False
-        if path.name == PREDICTIONS:
-            if found.st_mtime_ns == record["mtime_ns"]:
-                return True
-            return _digest(path, found.st_size, found.st_mtime_ns) == str(record["sha256"])
-        return file_digest(path) == str(record["sha256"])
+        if trust_time and found.st_mtime_ns == record["mtime_ns"]:
+            return True
+        digest = _digest(path, found.st_size, found.st_mtime_ns) if trust_time else file_digest(path)
+        return digest == str(record["sha256"])
     except OSError:
         return False
 

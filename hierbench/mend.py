@@ -27,8 +27,8 @@ def _is_of_base(spec: Spec, run: Run, store: Store) -> bool:
     return used is None or now is None or used == now
 
 
-def _damaged(spec: Spec, run: Run) -> list[str]:
-    names = run.damaged(need_predictions=True)
+def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:
+    names = run.damaged("read" if read else "needed")
     if "spec.json" not in names and (run.folder / "spec.json").exists():
         try:
             same = run.spec() == spec.content()
@@ -38,17 +38,17 @@ def _damaged(spec: Spec, run: Run) -> list[str]:
     return names
 
 
-def needs_mending(spec: Spec, run: Run) -> bool:
-    """Whether a run's folder lacks its first record, or something in it is damaged."""
-    return not run.status or bool(_damaged(spec, run))
+def needs_mending(spec: Spec, run: Run, *, read: bool = False) -> bool:
+    """Whether a run's folder lacks its first record, or something in it is damaged; `read` also reads predictions."""
+    return not run.status or bool(_damaged(spec, run, read=read))
 
 
-def mend(spec: Spec, run: Run, note: Note) -> None:
+def mend(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
     """Set aside what is damaged, so that the job counts as not finished; with the run's lock alone.
 
     What remains of its time stays in the status; everything else of a result is written again by the job.
     """
-    if names := _damaged(spec, run):
+    if names := _damaged(spec, run, read=read):
         before = run.status
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
         place = set_aside(run, names)

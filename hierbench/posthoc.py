@@ -22,7 +22,7 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     try:
         scores, targets = base.predictions()
     except ValueError as error:
-        raise UserError(f"{error}; remove the file, and the same command computes it again") from None
+        raise UserError(f"{error}; the same command computes them again") from None
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     posthoc = method(hierarchy, method.Params.model_validate(spec.method.params))
     chunks = torch.from_numpy(scores).split(CHUNK)

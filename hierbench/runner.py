@@ -222,14 +222,15 @@ def _weights(job: Job, setting: Setting) -> Path | None:
 
 def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and set aside what is damaged in them."""
+    re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
     for job in plan:
-        run = store.run(job.id)
-        if needs_mending(job.spec, run):
+        run, read = store.run(job.id), job.id in re_ranked
+        if needs_mending(job.spec, run, read=read):
             run.folder.mkdir(parents=True, exist_ok=True)
             lock = Lock.acquire(run.folder)
             if lock is not None:  # else another process is at work there, and sees to it
                 try:
-                    mend(job.spec, replace(run, guard=lock.check), note)
+                    mend(job.spec, replace(run, guard=lock.check), note, read=read)
                 except LostError:
                     pass
                 finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,14 @@ class Run:
             return f"is damaged ({', '.join(names)}); hierbench run sets that aside and computes it again"
         return f"is not finished: {self.status.get('state')}"
 
-    def damaged(self, *, need_predictions: bool = False) -> list[str]:
+    def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:
         """Return the names of the files that are not what the run wrote, or are gone.
 
-        Predictions may be gone, as they are from published records, unless one needs them. A run of an earlier
-        version recorded no digests; its records must at least be readable.
+        A run of an earlier version recorded no digests; its records must at least be readable.
+
+        Args:
+            predictions: "optional" ones may be gone, as they are from published records, "needed" ones not; their
+                size and time are enough, unless they are to be "read".
         """
         status = self.status
         if status.get("state") == "damaged":
@@ -78,10 +81,13 @@ class Run:
             return []
         if "files" not in status:
             return [name for name in ("spec.json", "metrics.json") if not self._readable(name)]
-        kept = status["files"].items()
-        wrong = [name for name, record in kept if not is_as_recorded(self.folder / name, record)]
-        predictions_may_go = not need_predictions and not (self.folder / PREDICTIONS).exists()
-        return [name for name in wrong if name != PREDICTIONS or not predictions_may_go]
+        wrong = []
+        for name, record in status["files"].items():
+            path, large = self.folder / name, name == PREDICTIONS
+            may_be_gone = large and predictions == "optional" and not path.exists()
+            if not may_be_gone and not is_as_recorded(path, record, trust_time=large and predictions != "read"):
+                wrong.append(name)
+        return wrong
 
     @property
     def has_spec(self) -> bool:

@@ -149,7 +149,9 @@ def test_a_waiter_that_was_stopped_itself_has_seen_nothing(tmp_path, quick):
 
 
 def test_an_owner_that_was_stopped_is_taken_over_and_notices(tmp_path, quick):
-    code = HOLD.replace("time.sleep(100)", "input()\ntry:\n    lock.check()\nexcept locking.LostError as e:\n    print(e)")
+    code = HOLD.replace(
+        "time.sleep(100)", "input()\ntry:\n    lock.check()\nexcept locking.LostError as e:\n    print(e)"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
