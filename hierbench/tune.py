@@ -45,6 +45,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     check_request(recipe, methods, types)
     spaces = _spaces(recipe, methods, sampler, trials)
     options = replace(options, device=choose_device(options.device))
+    storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
     pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in types]
     kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * recipe.tune.runs)]
     workers, threads = workers_and_threads(options, len(kinds))
@@ -62,7 +63,6 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     prepared, weights, digest = got
     say_notes(prepared)
     setting = Setting(options.runs.resolve(), options.data_dir.resolve(), options.device, workers, threads, weights)
-    storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
     file = output or default_file(recipe.dataset)
     failed = False
     for found, kind in pairs:
