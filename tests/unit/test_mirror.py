@@ -1,4 +1,4 @@
-"""The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is a pretended one."""
+"""The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is pretended."""
 
 import json
 import threading
