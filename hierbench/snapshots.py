@@ -127,15 +127,23 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
     for job in plan:
         if job.id not in store.apart:
             continue
-        run = store.run(job.id)
+        run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
+        if not _is_to_begin_again(job, run, threads, every):
+            continue
         run.folder.mkdir(parents=True, exist_ok=True)
         lock = Lock.acquire(run.folder)
         if lock is None:
             continue  # another process is training it
         try:
-            _begin_again(job, run, _threads_of(Run(store.root / job.id)), every)
+            if _is_to_begin_again(job, run, threads, every):
+                _begin_again(job, run, threads, every)
         finally:
             lock.release()
+
+
+def _is_to_begin_again(job: Job, run: Run, threads: int | None, every: int) -> bool:
+    has_begun = threads is None or (run.folder / "checkpoint.pt").exists()
+    return not has_begun or not is_usable(run, every, job.spec.train.epochs)
 
 
 def _begin_again(job: Job, run: Run, threads: int | None, every: int) -> None:

@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from hierbench.discovery import Found, find_method
 from hierbench.errors import UserError
 from hierbench.leaderboard.statistics import summarise
+from hierbench.lock import wait_for_lock
 from hierbench.method import Method
 from hierbench.plan import check_request
 from hierbench.preview import say
@@ -97,7 +98,11 @@ def _tune_one(
 ) -> bool:
     """Search one study to its end, write the winner, and return whether a run failed."""
     name = target.study(space, sampler)
-    search = Search(storage, name, space, sampler)
+    lock = wait_for_lock(options.runs, "study")  # two processes that make the same database fail
+    try:
+        search = Search(storage, name, space, sampler)
+    finally:
+        lock.release(remove=True)
     runs, epochs = target.recipe.tune.runs, target.recipe.train.epochs
     ended = [trial for trial in search.trials() if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     left = space.trials - len(ended)
