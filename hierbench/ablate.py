@@ -18,7 +18,7 @@ from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.publish import say_notes
 from hierbench.recipe import FEATURE_TYPES, Recipe, load_recipe
-from hierbench.runner import states
+from hierbench.runner import planned, states
 from hierbench.session import (
     make_setting,
     obtain,
@@ -68,7 +68,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard
         folder = setting.runs / job.id
         if names[job.id] != job.spec.method.name and not (folder / "spec.json").exists():
-            Store(setting.runs).run(job.id).plan(job.spec.content())
+            planned([job], Store(setting.runs), say)
             write_json(folder / "ablation.json", {"variant": names[job.id]})
 
     def publish() -> tuple[Ablation, Path]:

@@ -47,7 +47,7 @@ def again(options: Options) -> bool:
     store = Store(options.runs)
     runs = [store.run(str(line.id)) for line, _ in jobs]
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
-    if not all(run.done and (mirror.uri == "off" or mirror.has(run)) for run in runs):
+    if not all(run.done and not run.damaged("needed") and (mirror.uri == "off" or mirror.has(run)) for run in runs):
         return False
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     assert prepared is not None, "its digest is in the key"

@@ -29,7 +29,7 @@ from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, sum
 from hierbench.progress import Meter
 from hierbench.publish import say_notes
 from hierbench.recipe import FEATURE_TYPES, Evaluation, Recipe, load_recipe
-from hierbench.runner import Setting, State
+from hierbench.runner import State
 from hierbench.session import (
     make_setting,
     obtain,
@@ -38,6 +38,7 @@ from hierbench.session import (
     time_to_train,
     workers_and_threads,
 )
+from hierbench.setting import Setting
 from hierbench.snapshots import begin_again, default_every, differs, is_complete, place
 from hierbench.store import Store
 

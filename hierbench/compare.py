@@ -118,7 +118,7 @@ def carry_out(
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
     if options.plan_only:
-        planned(plan, setting.store)
+        planned(plan, setting.store, say)
         show_commands(plan, state, setting, as_json=options.as_json)
         return {}
     labels = {job.id: job.spec.label for job in plan}

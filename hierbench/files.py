@@ -10,6 +10,7 @@ import errno
 import json
 import math
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from hashlib import sha256
@@ -22,7 +23,8 @@ DEEPEST = 32  # JSON values within values; recipes and records have six
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # The random part keeps apart what processes of the same number on two machines write.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             write(file)
@@ -74,7 +76,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically; NaN becomes null, as JSON has no NaN."""
-    write_text(path, json.dumps(_without_nan(content), indent=1, allow_nan=False) + "\n")
+    write_text(path, as_json_text(content))
+
+
+def as_json_text(content: Any) -> str:
+    """Return what `write_json` writes."""
+    return json.dumps(_without_nan(content), indent=1, allow_nan=False) + "\n"
 
 
 def _without_nan(content: Any) -> Any:

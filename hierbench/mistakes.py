@@ -144,7 +144,7 @@ def _with_spec(run: Run) -> tuple[Spec, Run]:
 
 def _finished(spec: Spec, run: Run) -> Run:
     if not run.done:
-        raise UserError(f"run {run.folder.name[:12]} ({spec.label}) is not finished: {run.status.get('state')}")
+        raise UserError(f"run {run.folder.name[:12]} ({spec.label}) {run.state}")
     return run
 
 

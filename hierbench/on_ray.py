@@ -23,12 +23,15 @@ import torch
 
 import hierbench
 from hierbench.discovery import find_method
+from hierbench.elsewhere import OnProgress
 from hierbench.errors import UserError
+from hierbench.execute import execute_when_free
 from hierbench.files import write_bytes, write_text
 from hierbench.job import Spec
 from hierbench.plan import Job
 from hierbench.preview import say
-from hierbench.runner import OnEnd, OnProgress, Setting, execute
+from hierbench.runner import Queue
+from hierbench.setting import Setting
 from hierbench.store import Run
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read on import: nothing is reported to anybody
@@ -44,7 +47,8 @@ TIMEOUT = 5.0  # seconds for a cluster to answer
 REPORT_EVERY = 0.5  # seconds
 NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has a digest of its own, in the spec
 
-Answer = tuple[str, str, dict[str, bytes]]  # node, error ("" if it went well), files where the storage is not shared
+# Node, error ("" if it went well), files where the storage is not shared, what the user should know.
+Answer = tuple[str, str, dict[str, bytes], list[str]]
 
 
 def connect(address: str | None, device: str) -> str:
@@ -91,25 +95,27 @@ def _knock(address: str) -> None:
         raise UserError(f"no Ray cluster at {address}: {reason}") from None
 
 
-def train_on_ray(jobs: Sequence[Job], setting: Setting, on_progress: OnProgress, end: OnEnd) -> None:
-    """Train jobs on the cluster that `connect` found, and leave it.
+def train_on_ray(queue: Queue, setting: Setting) -> None:
+    """Train the jobs of a queue that train on the cluster that `connect` found, and leave it.
 
     Raises:
         KeyboardInterrupt: passed on; the cluster stops the tasks of a driver that has left.
     """
     probe = setting.runs / f".shared-{secrets.token_hex(8)}"
+    jobs = [job for job in queue.waiting if job.trains]
+    queue.waiting = [job for job in queue.waiting if not job.trains]
     try:
         if jobs:
             write_text(probe, "hierbench looks here whether a node shares this folder\n")
             # Ray prints the log of every raylet that dies; what is lost is said below.
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-                _train(jobs, setting, probe.name, on_progress, end)
+                _train(jobs, setting, probe.name, queue)
     finally:
         probe.unlink(missing_ok=True)
         ray.shutdown()
 
 
-def _train(jobs: Sequence[Job], setting: Setting, probe: str, on_progress: OnProgress, end: OnEnd) -> None:
+def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue) -> None:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     progress = ray.remote(_Progress).options(num_cpus=0, scheduling_strategy=here).remote()
     task = ray.remote(_work).options(max_retries=0, **needs(setting))
@@ -124,18 +130,20 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, on_progress: OnPro
     while running:
         ended, _ = ray.wait(list(running), num_returns=len(running), timeout=REPORT_EVERY)
         if asked and ray.wait(asked, timeout=0)[0]:
-            asked = _show(asked, progress, {job.id: job for job in running.values()}, on_progress)
+            asked = _show(asked, progress, {job.id: job for job in running.values()}, queue.on_progress)
         for task_id in ended:
             job = running.pop(task_id)
             try:
-                node, error, files = ray.get(task_id)
-                end(job, _received(setting.store.run(job.id), files) or (error and f"{error} (on {node})"))
+                node, error, files, notes = ray.get(task_id)
+                for line in notes:
+                    queue.note(f"{line} (on {node})")
+                queue.end(job, _received(setting.store.run(job.id), files) or (error and f"{error} (on {node})"))
             except RayTaskError as error:  # outside `execute`, which lets nothing pass
-                end(job, f"a node could not run it: {_reason(error)}")
+                queue.end(job, f"a node could not run it: {_reason(error)}")
             except RayError as error:  # its process, its node, or the result with it
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
-                    end(job, f"its worker was lost, {losses[job.id]} in all: {_reason(error)}")
+                    queue.end(job, f"its worker was lost, {losses[job.id]} in all: {_reason(error)}")
                 else:
                     say(f"{job.spec.label}: its worker was lost; it is started again ({_reason(error)})")
                     running[start(job)] = job
@@ -225,7 +233,7 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
     """Run one job on this node."""
     node = socket.gethostname()
     if engine != engine_digest():
-        return node, "the hierbench that is installed there is not the driver's", {}
+        return node, "the hierbench that is installed there is not the driver's", {}, []
     with tempfile.TemporaryDirectory(prefix="hierbench-") as folder:
         reference = order["reference"]
         if order["source"] is not None:  # the user's file is on the driver
@@ -234,7 +242,7 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
         try:
             job = Job(Spec.model_validate(order["spec"]), find_method(reference))
         except UserError as error:
-            return node, str(error), {}
+            return node, str(error), {}, []
         runs = Path(order["runs"])
         shared = (runs / order["probe"]).exists()
         setting = Setting(
@@ -247,8 +255,9 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
         )
         if setting.threads:
             torch.set_num_threads(setting.threads)
-        failure = execute(job, setting, _reporter(job.id, progress))
-        return node, failure, {} if shared else _files(setting.store.run(job.id))
+        notes: list[str] = []
+        failure = execute_when_free(job, setting, _reporter(job.id, progress), notes.append)
+        return node, failure, {} if shared else _files(setting.store.run(job.id)), notes
 
 
 def _files(run: Run) -> dict[str, bytes]:

@@ -14,12 +14,15 @@ from pydantic import ValidationError
 
 from hierbench.discovery import find_method
 from hierbench.errors import UserError
+from hierbench.execute import execute_when_free
 from hierbench.job import CODE_VERSION, Spec
+from hierbench.mend import is_finished
 from hierbench.models.weights import find_weights
 from hierbench.plan import Job
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
-from hierbench.runner import Setting, State, execute
+from hierbench.runner import State
+from hierbench.setting import Setting
 from hierbench.store import Run, Store
 
 
@@ -109,13 +112,13 @@ def _spec(run: Run) -> Spec:
 def _run(job: Job, setting: Setting) -> int:
     run, label = setting.store.run(job.id), job.spec.label
     base = job.spec.base
-    if base is not None and not run.done and not setting.store.run(base).done:
+    if base is not None and not is_finished(job.spec, setting.store) and not setting.store.run(base).done:
         say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {base}")
         return 1
     if setting.threads:
         torch.set_num_threads(setting.threads)
     with Meter(label, float(job.spec.train.epochs)) as meter:
-        error = execute(job, setting, lambda done, total: meter.part("epochs", done, total))
+        error = execute_when_free(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
     if error:
         say(f"failed: {label}: {error} ({run.folder}/status.json)")
         return 1

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from hierbench.data.prepared import Prepared
 from hierbench.errors import UserError
-from hierbench.files import write_json
 from hierbench.job import Spec
 from hierbench.method import PostHoc
 from hierbench.metrics import CHUNK, Tally
@@ -35,7 +34,7 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     try:
         scores, targets = base.predictions()
     except ValueError as error:
-        raise UserError(f"{error}; remove the folder {base.folder} to train it again") from None
+        raise UserError(f"{error}; the same command computes them again") from None
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     posthoc = method(hierarchy, method.Params.model_validate(spec.method.params))
     place = torch.device("cpu" if device == "mps" else device)
@@ -53,8 +52,8 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
         "test": tally.metrics(),
         "mistakes_by_distance": tally.mistakes_by_distance(),
     }
-    write_json(run.folder / "metrics.json", metrics)
-    write_json(run.folder / "environment.json", environment(place, prepared))
+    run.write_record("metrics.json", metrics)
+    run.write_record("environment.json", environment(place, prepared))
 
 
 def rescored_chunks(

@@ -11,6 +11,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -18,10 +20,12 @@ from typing import Any
 import torch
 
 from hierbench.discovery import find_method
+from hierbench.execute import Report, train_here
 from hierbench.job import Spec
 from hierbench.memory import count_micro_batches
 from hierbench.plan import Job
-from hierbench.runner import Setting, train_here
+from hierbench.setting import Setting
+from hierbench.store import Run
 
 JOIN_SECONDS = 10.0
 
@@ -30,8 +34,15 @@ class RankEndedError(RuntimeError):
     """A process of a job ended without saying why."""
 
 
-def train_on_ranks(job: Job, setting: Setting, report: Callable[[float, int], None]) -> None:
+def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
     """Train a job in `setting.devices` processes, one device each, and wait for them.
+
+    Args:
+        job: to train.
+        setting: where and on what.
+        run: the job's, guarded by the lock that this process has.
+        report: called with the progress.
+        after_epoch: called after each epoch.
 
     Raises:
         Exception: what the first process that failed raised; the others are ended.
@@ -52,7 +63,7 @@ def train_on_ranks(job: Job, setting: Setting, report: Callable[[float, int], No
             theirs.close()
             connections[ours] = rank
         signal.signal(signal.SIGINT, before)
-        _wait(connections, processes, report)
+        _wait(connections, processes, {"report": report, "epoch": after_epoch, "guard": run.guard})
     finally:
         signal.signal(signal.SIGINT, before)
         for process in processes:
@@ -64,9 +75,9 @@ def train_on_ranks(job: Job, setting: Setting, report: Callable[[float, int], No
 
 
 def _wait(
-    connections: dict[Connection, int], processes: list[BaseProcess], report: Callable[[float, int], None]
+    connections: dict[Connection, int], processes: list[BaseProcess], answers: dict[str, Callable[..., None]]
 ) -> None:
-    """Pass progress on until all are done."""
+    """Do what the first process asks, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
     open_ones = dict(connections)
     while open_ones:
         for connection in wait(list(open_ones)):
@@ -74,16 +85,19 @@ def _wait(
             rank = open_ones[connection]
             try:
                 message = connection.recv()
-            except (EOFError, OSError):
+                if isinstance(message, BaseException):
+                    raise message
+                if message is None:
+                    del open_ones[connection]
+                    continue
+                what, *content = message
+                answers[what](*content)
+                if what == "guard":
+                    connection.send("go on")
+            except EOFError:
                 processes[rank].join(JOIN_SECONDS)
                 code = processes[rank].exitcode
                 raise RankEndedError(f"process {rank} of the job ended (exit code {code})") from None
-            if isinstance(message, BaseException):
-                raise message
-            if message is None:
-                del open_ones[connection]
-            else:
-                report(*message)
 
 
 def _free_port() -> int:
@@ -100,20 +114,31 @@ def _rank(
     sys.stdout = sys.stderr
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(setting.devices)}
     os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "OMP_NUM_THREADS": str(setting.threads or 1)}
-    threading.Thread(target=_leave_with, args=(connection,), daemon=True).start()
+    allowed = threading.Semaphore(0)
+    threading.Thread(target=_listen, args=(connection, allowed), daemon=True).start()
     if setting.threads:
         torch.set_num_threads(setting.threads)
 
-    def report(done: float, total: int) -> None:
-        connection.send((done, total))
+    def ask() -> None:
+        connection.send(("guard",))
+        allowed.acquire()
 
     try:
         job = Job(Spec.model_validate(content), find_method(reference))
-        train_here(job, setting, report if rank == 0 else lambda done, total: None)
+        run = setting.store.run(job.id)
+        if rank == 0:  # it alone writes
+            tell = partial(_send, connection)
+            train_here(job, setting, replace(run, guard=ask), partial(tell, "report"), partial(tell, "epoch"))
+        else:
+            train_here(job, setting, run, lambda done, total: None, lambda: None)
         connection.send(None)
     except (Exception, SystemExit) as error:  # somebody's method may do anything
         connection.send(_sendable(error))
         os._exit(1)  # not waiting for the others, which wait for this one
+
+
+def _send(connection: Connection, *message: Any) -> None:
+    connection.send(message)
 
 
 def _sendable(error: BaseException) -> BaseException:
@@ -127,9 +152,10 @@ def _sendable(error: BaseException) -> BaseException:
     return copy
 
 
-def _leave_with(connection: Connection) -> None:
-    """End this process when the one that started it is gone."""
+def _listen(connection: Connection, allowed: threading.Semaphore) -> None:
+    """Let this process write when it may, and end it when the one that started it is gone."""
     try:
-        connection.recv()
+        while connection.recv():
+            allowed.release()
     except (EOFError, OSError):
         os._exit(1)

@@ -1,4 +1,7 @@
-"""Running a plan: what is cached is skipped, the rest goes to worker processes, one failure stops nothing else."""
+"""Running a plan: what is cached is skipped, the rest goes to worker processes, one failure stops nothing else.
+
+Several processes may run plans on one folder: a job is run by who has its lock, the others wait for it at the end.
+"""
 
 from __future__ import annotations
 
@@ -7,250 +10,151 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from hierbench.data.prepared import Prepared
 from hierbench.discovery import find_method
+from hierbench.elsewhere import POLL, Elsewhere, OnProgress
 from hierbench.errors import UserError
-from hierbench.files import remove_abandoned
+from hierbench.execute import Report, execute, say_line
 from hierbench.job import Spec
-from hierbench.models.weights import weights_digest
+from hierbench.lock import Holder, Lock, LostError
+from hierbench.mend import Note, is_finished, mend, needs_mending
 from hierbench.plan import Job
+from hierbench.setting import Setting
 from hierbench.store import Store
 
 State = Literal["train", "rescore", "cached", "blocked"]
-OnProgress = Callable[[Job, float, int], None]  # job, epochs done, epochs in all
 OnEnd = Callable[[Job, str], None]  # job, error ("" if it went well)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where and on what jobs run; none of it changes a result's id."""
-
-    runs: Path
-    data_dir: Path
-    device: str = "cpu"
-    workers: int = 1
-    threads: int | None = None  # of each process that computes
-    devices: int = 1  # that share one job
-    jobs_per_gpu: int = 1  # that share one CUDA device
-    gpus: tuple[int, ...] = ()  # indices of the CUDA devices that may be used, () for all
-    weights: Path | None = None  # the file that backbones start from
-    snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
-    apart: frozenset[str] = frozenset()  # see `Store`
-    executor: Literal["local", "ray"] = "local"  # what trains; "ray" after `hierbench.on_ray.connect`
-
-    @property
-    def store(self) -> Store:
-        """The runs."""
-        return Store(self.runs, self.apart)
-
-    def of_worker(self, slot: int) -> Setting:
-        """Return the setting of one of the workers: their jobs spread over the CUDA devices, in groups of `devices`."""
-        if self.device != "cuda":
-            return self
-        gpus = self.gpus or tuple(range(torch.cuda.device_count()))
-        group = slot % max(1, len(gpus) // self.devices)
-        return replace(self, gpus=gpus[group * self.devices : (group + 1) * self.devices])
 
 
 def states(plan: list[Job], store: Store) -> dict[str, State]:
     """Return what will happen to each job."""
-    return {job.id: "cached" if store.run(job.id).done else "train" if job.trains else "rescore" for job in plan}
+    return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in plan}
 
 
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu: int = 1) -> tuple[int, int | None]:
-    """Return worker processes, and threads of each process that computes, for "--jobs auto".
-
-    On a CPU that is one single-threaded process per core, because small models gain more from a second process than
-    from a second thread; on GPUs `jobs_per_gpu` jobs for each group of `devices`. The numbers follow from the jobs of
-    the whole plan that train, not from what is left of it, so that all its jobs have the same number of threads.
-
-    Args:
-        num_training: jobs that train.
-        device: "cpu", "cuda" or "mps".
-        devices: that share one job; on a CPU they are processes.
-        jobs_per_gpu: jobs that share one device.
-
-    Raises:
-        UserError: there are not so many devices.
-    """
-    if device == "cpu":
-        cores = num_cores()
-        if devices > cores:
-            raise UserError(f"--devices {devices}: this machine has {cores} cores")
-        workers = max(1, min(cores // devices, num_training))
-        return workers, max(1, cores // (workers * devices))
-    there = torch.cuda.device_count() if device == "cuda" else 1
-    if devices > there:
-        raise UserError(f"--devices {devices}: this machine has {there} of {device}")
-    return max(1, min(there // devices * jobs_per_gpu, num_training)), None
-
-
-def execute(job: Job, setting: Setting, report: Callable[[float, int], None]) -> str:
-    """Run one job to its end and return its error, "" if it went well. Idempotent: a finished job returns at once."""
-    from hierbench.data import prepared as data
-    from hierbench.memory import OutOfMemoryError
-    from hierbench.posthoc import rescore
-    from hierbench.train import NonFiniteLossError
-
-    store = setting.store
-    run = store.run(job.id)
-    try:
-        if run.done:
-            return ""
-        run.plan(job.spec.content())
-        remove_abandoned(run.folder)
-        if job.found.code != job.spec.method.code:
-            raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
-        started = time.time()
-        run.set_status("running", started=started, pid=os.getpid())
-        variant = data.variant_name(job.spec.dataset.name, job.spec.dataset.jpeg_quality)
-        dataset = data.find(variant, setting.data_dir)
-        if dataset is None or dataset.digest != job.spec.dataset.digest:
-            raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
-        if job.trains:
-            _train(job, setting, dataset, report)
-        else:
-            assert job.spec.base is not None
-            base = store.run(job.spec.base)
-            rescore(job.spec, job.found.cls, dataset, base, run, setting.device)  # type: ignore[arg-type]
-        run.set_status("done", started=started, seconds=time.time() - started)
-    except (Exception, SystemExit, GeneratorExit) as error:  # somebody's method may do anything
-        expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
-        reason = " ".join((str(error) if expected else f"{type(error).__name__}: {error}").split())
-        if isinstance(error, OSError) and error.filename is None:
-            reason += f" (in {run.folder})"
-        try:
-            run.set_status("failed", error=reason, traceback=traceback.format_exc())
-        except OSError:
-            pass  # a full disk: the reason still reaches the caller
-        return reason
-    return ""
-
-
-def _train(job: Job, setting: Setting, dataset: Prepared, report: Callable[[float, int], None]) -> None:
-    """Train a job on its device or devices; one that has too little memory says how much would fit."""
-    from hierbench.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
-    from hierbench.ranks import train_on_ranks
-
-    try:
-        return train_on_ranks(job, setting, report) if setting.devices > 1 else train_here(job, setting, report)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-    # Outside of the handler, which holds on to what was in memory.
-    where = (setting.device, setting.gpus, setting.devices)
-    raise OutOfMemoryError(what_would_fit(job.spec, job.found.cls, dataset, *where))  # type: ignore[arg-type]
-
-
-def train_here(job: Job, setting: Setting, report: Callable[[float, int], None]) -> None:
-    """Train a job in this process, alone or as one of several."""
-    from hierbench.data import prepared as data
-    from hierbench.snapshots import keeper
-    from hierbench.train import train
-
-    dataset = data.find(data.variant_name(job.spec.dataset.name, job.spec.dataset.jpeg_quality), setting.data_dir)
-    assert dataset is not None, "looked at before the start"
-    run = setting.store.run(job.id)
-    keep = keeper(run, setting.snapshots, job.spec.train.epochs)
-    where = (setting.device, report, _weights(job, setting), keep, setting.gpus, setting.devices)
-    train(job.spec, job.found.cls, dataset, run, *where)  # type: ignore[arg-type]
-
-
-def _weights(job: Job, setting: Setting) -> Path | None:
-    """Return the file of the backbone's weights, after comparing it with the plan's."""
-    if job.spec.weights is None:
-        return None
-    if setting.weights is None or weights_digest(setting.weights) != job.spec.weights:
-        raise UserError(f"{setting.weights} is not the file of weights that this job was planned for")
-    return setting.weights
-
-
-def planned(plan: Sequence[Job], store: Store) -> None:
-    """Create the jobs' folders, so that they count even if they never run."""
+def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
+    """Create the jobs' folders, so that they count even if they never run, and set aside what is damaged in them."""
+    re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
     for job in plan:
-        run = store.run(job.id)
-        run.plan(job.spec.content())
-        os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
+        run, read = store.run(job.id), job.id in re_ranked
+        if needs_mending(job.spec, run, read=read):
+            run.folder.mkdir(parents=True, exist_ok=True)
+            lock = Lock.acquire(run.folder)
+            if lock is not None:  # else another process is at work there, and sees to it
+                try:
+                    mend(job.spec, replace(run, guard=lock.check), note, read=read)
+                except LostError:
+                    pass
+                finally:
+                    lock.release()
+        with suppress(FileNotFoundError):
+            os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
 
 
-def run_plan(plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd) -> dict[str, str]:
+def run_plan(
+    plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd, note: Note = say_line
+) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; what is finished is kept.
+        UserError: the folder of the runs can no longer be written.
     """
     store = setting.store
-    planned(plan, store)
-    waiting = [job for job in plan if not store.run(job.id).done]
+    planned(plan, store, note)
+    waiting = [job for job in plan if not is_finished(job.spec, store)]
+    started = {job.id for job in waiting}
     failed: dict[str, str] = {}
 
-    def end(job: Job, error: str) -> None:
+    def end(job: Job, error: str | None) -> None:
+        if error is None:  # another process was faster
+            waiting.append(job)
+            return
         if error:
             failed[job.id] = error
+            store.writable()
         on_end(job, error)
+        for other in plan:  # cached, but of other predictions than those that this job now has
+            if other.spec.base == job.id and other.id not in started and not is_finished(other.spec, store):
+                started.add(other.id)
+                waiting.append(other)
 
+    queue = Queue(waiting, failed, store, end, on_progress, note)
     if setting.executor == "ray":
         from hierbench.on_ray import train_on_ray  # an extra
 
-        train_on_ray([job for job in waiting if job.trains], setting, on_progress, end)
-        waiting = [job for job in waiting if not job.trains]
+        train_on_ray(queue, setting)
     if setting.workers == 1 or setting.executor == "ray":
-        _run_here(waiting, failed, setting, on_progress, end)
+        _run_here(queue, setting)
     else:
-        _run_in_workers(waiting, failed, setting, on_progress, end)
+        _run_in_workers(queue, setting)
     return failed
 
 
-def _take(waiting: list[Job], failed: dict[str, str], unfinished: set[str], end: OnEnd) -> Job | None:
-    """Take the first job that can start; one whose base failed ends here."""
-    for job in list(waiting):
-        if job.spec.base in failed:
-            waiting.remove(job)
-            end(job, f"its base failed: {failed[job.spec.base]}")
-        elif job.spec.base not in unfinished:
-            waiting.remove(job)
-            return job
-    return None
+@dataclass
+class Queue:
+    """The jobs of a plan that wait, and what becomes of them."""
+
+    waiting: list[Job]
+    failed: dict[str, str]
+    store: Store
+    end: Callable[[Job, str | None], None]
+    on_progress: OnProgress
+    note: Note
+
+    def __post_init__(self) -> None:
+        self.elsewhere = Elsewhere(self.store)
+
+    def take(self, running: set[str]) -> Job | None:
+        """Take the first job that can start; one whose base failed, or that another process has finished, ends here."""
+        unfinished = running | {job.id for job in self.waiting}
+        for job in list(self.waiting):
+            if job.spec.base in self.failed:
+                self.waiting.remove(job)
+                self.end(job, f"its base failed: {self.failed[job.spec.base]}")
+            elif job.spec.base in unfinished or self.elsewhere.has(job):
+                continue
+            elif is_finished(job.spec, self.store):
+                self.waiting.remove(job)
+                self.end(job, "")
+            else:
+                self.waiting.remove(job)
+                return job
+        return None
+
+    def follow(self) -> None:
+        """Show what others do."""
+        self.elsewhere.follow(self.waiting, self.on_progress, self.note)
 
 
-def _run_here(
-    waiting: list[Job], failed: dict[str, str], setting: Setting, on_progress: OnProgress, end: OnEnd
-) -> None:
+def _run_here(queue: Queue, setting: Setting) -> None:
     setting = setting.of_worker(0)
     if setting.threads:
         torch.set_num_threads(setting.threads)
-    while waiting:
-        unfinished = {job.id for job in waiting}
-        if (job := _take(waiting, failed, unfinished, end)) is not None:
-            end(job, execute(job, setting, partial(on_progress, job)))
+    while queue.waiting:
+        if (job := queue.take(set())) is not None:
+            report, dead = partial(queue.on_progress, job), queue.elsewhere.dead(job)
+            queue.end(job, execute(job, setting, report, queue.note, dead))
+        elif queue.waiting:
+            queue.follow()
+            time.sleep(POLL)
 
 
-def _run_in_workers(
-    waiting: list[Job], failed: dict[str, str], setting: Setting, on_progress: OnProgress, end: OnEnd
-) -> None:
+def _run_in_workers(queue: Queue, setting: Setting) -> None:
     workers: list[Worker] = []
     try:
-        while waiting or any(worker.job for worker in workers):
-            unfinished = {job.id for job in waiting} | {worker.job.id for worker in workers if worker.job}
+        while queue.waiting or any(worker.job for worker in workers):
             idle = [worker for worker in workers if worker.job is None]
-            while waiting and (idle or len(workers) < setting.workers):
-                job = _take(waiting, failed, unfinished, end)
+            while queue.waiting and (idle or len(workers) < setting.workers):
+                job = queue.take({worker.job.id for worker in workers if worker.job})
                 if job is None:
                     break
                 if not idle:
@@ -258,13 +162,15 @@ def _run_in_workers(
                     slot = next(slot for slot in range(setting.workers) if slot not in taken)
                     workers.append(Worker(setting, slot))
                     idle.append(workers[-1])
-                idle.pop(0).start(job)
-                on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
+                idle.pop(0).start(job, queue.elsewhere.dead(job))
+                queue.on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
             for worker in [worker for worker in workers if worker.job]:
-                if not worker.poll(on_progress, end):
+                if not worker.poll(queue.on_progress, queue.end, queue.note):
                     workers.remove(worker)
             busy = [worker for worker in workers if worker.job]
-            wait([worker.connection for worker in busy], timeout=0.5)
+            if queue.waiting and not busy:
+                queue.follow()
+            wait([worker.connection for worker in busy], timeout=POLL)
     finally:
         for worker in workers:
             worker.stop()
@@ -287,25 +193,30 @@ class Worker:
         theirs.close()
         self.job: Job | None = None
 
-    def start(self, job: Job) -> None:
-        """Send it a job."""
+    def start(self, job: Job, dead: Holder | None = None) -> None:
+        """Send it a job; `dead` as for `execute`."""
         self.job = job
-        reference = job.found.reference
         try:
-            self.connection.send((job.spec.content(), reference))
+            self.connection.send((job.spec.content(), job.found.reference, dead))
         except OSError:
             pass  # it died while idle: `poll` finds out
 
-    def poll(self, on_progress: OnProgress, end: OnEnd) -> bool:
-        """Read what it said; return False if it is dead."""
+    def poll(self, on_progress: OnProgress, end: Callable[[Job, str | None], None], note: Note) -> bool:
+        """Read what it said: ("progress", done, total), ("note", line) or ("end", error); return False if it is dead.
+
+        `end` gets what `execute` returns.
+        """
         assert self.job is not None
         try:
             while self.connection.poll():
-                message = self.connection.recv()
-                if isinstance(message, str):
-                    self._end(message, end)
+                kind, *content = self.connection.recv()
+                if kind == "end":
+                    self._end(content[0], end)
                     return True
-                on_progress(self.job, *message)
+                if kind == "note":
+                    note(content[0])
+                else:
+                    on_progress(self.job, *content)
         except (EOFError, OSError):
             self.process.join(5)
             code = self.process.exitcode or 0
@@ -314,7 +225,7 @@ class Worker:
             return False
         return True
 
-    def _end(self, error: str, end: OnEnd) -> None:
+    def _end(self, error: str | None, end: Callable[[Job, str | None], None]) -> None:
         job, self.job = self.job, None
         assert job is not None
         end(job, error)
@@ -333,18 +244,26 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
         torch.set_num_threads(setting.threads)
     try:
         while True:
-            content, reference = connection.recv()
+            content, reference, dead = connection.recv()
             try:
                 job = Job(Spec.model_validate(content), find_method(reference))
             except UserError as error:  # the method's file has gone or broken since the plan
-                connection.send(str(error))
+                connection.send(("end", str(error)))
                 continue
-            connection.send(execute(job, setting, _reporter(connection)))
+            note = partial(_send, connection, "note")
+            connection.send(("end", execute(job, setting, _reporter(connection), note, dead)))
     except (EOFError, OSError):
         os._exit(1)  # the parent is gone
 
 
-def _reporter(connection: Connection[Any, Any]) -> Callable[[float, int], None]:
+def _send(connection: Connection[Any, Any], *message: Any) -> None:
+    try:
+        connection.send(message)
+    except OSError:
+        os._exit(1)  # the parent is gone; the job itself has not failed and goes on another time
+
+
+def _reporter(connection: Connection[Any, Any]) -> Report:
     """Return a function that passes progress on, a few times a second."""
     last = 0.0
 
@@ -352,9 +271,6 @@ def _reporter(connection: Connection[Any, Any]) -> Callable[[float, int], None]:
         nonlocal last
         if time.monotonic() - last > 0.2:
             last = time.monotonic()
-            try:
-                connection.send((done, total))
-            except OSError:
-                os._exit(1)  # the parent is gone; the job itself has not failed and goes on another time
+            _send(connection, "progress", done, total)
 
     return report

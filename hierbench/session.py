@@ -17,6 +17,7 @@ from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.errors import UserError
 from hierbench.known_weights import KNOWN
+from hierbench.mend import is_finished
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
 from hierbench.options import Options
 from hierbench.plan import Job
@@ -24,7 +25,8 @@ from hierbench.precision import resolve_precision
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
 from hierbench.recipe import FeatureType, Recipe
-from hierbench.runner import Setting, run_plan, side_by_side
+from hierbench.runner import run_plan
+from hierbench.setting import Setting, side_by_side
 from hierbench.store import Store
 from hierbench.tracking import Mirror, default_uri
 
@@ -86,6 +88,8 @@ def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str
         if missing or prepared is None:
             return "; ".join(missing)
     else:
+        if options.mlflow is None:
+            default_uri(options.runs)  # raises where it can not be written down
         Store(options.runs).writable()
         if prepared is None and recipe.dataset in NEEDS_SOURCE:
             prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
@@ -197,7 +201,7 @@ def run_and_mirror(
     """
     store, dataset = setting.store, plan[0].spec.dataset.name
     title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    work = sum(_work(job) for job in plan if not store.run(job.id).done)
+    work = sum(_work(job) for job in plan if not is_finished(job.spec, store))
     meter = Meter(dataset, max(work, RESCORE_WORK))
     uri = options.mlflow or default_uri(options.runs)
     mirrored = Store(options.runs, setting.apart)
@@ -218,7 +222,11 @@ def run_and_mirror(
     failed: dict[str, str] | None = None
     try:
         with meter:
-            failed = run_plan(plan, setting, lambda job, done, total: meter.part(labels[job.id], done, total), ended)
+
+            def progress(job: Job, done: float, total: int) -> None:
+                meter.part(labels[job.id], done, total)
+
+            failed = run_plan(plan, setting, progress, ended, meter.say)
             for job in mirror.missing(plan):  # what an earlier invocation could not mirror
                 mirror.write(job)
         result, table = finish()  # after the bars have gone: it may have some of its own

@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
+from hierbench.checkpoint import load_sealed, save_checkpoint
 from hierbench.errors import UserError
-from hierbench.files import open_regular, read_bytes, read_json
+from hierbench.files import read_bytes, read_json
+from hierbench.lock import Lock, is_lock
 from hierbench.models import Classifier
 from hierbench.plan import Job
 from hierbench.store import Run, Store
@@ -56,9 +57,8 @@ def keeper(run: Run, every: int, epochs: int) -> OnEpoch | None:
 
 
 def _keep(run: Run, kept: frozenset[int], epoch: int, model: Classifier) -> None:
-    from hierbench.train import save_checkpoint
-
     if epoch in kept:
+        run.guard()
         file = snapshot_file(run, epoch)
         file.parent.mkdir(exist_ok=True)
         measured_file(run, epoch).unlink(missing_ok=True)  # it was of what is overwritten
@@ -73,9 +73,8 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
     """
     file = snapshot_file(run, epoch)
     try:
-        with open_regular(file) as opened:
-            state: dict[str, Tensor] = torch.load(opened, map_location="cpu", weights_only=True)["model"]
-    except Exception:  # a damaged file fails in many ways
+        state: dict[str, Tensor] = load_sealed(file)["model"]
+    except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{file} can not be read; remove {file.parent} to train it again") from None
     return state
 
@@ -97,7 +96,7 @@ def is_usable(run: Run, every: int, epochs: int) -> bool:
 def _epochs_done(run: Run) -> int:
     try:
         return len(run.history())
-    except (OSError, ValueError):  # none yet, or damaged: nothing is known of its epochs
+    except (OSError, UserError):  # none yet, or damaged: it will be set aside
         return 0
 
 
@@ -125,19 +124,39 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
     The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the
     first bit by bit.
     """
-    from hierbench.train import save_checkpoint
-
     for job in plan:
-        run = store.run(job.id)
         if job.id not in store.apart:
             continue
-        if not is_usable(run, every, job.spec.train.epochs):
-            shutil.rmtree(run.folder)
-        threads = _threads_of(Run(store.root / job.id))
-        if threads is not None and not (run.folder / "checkpoint.pt").exists():
-            run.plan(job.spec.content())
-            nothing = {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
-            save_checkpoint(run.folder / "checkpoint.pt", nothing)
+        run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
+        if not _is_to_begin_again(job, run, threads, every):
+            continue
+        run.folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock.acquire(run.folder)
+        if lock is None:
+            continue  # another process is training it
+        try:
+            if _is_to_begin_again(job, run, threads, every):
+                _begin_again(job, run, threads, every)
+        finally:
+            lock.release()
+
+
+def _is_to_begin_again(job: Job, run: Run, threads: int | None, every: int) -> bool:
+    has_begun = threads is None or (run.folder / "checkpoint.pt").exists()
+    return not has_begun or not is_usable(run, every, job.spec.train.epochs)
+
+
+def _begin_again(job: Job, run: Run, threads: int | None, every: int) -> None:
+    if not is_usable(run, every, job.spec.train.epochs):
+        for path in run.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif not is_lock(path):
+                path.unlink()
+    if threads is not None and not (run.folder / "checkpoint.pt").exists():
+        run.plan(job.spec.content())
+        nothing = {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
+        save_checkpoint(run.folder / "checkpoint.pt", nothing)
 
 
 def _threads_of(run: Run) -> int | None:

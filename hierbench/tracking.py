@@ -1,7 +1,8 @@
 """MLflow as a mirror of the runs on disk: one experiment per dataset, a parent run per invocation, a child per job.
 
 The mirror is never the truth: a server that does not answer costs one warning, and what it missed is mirrored by the
-next invocation that finds it alive (each run's `mirrored.json` says where it has been written).
+next invocation that finds it alive (each run's `mirrored.json` says where it has been written, and whether to its
+end). Processes that work on one folder write one after the other, and nothing twice.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hierbench.errors import UserError
 from hierbench.files import read_json_object, write_json
+from hierbench.lock import wait_for_lock
 from hierbench.store import Run, Store
 
 if TYPE_CHECKING:
@@ -24,7 +28,20 @@ Warn = Callable[[str], None]
 
 def default_uri(runs: Path) -> str:
     """Return MLFLOW_TRACKING_URI, or a SQLite file in the output folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(runs / 'mlflow.db').resolve()}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(runs / "mlflow.db", "give --mlflow URI, or --mlflow off")
+
+
+def sqlite_uri(path: Path, instead: str) -> str:
+    """Return the address of a SQLite file.
+
+    Raises:
+        UserError: the path has a character that would be read as the end of a path or as a code; it says what to do
+            `instead`.
+    """
+    path = path.resolve()
+    if found := [mark for mark in "?#%" if mark in str(path)]:
+        raise UserError(f"the address of a database can not hold the {found[0]} of {path}; {instead}, or other --runs")
+    return f"sqlite:///{path}"
 
 
 class Mirror:
@@ -42,13 +59,19 @@ class Mirror:
 
     def has(self, run: Run) -> bool:
         """Whether this MLflow has seen a run."""
+        known = self._known(run)
+        return bool(known) and known.get("complete", True)
+
+    def _known(self, run: Run) -> dict[str, Any]:
+        """Return what this MLflow is known to have of a run, {} for nothing."""
         database = self.uri.removeprefix("sqlite:///")
         if database != self.uri and not Path(database).exists():
-            return False
+            return {}
         try:
-            return bool(read_json_object(run.folder / "mirrored.json").get("uri") == self.uri)
-        except (OSError, ValueError):
-            return False
+            known = read_json_object(run.folder / "mirrored.json")
+            return known if known["uri"] == self.uri else {}
+        except (OSError, ValueError, KeyError):
+            return {}
 
     def write(self, job: Job) -> None:
         """Mirror one job that has ended, well or not; after an error of MLflow's nothing more is tried."""
@@ -56,10 +79,13 @@ class Mirror:
             return
         run = self.store.run(job.id)
         try:
-            self._connect()
-            child = self._write_child(job, run)
-            if run.done:
-                write_json(run.folder / "mirrored.json", {"uri": self.uri, "run_id": child})
+            lock = wait_for_lock(self.runs, "mirror")
+            try:
+                self._connect()
+                if not (run.done and self.has(run)):
+                    self._write_child(job, run)
+            finally:
+                lock.release(remove=True)
         except Exception as error:  # MLflow raises of every kind; none may stop a comparison
             self._give_up(error)
 
@@ -107,14 +133,21 @@ class Mirror:
         self._parent = client.create_run(self._experiment, run_name=self.title).info.run_id
         self._client = client
 
-    def _write_child(self, job: Job, run: Run) -> str:
+    def _write_child(self, job: Job, run: Run) -> None:
         from mlflow.entities import Metric, Param, RunTag
+        from mlflow.exceptions import MlflowException
 
+        note = run.folder / "mirrored.json"
+        known = self._known(run)
+        if not known.get("complete", True):  # the server or this program was killed in the middle
+            with suppress(MlflowException):  # of another database under the same address
+                self._client.delete_run(known["run_id"])
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
         started = int(1000 * run.status.get("started", time.time()))
         ended = started + int(1000 * run.status.get("seconds", 0))
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=job.spec.label)
         child_id: str = child.info.run_id
+        write_json(note, {"uri": self.uri, "run_id": child_id, "complete": False})
         metrics = [Metric(*entry) for entry in _metrics(run, started)]
         for start in range(0, len(metrics), 1000):  # MLflow's limit per batch
             self._client.log_batch(child_id, metrics=metrics[start : start + 1000])
@@ -124,7 +157,10 @@ class Mirror:
             if (run.folder / name).exists():
                 self._client.log_artifact(child_id, str(run.folder / name))
         self._client.set_terminated(child_id, "FINISHED" if run.done else "FAILED", ended)
-        return child_id
+        if run.done:
+            write_json(note, {"uri": self.uri, "run_id": child_id, "complete": True})
+        else:
+            note.unlink()  # another attempt is another run
 
 
 def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:

@@ -5,7 +5,6 @@ Shapes: B batch, N examples, K classes.
 
 from __future__ import annotations
 
-import io
 import math
 import platform
 import time
@@ -19,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hierbench.checkpoint import load_checkpoint, save_checkpoint
 from hierbench.data.prepared import Prepared
 from hierbench.fabric import make_fabric
 from hierbench.feed import Split
-from hierbench.files import open_regular, write_atomically, write_json
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
 from hierbench.memory import count_micro_batches
@@ -120,6 +119,8 @@ def train(
     if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
         compile_embedding(fabric, model, (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"]))
     history: list[HistoryRow] = progress["history"]
+    if history and fabric.is_global_zero:
+        run.write_history(history)  # it may have been lost, and is not written again after the last epoch
     for epoch in range(len(history), epochs):
         current = {name: learning_rate(rate, epoch, epochs) for name, rate in rates.items()}
         for group in optimizer.param_groups:
@@ -154,9 +155,11 @@ def train(
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
         if fabric.is_global_zero:
             last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            run.guard()  # what follows is written only while the job is still this process'
             if on_epoch is not None:
                 on_epoch(epoch + 1, model)
             run.write_history(history)  # before the checkpoint, which says that the epoch is whole
+            run.guard()
             save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
     finish(fabric, model, spec, method.title, prepared, run, progress)
@@ -231,15 +234,16 @@ def finish(
     best_row = progress["history"][progress["best_epoch"] - 1]
     if spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:
-            write_json(run.folder / "metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
+            run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
         scores, targets = predict(fabric, model, Split(prepared, "test", spec, fabric.device, *ranks_of(fabric)))
         if fabric.is_global_zero:
             write_result(run, title, scores, targets, model.method.hierarchy, best_row)
     if fabric.is_global_zero:
+        run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-        write_json(run.folder / "environment.json", environment(fabric.device, prepared, fabric.world_size))
+        run.write_record("environment.json", environment(fabric.device, prepared, fabric.world_size))
     fabric.barrier()  # a rank that left earlier would break the others' connections
 
 
@@ -259,31 +263,13 @@ def write_result(
         "test": evaluate(scores, targets, hierarchy),
         "mistakes_by_distance": mistakes_by_distance(scores, targets, hierarchy),
     }
-    write_json(run.folder / "metrics.json", metrics | ({} if best is None else best_epoch(best)))
+    run.write_record("metrics.json", metrics | ({} if best is None else best_epoch(best)))
 
 
 def best_epoch(row: HistoryRow) -> dict[str, Any]:
     """Return the validation metrics of the epoch that was chosen, and its number, from its row of the history."""
     val = {name.removeprefix("val_"): value for name, value in row.items() if name.startswith("val_")}
     return {"val": val, "best_epoch": int(row["epoch"])}
-
-
-def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint atomically."""
-    buffer = io.BytesIO()  # torch.save seeks, and one large write is faster than many small ones
-    torch.save(content, buffer)
-    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
-
-
-def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read a checkpoint; one that is missing or damaged counts as none, so the job starts anew."""
-    try:
-        with open_regular(path) as file:
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception:  # a damaged file fails in many ways
-        return None
-    known = {"history", "best_top1", "best_epoch", "best", "threads"}
-    return content if isinstance(content, dict) and known <= content.keys() else None
 
 
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:

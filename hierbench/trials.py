@@ -13,13 +13,16 @@ from optuna.trial import Trial
 
 from hierbench.data.prepared import Prepared
 from hierbench.discovery import Found
+from hierbench.elsewhere import Elsewhere
 from hierbench.errors import UserError
 from hierbench.job import digest_of
+from hierbench.mend import is_finished
 from hierbench.plan import Job, make_spec, with_params
 from hierbench.progress import Meter
 from hierbench.recipe import FeatureType, Recipe
-from hierbench.runner import Setting, Worker, planned
+from hierbench.runner import Worker, planned
 from hierbench.search import Params, Search, Space
+from hierbench.setting import Setting
 from hierbench.store import Store
 from hierbench.tracking import Mirror
 
@@ -109,6 +112,7 @@ class Tuning:
     def __init__(self, target: Target, search: Search, setting: Setting, mirror: Mirror, meter: Meter) -> None:
         self.target, self.search, self.setting, self.mirror, self.meter = target, search, setting, mirror, meter
         self.store = Store(setting.runs)
+        self.elsewhere = Elsewhere(self.store)
         self.slots: list[_Slot] = []
         self.failed: dict[str, str] = {}
 
@@ -124,7 +128,7 @@ class Tuning:
                     time.sleep(WAIT)  # what another process drops is taken up here
                     continue
                 self.search.sign_of_life([slot.trial for slot in busy if slot.trial is not None])
-                wait([slot.worker.connection for slot in busy], timeout=WAIT)
+                wait([slot.worker.connection for slot in busy if slot.worker.job is not None], timeout=WAIT)
                 for slot in busy:
                     self._poll(slot)
         finally:
@@ -147,13 +151,16 @@ class Tuning:
 
     def _next_job(self, slot: _Slot) -> None:
         """Start the trial's next run that is not there yet, or end the trial."""
-        while slot.todo and self.store.run(slot.todo[0].id).done:
+        while slot.todo and is_finished(slot.todo[0].spec, self.store):
             if not self._worth_going_on(slot, slot.todo[0]):
                 return
             self._count(slot.todo.pop(0))
         if slot.todo:
-            planned([slot.todo[0]], self.store)
-            slot.worker.start(slot.todo[0])
+            if self.elsewhere.has(slot.todo[0]):  # `run` comes back to it
+                self.elsewhere.follow(slot.todo[:1], self._progress, self.meter.say)
+                return
+            planned(slot.todo[:1], self.store, self.meter.say)
+            slot.worker.start(slot.todo[0], self.elsewhere.dead(slot.todo[0]))
             return
         assert slot.trial is not None
         values = [self.store.run(job.id).metrics()["val"][OBJECTIVE] for job in slot.jobs]
@@ -169,15 +176,20 @@ class Tuning:
         params = {name: job.spec.method.params[name] for name in self.search.space.grid}
         return f"{self.target.label} {shown(params)} seed {job.spec.seed}"
 
+    def _progress(self, job: Job, done: float, total: int) -> None:
+        self.meter.part(self._name(job), done, total)
+
     def _poll(self, slot: _Slot) -> None:
+        if slot.worker.job is None:  # another process has the run that comes next
+            self._next_job(slot)
+            return
         job = slot.todo[0]
-        ended: list[str] = []
-        alive = slot.worker.poll(
-            lambda job, done, total: self.meter.part(self._name(job), done, total),
-            lambda job, error: ended.append(error),
-        )
+        ended: list[str | None] = []
+        alive = slot.worker.poll(self._progress, lambda job, error: ended.append(error), self.meter.say)
         if not alive:
             self.slots.remove(slot)
+        if ended == [None]:  # another process was faster
+            return
         if not ended:
             self._worth_going_on(slot, job)
             return
@@ -186,6 +198,7 @@ class Tuning:
         if ended[0]:
             assert slot.trial is not None
             self.failed[job.id] = ended[0]
+            self.store.writable()
             self.meter.say(f"failed: {self._name(job)}: {ended[0]}")
             self.search.give_up(slot.trial, ended[0])
             slot.trial = None

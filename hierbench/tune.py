@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from hierbench.discovery import Found, find_method
 from hierbench.errors import UserError
 from hierbench.leaderboard.statistics import summarise
+from hierbench.lock import wait_for_lock
 from hierbench.method import Method
 from hierbench.options import Options, chosen_types
 from hierbench.plan import check_request
@@ -21,7 +22,6 @@ from hierbench.preview import say
 from hierbench.progress import Meter, duration
 from hierbench.publish import say_notes
 from hierbench.recipe import FeatureType, Recipe, load_recipe
-from hierbench.runner import Setting
 from hierbench.search import Search, Space, json_params
 from hierbench.session import (
     make_setting,
@@ -30,7 +30,8 @@ from hierbench.session import (
     time_to_train,
     workers_and_threads,
 )
-from hierbench.tracking import Mirror, default_uri
+from hierbench.setting import Setting
+from hierbench.tracking import Mirror, default_uri, sqlite_uri
 from hierbench.trials import OBJECTIVE, Target, Tuning, search_space, shown
 from hierbench.tuned import Tuned, default_file, write_tuned
 
@@ -45,6 +46,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     check_request(recipe, methods, types)
     spaces = _spaces(recipe, methods, sampler, trials)
     recipe, options = settle(recipe, options)
+    storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
     pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in types]
     kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * recipe.tune.runs)]
     workers, threads = workers_and_threads(options, len(kinds))
@@ -62,7 +64,6 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     prepared, weights, digest = got
     say_notes(prepared)
     setting = make_setting(options, len(kinds), weights=weights)
-    storage = storage or f"sqlite:///{(options.runs / 'optuna.db').resolve()}"
     file = output or default_file(recipe.dataset)
     failed = False
     for found, kind in pairs:
@@ -97,7 +98,11 @@ def _tune_one(
 ) -> bool:
     """Search one study to its end, write the winner, and return whether a run failed."""
     name = target.study(space, sampler)
-    search = Search(storage, name, space, sampler)
+    lock = wait_for_lock(options.runs, "study")  # two processes that make the same database fail
+    try:
+        search = Search(storage, name, space, sampler)
+    finally:
+        lock.release(remove=True)
     runs, epochs = target.recipe.tune.runs, target.recipe.train.epochs
     ended = [trial for trial in search.trials() if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     left = space.trials - len(ended)

@@ -158,11 +158,22 @@ def board_from_runs(
 
 
 def _record(run: Run) -> tuple[Spec | None, Run]:
-    """Return a run with its spec, or None for a record of another version, which no table here can hold."""
+    """Return a run with its spec, or None for one that is damaged or of another version, which no table can hold."""
     try:
         return Spec.model_validate(run.spec()), run
-    except ValidationError:
+    except (ValidationError, UserError):
         return None, run
+
+
+def damaged_runs(dataset: str, store: Store) -> list[str]:
+    """Return a line for each run of a dataset, or without a readable spec, that has damaged files."""
+    lines = []
+    for spec, run in map(_record, store.runs()):
+        names = run.damaged() or ([] if run.has_spec else ["spec.json"])
+        if names and (spec is None or spec.dataset.name == dataset):
+            what = f"run {run.folder.name[:12]}" + (f" ({spec.label})" if spec else "")
+            lines.append(f"{what} is damaged ({', '.join(names)}) and not counted; hierbench run computes it again")
+    return lines
 
 
 def _remark(run: Run) -> str:

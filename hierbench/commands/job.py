@@ -22,8 +22,8 @@ def job(
 ) -> None:
     """Run one job of hierbench run --plan-only, under any scheduler."""
     from hierbench.one_job import run_one
-    from hierbench.runner import Setting
     from hierbench.session import choose_device
+    from hierbench.setting import Setting
 
     chosen = choose_device(device.value)
     if threads is None and chosen == "cpu":

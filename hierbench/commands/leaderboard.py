@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,7 @@ def leaderboard(
 ) -> None:
     """Print the table of a dataset from the runs on disk, from the paper, or a ledger of the two."""
     from hierbench.leaderboard import ledger, render
-    from hierbench.leaderboard.board import board_from_paper, board_from_runs
+    from hierbench.leaderboard.board import board_from_paper, board_from_runs, damaged_runs
     from hierbench.leaderboard.publish import publish_board
     from hierbench.store import Store
 
@@ -45,6 +46,9 @@ def leaderboard(
     if protocol is not None and source == "paper":
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     which: Protocol | None = None if protocol is None else protocol.value
+    if source != "paper":
+        for line in damaged_runs(dataset, Store(runs)):
+            print(f"note: {line}", file=sys.stderr, flush=True)
     if source == "both":
         return write_result(ledger.FORMATS[format_.value](ledger.ledger_from_runs(dataset, Store(runs), which)), output)
     board = board_from_paper(dataset) if source == "paper" else board_from_runs(dataset, Store(runs), protocol=which)

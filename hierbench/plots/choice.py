@@ -53,6 +53,8 @@ def _by_id(request: Request, prefix: str) -> tuple[Run, Spec]:
         raise UserError(f"--run {prefix}: a record of another version") from None
     if spec.dataset.name != request.dataset:
         raise UserError(f"--run {prefix} is of {spec.dataset.name}, not of {request.dataset}")
+    if run.damaged():
+        raise UserError(f"--run {prefix}: {spec.label} {run.state}")
     if not run.done or spec.split != "test":
         raise UserError(f"--run {prefix}: {spec.label} has no test result")
     return run, spec

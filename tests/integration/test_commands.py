@@ -388,14 +388,15 @@ def test_runs_that_can_not_be_written(folder, tmp_path):
     assert one_line(done, "runs can not be written to")
 
 
-def test_a_damaged_record_is_named(finished, folder, tmp_path):
+def test_a_damaged_record_is_set_aside_and_computed_again(finished, folder, tmp_path):
     shutil.copytree(folder / "runs", tmp_path / "runs")
-    path = next((tmp_path / "runs").glob("*/status.json"))
+    path = next((tmp_path / "runs").glob("*/checkpoint.pt")).with_name("status.json")
     path.write_text("{")
-    done = in_this_process(
-        folder, "run", "--dataset", "shapes", "--seeds", "2", *FAST, "--runs", str(tmp_path / "runs")
-    )
-    assert one_line(done, "status.json is damaged", "remove the folder")
+    arguments = ("run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST, "--mlflow", "off")
+    done = in_this_process(folder, *arguments, "--runs", str(tmp_path / "runs"))
+    assert done.returncode == 0 and "1 to train, 0 to re-rank, 17 cached" in done.stderr
+    assert done.stderr.count("note: status.json of ") == 1 and done.stdout == finished.stdout
+    assert (path.parent / "damaged/status.json").read_text() == "{"
 
 
 def test_help_is_quick_and_imports_nothing_heavy(folder):

@@ -110,7 +110,7 @@ def test_predictions_that_are_gone_or_damaged(folder):
     run = out.split()[1]
     path = folder / "runs" / run / "predictions.npz"
     content = path.read_bytes()
-    for broken, part in ((b"nothing", "can not be read"), (None, "has no predictions.npz")):
+    for broken, part in ((b"nothing", "is damaged (predictions.npz)"), (None, "has no predictions.npz")):
         path.unlink()
         if broken is not None:
             path.write_bytes(broken)

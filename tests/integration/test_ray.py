@@ -205,7 +205,7 @@ def order(tmp_path, data_dir, undisturbed):
     from hierbench.job import Spec
     from hierbench.on_ray import _order
     from hierbench.plan import Job
-    from hierbench.runner import Setting
+    from hierbench.setting import Setting
 
     specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]
     spec = next(spec for spec in specs if spec.method.name == "ce")
@@ -241,7 +241,7 @@ def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
 
 def test_what_a_job_asks_of_a_node(tmp_path):
     from hierbench.on_ray import needs
-    from hierbench.runner import Setting
+    from hierbench.setting import Setting
 
     assert needs(Setting(tmp_path, tmp_path, "cpu", threads=2)) == {"num_cpus": 2}
     assert needs(Setting(tmp_path, tmp_path, "cuda")) == {"num_cpus": 1, "num_gpus": 1}

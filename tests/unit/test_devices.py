@@ -13,6 +13,7 @@ from torch import nn
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
 from hierbench.discovery import find_method
 from hierbench.errors import UserError
+from hierbench.execute import execute
 from hierbench.fabric import make_fabric
 from hierbench.feed import Split
 from hierbench.files import read_json
@@ -21,7 +22,7 @@ from hierbench.models import build_classifier, compiled
 from hierbench.plan import make_plan
 from hierbench.precision import resolve_precision
 from hierbench.recipe import load_recipe
-from hierbench.runner import Setting, execute, side_by_side
+from hierbench.setting import Setting, side_by_side
 from hierbench.train import load_checkpoint
 
 QUICK = ["train.epochs=2", "train.batch_size=96"]
@@ -332,7 +333,7 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
 
 
 def test_jobs_and_threads_on_a_cpu(monkeypatch):
-    monkeypatch.setattr("hierbench.runner.num_cores", lambda: 8)
+    monkeypatch.setattr("hierbench.setting.num_cores", lambda: 8)
     assert side_by_side(20, "cpu") == (8, 1)
     assert side_by_side(3, "cpu") == (3, 2)
     assert side_by_side(0, "cpu") == (1, 8)

@@ -8,10 +8,11 @@ from hierbench.contract import check_method
 from hierbench.data import prepared as data
 from hierbench.discovery import BrokenMethodError, code_digest, find_method
 from hierbench.errors import UserError
+from hierbench.execute import execute
 from hierbench.leaderboard.board import board_from_runs
 from hierbench.plan import make_plan
 from hierbench.recipe import load_recipe
-from hierbench.runner import Setting, execute
+from hierbench.setting import Setting
 from hierbench.store import Run, Store
 from hierbench.train import load_checkpoint
 

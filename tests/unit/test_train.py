@@ -140,7 +140,8 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
     import os
 
     from hierbench import files
-    from hierbench.runner import Setting, execute
+    from hierbench.execute import execute
+    from hierbench.setting import Setting
 
     job = job_for(shapes)
     setting = Setting(tmp_path, data_dir)
@@ -167,7 +168,8 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
 def test_a_method_that_changed_since_the_plan_is_not_run_under_the_old_id(shapes, data_dir, tmp_path):
     from dataclasses import replace
 
-    from hierbench.runner import Setting, execute
+    from hierbench.execute import execute
+    from hierbench.setting import Setting
 
     job = job_for(shapes)
     changed = replace(job, found=replace(job.found, code="other"))

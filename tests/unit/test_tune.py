@@ -8,11 +8,12 @@ from optuna.trial import TrialState
 from hierbench.data.prepared import Prepared
 from hierbench.discovery import find_method
 from hierbench.errors import UserError
+from hierbench.execute import execute
 from hierbench.leaderboard.board import board_from_runs
 from hierbench.plan import make_plan
 from hierbench.recipe import load_recipe
-from hierbench.runner import Setting, execute
 from hierbench.search import Search, Space
+from hierbench.setting import Setting
 from hierbench.store import Store
 from hierbench.trials import FIRST_SEED, Target, search_space
 from hierbench.tune import winner

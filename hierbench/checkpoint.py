@@ -1,0 +1,72 @@
+"""Checkpoints: what `torch.save` writes, sealed by its SHA-256 in the comment that a zip archive may end with."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hierbench.files import write_atomically
+
+LABEL = b"sha256 "
+SEAL = len(LABEL) + 64
+NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of its comment
+ARCHIVE_END = b"PK\x05\x06"
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint atomically; `torch.load` reads it as any other."""
+    buffer = io.BytesIO()  # torch.save seeks, and one large write is faster than many small ones
+    torch.save(content, buffer)
+    assert buffer.getbuffer()[-2:] == NO_COMMENT
+    buffer.seek(-2, io.SEEK_END)
+    buffer.write(struct.pack("<H", SEAL))
+    seal = LABEL + sha256(buffer.getbuffer()).hexdigest().encode()
+    buffer.write(seal)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint is what was written; one of an earlier version by the archive's own checksums."""
+    raw = memoryview(path.read_bytes())
+    if raw[-22:-18] == ARCHIVE_END:  # without a comment
+        return _has_whole_members(path)
+    return raw[-SEAL:-64] == LABEL and raw[-64:] == sha256(raw[:-SEAL]).hexdigest().encode()
+
+
+def _has_whole_members(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except Exception:  # a damaged archive fails in many ways
+        return False
+
+
+def load_sealed(path: Path) -> Any:
+    """Return what a checkpoint holds, on the CPU.
+
+    Raises:
+        OSError: it can not be read.
+        ValueError: it is damaged.
+    """
+    if not is_whole(path):
+        raise ValueError(f"{path} is damaged")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # one of an earlier version fails in many ways
+        raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    """Read a training's checkpoint; one that is missing or damaged counts as none, so the job starts anew."""
+    try:
+        content = load_sealed(path)
+    except (OSError, ValueError):
+        return None
+    known = {"history", "best_top1", "best_epoch", "best", "threads"}
+    return content if isinstance(content, dict) and known <= content.keys() else None

@@ -1,0 +1,71 @@
+"""Checksums of a run's files, kept in its status.json, which is sealed by a checksum of itself."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hierbench.files import as_json_text, file_digest
+
+RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
+PREDICTIONS = "predictions.npz"
+UNSEALED = {"state", "started", "seconds", "pid", "error", "traceback"}  # what a status held before it was sealed
+
+
+def sealed(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status with a checksum of what else it holds."""
+    return {**status, "checksum": _checksum(status)}
+
+
+def unsealed(text: str) -> dict[str, Any]:
+    """Return the status that a file's text holds.
+
+    Raises:
+        ValueError: it is not, to the byte, what was written.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("it is no status")
+    if content.keys() <= UNSEALED:
+        return content  # of an earlier version
+    whole = text == as_json_text(content)
+    if content.pop("checksum", None) != _checksum(content) or not whole:
+        raise ValueError("its checksum is another")
+    return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return {name: {"sha256", "size", "mtime_ns"}} of a run's result files, those that exist."""
+    return {name: _fingerprint(folder / name) for name in (*RECORDS, PREDICTIONS) if (folder / name).exists()}
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    found = path.stat()
+    return {"sha256": file_digest(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+
+
+def is_as_recorded(path: Path, record: dict[str, Any], *, trust_time: bool) -> bool:
+    """Whether a file has its recorded digest; with `trust_time` its recorded size and time are enough."""
+    try:
+        found = path.stat()
+        if found.st_size != record["size"]:
+            return False
+        if trust_time and found.st_mtime_ns == record["mtime_ns"]:
+            return True
+        digest = _digest(path, found.st_size, found.st_mtime_ns) if trust_time else file_digest(path)
+        return digest == str(record["sha256"])
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, size: int, mtime_ns: int) -> str:
+    """Return the digest of a copied file, read once per process."""
+    return file_digest(path)

@@ -1,0 +1,266 @@
+"""A lock on a folder for processes of one machine or of several that share a file system: owners are generations.
+
+The file `.<name>.<n>` with the highest number is the owner's. Making a file that must not exist is exclusive also on a
+shared file system, so of all that find a lock free, or its owner dead, only one becomes generation n + 1. The first
+line of the file changes while the owner lives, the second says who it is. No clock and no file time is ever compared:
+a waiter looks whether the first line changes while it waits.
+
+An owner that was stopped for longer than LIMIT is taken over too, and notices it by `check`, to be called before each
+write. What it had begun to write at the moment when it was stopped is still written: no file system without locks of
+its own can prevent that; it is whole, and of the same job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from hierbench.files import process_is_gone
+
+BEAT = 2.0  # seconds between two signs of life
+LIMIT = 30.0  # seconds without one, after which an owner counts as dead
+FREE = "free"
+WIDTH = 20  # of the first line, which is overwritten in place
+
+
+class LostError(RuntimeError):
+    """Another process has taken this one's lock over, or somebody has removed it."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What a lock's file says.
+
+    Attributes:
+        path: the file; its suffix is the generation.
+        beat: changes while the owner lives; "free" after it has released the lock, "" before it has written anything.
+        owner: JSON with a random token, the machine, the process and when that started.
+    """
+
+    path: Path
+    beat: str
+    owner: str
+
+    @property
+    def generation(self) -> int:
+        """How many owners there were, with this one."""
+        return int(self.path.suffix[1:])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the owner has released the lock or was a process of this machine that is gone."""
+        return self.beat == FREE or _is_gone(self._known())
+
+    def _known(self) -> dict[str, Any]:
+        try:
+            known = json.loads(self.owner)
+        except ValueError:  # not written yet
+            known = {}
+        return known if isinstance(known, dict) else {}
+
+    def __str__(self) -> str:
+        known = self._known()
+        return f"process {known['pid']} on {known['host']}" if {"pid", "host"} <= known.keys() else "another process"
+
+
+def find_holder(folder: Path, name: str = "lock") -> Holder | None:
+    """Return the latest generation of a folder's lock, None where there is none."""
+    for path in _generations(folder, name):
+        try:
+            first, _, second = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+        except FileNotFoundError:  # removed since it was listed
+            continue
+        return Holder(path, first.strip(), second.strip())
+    return None
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a file of a folder is that of a lock."""
+    return re.fullmatch(r"\.[a-z]+\.[0-9]+", path.name) is not None
+
+
+def _generations(folder: Path, name: str) -> list[Path]:
+    """Return a lock's files, the latest first."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    numbers = (entry.removeprefix(f".{name}.") for entry in names if entry.startswith(f".{name}."))
+    return [folder / f".{name}.{number}" for number in sorted((int(n) for n in numbers if n.isdecimal()), reverse=True)]
+
+
+class Watch:
+    """Looks at a lock time and again, and so finds out whether its owner lives."""
+
+    def __init__(self, folder: Path, name: str = "lock") -> None:
+        self.folder, self.name = folder, name
+        self.dead: Holder | None = None  # given to `Lock.acquire`
+        self._seen: Holder | None = None
+        self._unchanged, self._looked = 0.0, time.monotonic()
+
+    def busy(self) -> Holder | None:
+        """Return who has the lock, None where it can be taken."""
+        now, at = find_holder(self.folder, self.name), time.monotonic()
+        since, self._looked = at - self._looked, at
+        if now is None or now.is_over:
+            self._seen = self.dead = None
+            return None
+        # A waiter that was itself stopped in between has not seen the owner do nothing.
+        self._unchanged = self._unchanged + min(since, 2 * BEAT) if now == self._seen else 0.0
+        self._seen = now
+        self.dead = now if self._unchanged > LIMIT else None
+        return None if self.dead else now
+
+
+@dataclass
+class Lock:
+    """A lock that this process has; a thread of its own shows that the process lives."""
+
+    path: Path
+    owner: str
+    _descriptor: int
+    _count: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @classmethod
+    def acquire(cls, folder: Path, name: str = "lock", dead: Holder | None = None) -> Self | None:
+        """Take a folder's lock without waiting; None where another process has it or is faster.
+
+        Args:
+            folder: must exist.
+            name: lower-case letters; locks of different names are independent.
+            dead: an owner that a `Watch` has found dead.
+
+        Raises:
+            OSError: the folder can not be written.
+        """
+        before = find_holder(folder, name)
+        if before is not None and not before.is_over and before != dead:
+            return None
+        path = folder / f".{name}.{1 if before is None else before.generation + 1}"
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileExistsError:
+            return None
+        lock = cls(path, json.dumps({"token": secrets.token_hex(16), **_this_process()}), descriptor)
+        try:
+            lock._write(f"{0:<{WIDTH}}\n{lock.owner}\n")
+        except OSError:
+            lock._withdraw()
+            raise
+        others = _generations(folder, name)
+        if others[:1] != [path] or (before is not None and not _is_owner(before.path, before.owner)):
+            lock._withdraw()  # what this rests on was history: others have had the lock in the meantime
+            return None
+        for old in others[1:]:
+            old.unlink(missing_ok=True)
+        lock._thread = threading.Thread(target=lock._live, name=f"lock {folder.name[:12]}", daemon=True)
+        lock._thread.start()
+        return lock
+
+    def check(self) -> None:
+        """Raise a LostError unless this process still has the lock."""
+        now = find_holder(self.path.parent, self.path.name.split(".")[1])
+        if now is None:
+            raise LostError(f"{self.path} has been removed; this process no longer writes there")
+        if now.owner != self.owner:
+            raise LostError(f"{now} took over while this process stood still; this one no longer writes there")
+
+    def release(self, *, remove: bool = False) -> None:
+        """Let others have the lock; `remove` it where nobody will want it. Never raises."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if not _is_owner(self.path, self.owner):
+                os.close(self._descriptor)
+            elif remove:
+                self._withdraw()
+            else:
+                self._write(f"{FREE:<{WIDTH}}")
+                os.close(self._descriptor)
+        except OSError:
+            pass  # the folder can no longer be written: the end of this process will release it
+
+    def _live(self) -> None:
+        while not self._stop.wait(BEAT):
+            self._count += 1
+            try:
+                self._write(f"{self._count:<{WIDTH}}")
+            except OSError:
+                pass  # a full disk or a server that is away: another time
+
+    def _write(self, text: str) -> None:
+        # In place: a file that was removed does not come back. Flushed: other machines see what is on the server.
+        os.pwrite(self._descriptor, text.encode(), 0)
+        os.fsync(self._descriptor)
+
+    def _withdraw(self) -> None:
+        os.close(self._descriptor)
+        self.path.unlink(missing_ok=True)
+
+
+def wait_for_lock(folder: Path, name: str) -> Lock:
+    """Take a lock that others have for moments only, as soon as it can be taken.
+
+    Raises:
+        OSError: the folder can not be written.
+    """
+    watch = Watch(folder, name)
+    while True:
+        if watch.busy() is None and (lock := Lock.acquire(folder, name, watch.dead)) is not None:
+            return lock
+        time.sleep(0.1)
+
+
+def _is_owner(path: Path, owner: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[2].strip() == owner
+    except OSError:
+        return False
+
+
+@cache
+def _this_machine() -> dict[str, str]:
+    """Return what tells machines, their reboots and their containers apart."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:  # no Linux: the name has to do
+        boot = namespace = ""
+    return {"host": platform.node(), "boot": boot, "namespace": namespace}
+
+
+def _this_process() -> dict[str, Any]:
+    found = _process(os.getpid())
+    return {**_this_machine(), "pid": os.getpid(), "start": found[1] if found else ""}
+
+
+def _process(pid: int) -> tuple[str, str] | None:
+    """Return a process' state and start in ticks since the boot, None where that is not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _is_gone(owner: dict[str, Any]) -> bool:
+    """Whether an owner is a process of this machine that no longer runs."""
+    here = _this_machine()
+    if any(owner.get(key) != value for key, value in here.items()) or not isinstance(owner.get("pid"), int):
+        return False
+    if process_is_gone(str(owner["pid"])):
+        return True
+    found = _process(owner["pid"])  # none where processes of other users are hidden
+    return found is not None and (found[0] in "ZX" or found[1] != owner.get("start"))

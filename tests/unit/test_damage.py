@@ -1,0 +1,297 @@
+"""Whatever is damaged in a run's folder is detected, set aside, computed again, and said."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench.checkpoint import is_whole, load_checkpoint, save_checkpoint
+from hierbench.discovery import find_method
+from hierbench.execute import execute
+from hierbench.leaderboard.board import board_from_runs, damaged_runs
+from hierbench.mend import is_finished
+from hierbench.plan import make_plan
+from hierbench.recipe import load_recipe
+from hierbench.runner import run_plan, states
+from hierbench.setting import Setting
+from hierbench.store import Run, Store
+
+RESULTS = ("history.csv", "metrics.json", "predictions.npz")
+FILES = ("spec.json", "status.json", "environment.json", *RESULTS)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def run(plan, setting):
+    """Run a plan here; return what was said and which jobs have ended, with their errors."""
+    notes, ended = [], {}
+
+    def end(job, error):
+        ended[job.spec.method.name] = error
+
+    run_plan(plan, setting, lambda *_: None, end, notes.append)
+    return notes, ended
+
+
+@pytest.fixture(scope="module")
+def whole(shapes, data_dir, tmp_path_factory):
+    """Cross-entropy and CRM on its predictions, two epochs."""
+    recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96"])
+    plan = make_plan(recipe, shapes, [find_method("ce"), find_method("crm")], ["type-I"], 1)
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(plan, Setting(folder, data_dir))[1] == {"ce": "", "crm": ""}
+    return SimpleNamespace(plan=plan, folder=folder, ce=plan[0], crm=plan[1])
+
+
+@pytest.fixture
+def work(whole, data_dir, tmp_path):
+    """A copy of the folder, with its file times."""
+    shutil.copytree(whole.folder, tmp_path / "runs")
+    setting = Setting(tmp_path / "runs", data_dir)
+    ce = setting.store.run(whole.ce.id)
+    return SimpleNamespace(setting=setting, store=setting.store, ce=ce, plan=whole.plan, crm=whole.crm)
+
+
+def contents(folder):
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def same_results(run, whole):
+    first = whole.folder / run.folder.name
+    there = [name for name in RESULTS if (first / name).exists()]  # nothing is trained in re-ranking: no history
+    return all((run.folder / name).read_bytes() == (first / name).read_bytes() for name in there)
+
+
+def test_a_finished_run_has_digests_and_no_lock(whole):
+    run = Store(whole.folder).run(whole.ce.id)
+    assert run.status["files"].keys() == {*FILES} - {"status.json"}
+    assert sorted(path.name for path in run.folder.iterdir()) == sorted([*FILES, "checkpoint.pt"])
+    assert run.done and not run.damaged("needed") and is_finished(whole.ce.spec, Store(whole.folder))
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, empty])
+@pytest.mark.parametrize("name", FILES)
+def test_damage_is_detected_by_the_table_which_changes_nothing(work, capsys, monkeypatch, name, damage):
+    from hierbench.cli import main
+
+    damage(work.ce.folder / name)
+    assert work.ce.damaged() == [name] and not work.ce.done
+    assert states(work.plan, work.store) == {work.ce.folder.name: "train", work.crm.id: "cached"}
+    before = contents(work.setting.runs)
+    monkeypatch.setattr(
+        sys, "argv", ["hierbench", "leaderboard", "--dataset", "shapes", "--runs", str(work.setting.runs)]
+    )
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert contents(work.setting.runs) == before
+    (line,) = err.strip().splitlines()[:1]
+    assert f"run {work.ce.folder.name[:12]}" in line and f"is damaged ({name})" in line
+    if name == "spec.json":  # then nobody knows what it was; CRM has lost its base
+        assert end.value.code == 2 and "have lost their bases" in err
+    else:
+        assert end.value.code == 0 and len(err.strip().splitlines()) == 1
+        assert "0 of 1" in out
+
+
+@pytest.mark.parametrize("position", [0.02, 0.2, 0.4, 0.6, 0.8, 0.99])
+@pytest.mark.parametrize("mask", [1, 0x20])
+def test_a_flipped_bit_anywhere_in_a_status_is_seen(work, position, mask):
+    path = work.ce.folder / "status.json"
+    content = bytearray(path.read_bytes())
+    content[int(position * len(content))] ^= mask
+    path.write_bytes(content)
+    assert work.ce.status == {"state": "damaged"}
+
+
+@pytest.mark.parametrize("name", ["checksum", "files", "state"])
+def test_a_key_of_a_status_that_is_gone_is_seen(work, name):
+    path = work.ce.folder / "status.json"
+    status = json.loads(path.read_text())
+    del status[name]
+    path.write_text(json.dumps(status, indent=1) + "\n")
+    assert work.ce.status == {"state": "damaged"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_damaged_is_set_aside_and_comes_back_the_same(work, whole, name):
+    path = work.ce.folder / name
+    flip(path)
+    damaged = path.read_bytes()
+    checkpoint = (work.ce.folder / "checkpoint.pt").read_bytes()
+    notes, ended = run(work.plan, work.setting)
+    place = work.ce.folder / "damaged"
+    assert notes == [f"note: {name} of ce type-I seed 0: damaged; set aside in {place}, computed again"]
+    assert ended == {"ce": ""}  # CRM's base has the same predictions as before
+    assert (place / name).read_bytes() == damaged and len(list(place.iterdir())) == 1
+    assert same_results(work.ce, whole) and states(work.plan, work.store)[work.ce.folder.name] == "cached"
+    assert (work.ce.folder / "checkpoint.pt").read_bytes() == checkpoint
+    assert damaged_runs("shapes", work.store) == [] and board_from_runs("shapes", work.store).rows[0].n == 1
+    before = contents(work.ce.folder)
+    assert run(work.plan, work.setting) == ([], {})
+    assert {file: found[0] for file, found in contents(work.ce.folder).items()} == {
+        file: found[0] for file, found in before.items()
+    }
+
+
+def test_without_its_checkpoint_a_run_is_trained_again(work, whole):
+    flip(work.ce.folder / "metrics.json")
+    flip(work.ce.folder / "checkpoint.pt")
+    notes, ended = run(work.plan, work.setting)
+    assert [note.split(":")[1] for note in notes] == [
+        " metrics.json of ce type-I seed 0",
+        " checkpoint.pt of ce type-I seed 0",
+    ]
+    assert "trained from the start" in notes[1] and ended == {"ce": ""} and same_results(work.ce, whole)
+    flip(work.ce.folder / "metrics.json")
+    run(work.plan, work.setting)
+    assert sorted(path.name for path in (work.ce.folder / "damaged").iterdir()) == [
+        "checkpoint.pt", "metrics-1.json", "metrics.json",
+    ]  # fmt: skip
+
+
+def test_damaged_re_ranking_and_predictions_that_are_gone(work, whole):
+    crm = work.store.run(work.crm.id)
+    truncate(crm.folder / "predictions.npz")
+    (work.ce.folder / "predictions.npz").unlink()
+    assert work.ce.done  # its table is right; only `run` needs all
+    notes, ended = run(work.plan, work.setting)
+    assert ended == {"ce": "", "crm": ""} and "predictions.npz of ce type-I seed 0: damaged; gone" in notes[0]
+    assert same_results(crm, whole) and same_results(work.ce, whole)
+
+
+def test_a_base_that_predicts_something_else_now_is_re_ranked_again(work, whole):
+    (work.ce.folder / "predictions.npz").unlink()
+    checkpoint = load_checkpoint(work.ce.folder / "checkpoint.pt")
+    next(iter(checkpoint["best"].values())).mul_(0.9)
+    save_checkpoint(work.ce.folder / "checkpoint.pt", checkpoint)
+    crm = work.store.run(work.crm.id)
+    before = crm.status["base_predictions"]
+    assert run(work.plan, work.setting)[1] == {"ce": "", "crm": ""}
+    assert crm.status["base_predictions"] == work.ce.digest_of("predictions.npz") != before
+
+
+def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
+    path = work.ce.folder / "predictions.npz"
+    found = path.stat()
+    flip(path)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(ValueError, match="can not be read: its checksum is another"):
+        work.ce.predictions()
+    assert is_finished(work.plan[0].spec, work.store)  # nothing reads them
+    shutil.rmtree(work.store.run(work.crm.id).folder)
+    error = execute(work.crm, work.setting, lambda *_: None)
+    assert "its checksum is another; the same command computes them again" in error
+    notes, ended = run(work.plan, work.setting)
+    assert len(notes) == 1 and "predictions.npz of ce type-I seed 0: damaged" in notes[0]
+    assert ended == {"ce": "", "crm": ""} and same_results(work.store.run(work.crm.id), whole)
+
+
+def test_a_copy_with_other_file_times_is_whole(work):
+    os.utime(work.ce.folder / "predictions.npz", (0, 0))
+    assert states(work.plan, work.store) == {work.ce.folder.name: "cached", work.crm.id: "cached"}
+
+
+def test_runs_of_an_earlier_version_stay_valid(work):
+    for job in work.plan:
+        old = work.store.run(job.id)
+        status = {"state": "done", "started": 1.5, "seconds": 2.5}
+        (old.folder / "status.json").write_text(json.dumps(status))
+    torch.save(load_checkpoint(work.ce.folder / "checkpoint.pt"), work.ce.folder / "checkpoint.pt")
+    before = contents(work.setting.runs)
+    assert run(work.plan, work.setting) == ([], {}) and work.ce.done
+    assert [found[0] for found in contents(work.setting.runs).values()] == [found[0] for found in before.values()]
+    assert is_whole(work.ce.folder / "checkpoint.pt")
+    empty(work.ce.folder / "metrics.json")
+    assert work.ce.damaged() == ["metrics.json"]
+
+
+def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    save_checkpoint(path, {"weights": torch.arange(1000.0)})
+    assert torch.equal(torch.load(path, weights_only=True)["weights"], torch.arange(1000.0)) and is_whole(path)
+    content = path.read_bytes()
+    for position in np.linspace(0, len(content) - 1, 60).astype(int).tolist():
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+        assert not is_whole(path), position
+    for length in (0, 1, 30, len(content) // 2, len(content) - 70, len(content) - 1):
+        path.write_bytes(content[:length])
+        assert not is_whole(path), length
+
+
+def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path, monkeypatch):
+    class StoppedError(BaseException):
+        pass
+
+    def stop(done, total):
+        if done > 1.2:
+            raise StoppedError
+
+    run, setting = Store(tmp_path).run(whole.ce.id), Setting(tmp_path, data_dir)
+    with pytest.raises(StoppedError):  # as a kill: nothing is written after it
+        execute(whole.ce, setting, stop)
+    first = run.status
+    assert first["state"] == "running" and first["seconds"] > 0
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 1e6)  # the clock was moved in between
+    run.set_status("running", started=first["started"], seconds=1000.0)
+    assert execute(whole.ce, setting, lambda *_: None) == ""
+    assert 1000 < run.status["seconds"] < 1000 + 300 and run.status["started"] == first["started"]
+    assert same_results(run, whole)
+
+
+def test_thirty_cached_runs_are_looked_at_in_no_time_and_without_torch(work):
+    for number in range(30):
+        shutil.copytree(work.ce.folder, work.setting.runs / f"copy-{number:02}")
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom hierbench.store import Store\n"
+        "runs = [Store(Path(sys.argv[1])).run(f'copy-{number:02}') for number in range(30)]\n"
+        "times = []\n"
+        "for _ in range(5):\n"
+        "    start = time.perf_counter()\n"
+        "    assert not any(run.damaged('needed') for run in runs)\n"
+        "    times.append(time.perf_counter() - start)\n"
+        "assert not {'torch', 'pandas'} & set(sys.modules)\nprint(min(times))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(work.setting.runs)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.1
+
+
+def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path):
+    """Another process makes the next generation in the middle of the second epoch."""
+    run, setting = Run(tmp_path / whole.ce.id), Setting(tmp_path, data_dir)
+    before = {}
+
+    def take_over(done, total):
+        if done > 1.2 and not before:
+            (run.folder / ".lock.2").write_text(f"{1:<20}\n" + json.dumps({"pid": 5, "host": "there"}) + "\n")
+            before.update(contents(run.folder))
+
+    notes = []
+    assert execute(whole.ce, setting, take_over, notes.append) is None
+    after = contents(run.folder)
+    assert [path for path in after if after[path] != before.get(path)] in ([], [run.folder / ".lock.1"])  # it beats
+    assert notes == [
+        "note: ce type-I seed 0: process 5 on there took over while this process stood still; "
+        "this one no longer writes there"
+    ]

@@ -1,0 +1,111 @@
+"""The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is pretended."""
+
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from hierbench.files import write_json
+from hierbench.store import Store
+from hierbench.tracking import Mirror
+
+
+class Server:
+    """What MLflow has: {run: finished}."""
+
+    def __init__(self):
+        self.runs, self.down = {}, False
+
+    def create_run(self, *_, **__):
+        self.answer()
+        name = f"run-{len(self.runs)}"
+        self.runs[name] = False
+        return SimpleNamespace(info=SimpleNamespace(run_id=name))
+
+    def delete_run(self, run):
+        self.answer()
+        del self.runs[run]
+
+    def set_terminated(self, run, *_):
+        self.answer()
+        self.runs[run] = True
+
+    def log_batch(self, *_, **__):
+        self.answer()
+
+    def log_artifact(self, *_):
+        self.answer()
+
+    def answer(self):
+        if self.down:
+            raise ConnectionError("connection refused")
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def job(tmp_path):
+    spec = SimpleNamespace(content=lambda: {"seed": 0}, label="x", method=SimpleNamespace(name="ce"))
+    run = Store(tmp_path).run("job")
+    run.folder.mkdir()
+    result = {"top1": 50.0, "mistake_severity": 1.0, "hierdist@1": 0.5}
+    write_json(run.folder / "metrics.json", {"title": "x", "test": result})
+    write_json(run.folder / "spec.json", {})
+    run.set_status("done", started=0.0, seconds=1.0)
+    return SimpleNamespace(id="job", spec=spec)
+
+
+def mirror(folder, server, warnings):
+    mirror = Mirror("http://server", folder, "shapes", "title", warnings.append)
+    mirror._client, mirror._experiment, mirror._parent = server, "1", "parent"
+    return mirror
+
+
+def test_of_many_at_once_one_writes(tmp_path, server, job):
+    mirrors = [mirror(tmp_path, server, []) for _ in range(6)]
+    assert mirrors[0].missing([job]) == [job]
+    threads = [threading.Thread(target=each.write, args=[job]) for each in mirrors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.runs == {"run-0": True}
+    assert mirrors[0].missing([job]) == [] and not list(tmp_path.glob(".*"))
+
+
+def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_half(tmp_path, server, job, monkeypatch):
+    def dies(*_):
+        server.down = True
+        raise ConnectionError("connection reset")
+
+    warnings = []
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "log_artifact", dies)
+        first = mirror(tmp_path, server, warnings)
+        first.write(job)
+        first.write(job)
+        first.close("FINISHED")
+    assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": False}
+    assert not json.loads((tmp_path / "job/mirrored.json").read_text())["complete"]
+    server.down = False
+    second = mirror(tmp_path, server, warnings)
+    assert second.missing([job]) == [job]
+    server.runs["other"] = True
+    second.write(job)
+    assert server.runs == {"other": True, "run-1": True} and len(warnings) == 1
+
+
+def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
+    Store(tmp_path).run("job").set_status("failed", error="x")
+    for _ in range(2):
+        mirror(tmp_path, server, []).write(job)
+    assert server.runs == {"run-0": True, "run-1": True}
+
+
+def test_what_an_earlier_version_mirrored_is_there(tmp_path, server, job):
+    write_json(tmp_path / "job/mirrored.json", {"uri": "http://server", "run_id": "run-7"})
+    assert mirror(tmp_path, server, []).missing([job]) == []
