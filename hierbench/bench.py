@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from hierbench.bench_report import Card, Evaluation, Prepare, Report, StepTime
 from hierbench.cost import stand_in_tree
 from hierbench.data.image import Images, decode
 from hierbench.data.source import Piece, Source, shipped_paths
@@ -33,7 +34,7 @@ from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
 from hierbench.posthoc import rescored_chunks
 from hierbench.precision import resolve_precision
-from hierbench.recipe import FEATURE_TYPES, Augment, FeatureType, Model, Precision
+from hierbench.recipe import FEATURE_TYPES, Augment, Model, Precision
 from hierbench.timing import BareBackbone, Data, Step, Workload, in_turn, median_ratio, seconds_of, wait_for
 
 INAT = (3, 4, 9, 34, 57, 72, 1010)  # nodes per level of iNaturalist 2019
@@ -70,84 +71,6 @@ class Sizes:
 
 
 QUICK = Sizes(rounds=1, photographs=64)
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Of one method, type and precision.
-
-    Attributes:
-        step_ms: gather, augment, forward, loss, backward and SGD of a batch.
-        bare_ms: forward and backward pass of the backbone alone.
-        ratio: step over bare, the median of the rounds' ratios.
-        share: of head, loss, metrics and data path in relation to bare; the median as well.
-        peak_mib: of the device, on CUDA alone.
-    """
-
-    method: str
-    type: FeatureType
-    precision: Precision
-    step_ms: float
-    bare_ms: float
-    ratio: float
-    share: float
-    peak_mib: float | None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Seconds for N scores of K classes, and the memory that it took beside them (None where it is not known)."""
-
-    examples: int
-    classes: int
-    metrics_s: float
-    crm_s: float
-    frame_s: float
-    extra_mib: float | None
-
-
-@dataclass(frozen=True)
-class Prepare:
-    """Images per second through `write_images` and through bare decoding, on all cores, and the median ratio."""
-
-    width: int
-    height: int
-    images_per_s: float
-    decoded_per_s: float
-    ratio: float
-
-
-@dataclass(frozen=True)
-class Card:
-    """What is measured on CUDA alone.
-
-    Attributes:
-        resnet50_images_per_s: trained at 224x224, with augmentation.
-        wrn28_8_share: of the card's matmul rate that training a WideResNet-28-8 reaches.
-        matmul_tflops: bfloat16 products, operations per second in 1e12.
-    """
-
-    resnet50_images_per_s: float
-    wrn28_8_share: float
-    matmul_tflops: float
-
-
-@dataclass(frozen=True)
-class Report:
-    """Everything that `hierbench bench` prints."""
-
-    device: str
-    name: str
-    threads: int
-    precision: Precision
-    backbone: str
-    batch: int
-    steps: tuple[StepTime, ...]
-    evaluation: Evaluation
-    prepare: Prepare
-    card: Card | None
-    peak_mib: float | None
-    seconds: float
 
 
 def parts_of(device: str) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hierbench.data.augment import Crop, PadAndCrop, RandomResizedCrop, normalise
+from hierbench.data.augment import crop_of, normalise
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Labels
 from hierbench.job import Spec
@@ -62,14 +62,9 @@ class Split:
         self.labels = torch.from_numpy(labels).to(device)
         evaluated = evaluated_rows(labels, spec.evaluation.drop_last)
         self.evaluated = torch.arange(len(labels)) if evaluated is None else torch.from_numpy(evaluated.nonzero()[0])
-        how = spec.augment
-        self.crop: Crop = (
-            RandomResizedCrop(how.flip)
-            if how.crop == "random-resized"
-            else PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
-        )
-        self.mean = torch.tensor(how.mean, device=device)
-        self.std = torch.tensor(how.std, device=device)
+        self.crop = crop_of(spec.augment)
+        self.mean = torch.tensor(spec.augment.mean, device=device)
+        self.std = torch.tensor(spec.augment.std, device=device)
 
     def __len__(self) -> int:
         return len(self.labels)

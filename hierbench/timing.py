@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hierbench.data.augment import Crop, PadAndCrop, RandomResizedCrop, normalise
+from hierbench.data.augment import crop_of, normalise
 from hierbench.hierarchy import Hierarchy
 from hierbench.method import Method
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
+from hierbench.models.compiled import compile_embedding
 from hierbench.recipe import Augment, FeatureType, Model, Precision
 
 
@@ -96,7 +97,7 @@ class Data:
         self.labels = torch.arange(num, device=self.device) % classes
         self.mean = torch.tensor(work.augment.mean, device=self.device)
         self.std = torch.tensor(work.augment.std, device=self.device)
-        self.crop = _crop(work.augment)
+        self.crop = crop_of(work.augment)
 
     def train_batch(self) -> tuple[Tensor, Tensor]:
         """Return augmented images [B, 3, H, W] float32 and labels [B] of rows drawn at random."""
@@ -107,12 +108,6 @@ class Data:
         """Return images [B, 3, H, W] float32 and labels [B]."""
         images, labels = self.images[: self.work.batch], self.labels[: self.work.batch]
         return normalise(images, self.mean, self.std), labels
-
-
-def _crop(how: Augment) -> Crop:
-    if how.crop == "random-resized":
-        return RandomResizedCrop(how.flip)
-    return PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
 
 
 class Step:
@@ -138,6 +133,8 @@ class Step:
             fused=True,
         )
         self.features = torch.randn(work.batch, model.method.num_features, device=data.device)
+        if work.device == "cuda":  # as in training
+            compile_embedding(model, (work.batch, 3, *work.image_size), work.autocast)
 
     def __call__(self) -> None:
         """Gather, augment and normalise a batch; forward, loss, backward, SGD."""
@@ -145,7 +142,7 @@ class Step:
         images, targets = self.data.train_batch()
         with self.work.autocast():
             outputs = self.model(images)
-        loss = torch.stack(list(self.model.method.loss(_full(outputs), targets).values())).sum()
+        loss = torch.stack(list(self.model.method.loss(outputs, targets).values())).sum()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -155,8 +152,7 @@ class Step:
         _, targets = self.data.train_batch()
         features = self.features.detach().requires_grad_()
         method = self.model.method
-        with self.work.autocast():
-            outputs = _full(method(features))
+        outputs = method(features)
         torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
         with torch.inference_mode():
             tally = Tally(self.work.hierarchy)
@@ -171,7 +167,7 @@ class Step:
         with self.work.autocast():
             outputs = self.model(images)
         tally = Tally(self.work.hierarchy)
-        tally.add(self.model.method.scores(_full(outputs)), targets)
+        tally.add(self.model.method.scores(outputs), targets)
         tally.metrics()
 
 
@@ -189,15 +185,3 @@ class BareBackbone:
         with self.work.autocast():
             features = self.backbone(self.images)
         features.float().mean().backward()
-
-
-def _full(outputs: Any) -> Any:
-    """Return a method's outputs with the tensors in float32, as the loss takes them."""
-    if isinstance(outputs, Tensor):
-        return outputs.float() if outputs.is_floating_point() else outputs
-    if isinstance(outputs, dict):
-        return {name: _full(value) for name, value in outputs.items()}
-    if isinstance(outputs, list | tuple):
-        parts = [_full(value) for value in outputs]
-        return type(outputs)(*parts) if hasattr(outputs, "_fields") else type(outputs)(parts)
-    return outputs

@@ -117,7 +117,8 @@ def train(
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
-        compile_embedding(fabric, model, (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"]))
+        shape = (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"])
+        compile_embedding(model, shape, fabric.autocast)
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may have been lost, and is not written again after the last epoch

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hierbench.recipe import Augment
+
 PadMode = Literal["reflect", "zero"]
 AREA = (0.08, 1.0)  # of a random part, as a share of the image
 RATIO = 4.0 / 3.0  # of a random part's sides, at most, either way
@@ -104,6 +106,13 @@ class RandomResizedCrop:
             dim=3,
         )
         return F.grid_sample(images[rows].float(), grid, mode="bilinear", align_corners=True)
+
+
+def crop_of(how: Augment) -> Crop:
+    """Return the crop that a recipe's section asks for."""
+    if how.crop == "random-resized":
+        return RandomResizedCrop(how.flip)
+    return PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
 
 
 def _random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 
-from hierbench.memory import is_out_of_memory
 from hierbench.models.classifier import Classifier
 
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
-
-def compile_embedding(fabric: Fabric, model: Classifier, shape: Sequence[int]) -> bool:
+def compile_embedding(
+    model: Classifier, shape: Sequence[int], autocast: Callable[[], AbstractContextManager[object]]
+) -> bool:
     """Let a model train through `torch.compile`; return whether it does.
 
     What is compiled is the same for all methods; heads and losses are small, and somebody's may not compile. It is
@@ -24,20 +22,20 @@ def compile_embedding(fabric: Fabric, model: Classifier, shape: Sequence[int]) -
     switch to do without.
 
     Args:
-        fabric: knows device and precision.
         model: on the device; its weights, norms and gradients are the same afterwards.
         shape: [B, 3, H, W] of the batches to come.
+        autocast: returns the context of a forward pass.
     """
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    images = torch.zeros(*shape, device=fabric.device).contiguous(memory_format=torch.channels_last)
+    images = torch.zeros(*shape, device=next(model.parameters()).device).contiguous(memory_format=torch.channels_last)
     compiled = torch.compile(model.embed, dynamic=False)
     try:
         model.train()
-        with fabric.autocast():
+        with autocast():
             features = compiled(images)
         features.float().sum().backward()
     except Exception as error:  # the compiler, the compiler's compiler and the driver raise of every kind
-        if is_out_of_memory(error):
+        if isinstance(error, torch.OutOfMemoryError):
             raise
         reason = str(error).strip().splitlines() or [type(error).__name__]
         warnings.warn(f"torch.compile does not work here, training goes on without it ({reason[0]})", stacklevel=2)

@@ -8,7 +8,7 @@ import torch
 import hierbench.bench as measuring
 from hierbench import estimate as estimating
 from hierbench.bench import QUICK, Sizes, bench, parts_of, photograph
-from hierbench.commands.bench import table
+from hierbench.bench_report import table
 from hierbench.cost import stand_in_tree
 from hierbench.data.writer import SPLITS
 from hierbench.estimate import estimate

@@ -300,7 +300,7 @@ def test_a_compiled_model_computes_the_same_and_starts_as_it_was(shapes, monkeyp
     torch.manual_seed(0)
     model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert compiled.compile_embedding(make_fabric("cpu", "float32"), model, (8, 3, 32, 32))
+    assert compiled.compile_embedding(model, (8, 3, 32, 32), make_fabric("cpu", "float32").autocast)
     assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -324,7 +324,7 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
     model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.warns(UserWarning, match=r"torch.compile does not work here.*\(no C\+\+ compiler\)") as warned:
-        assert not compiled.compile_embedding(make_fabric("cpu", "float32"), model, (8, 3, 32, 32))
+        assert not compiled.compile_embedding(model, (8, 3, 32, 32), make_fabric("cpu", "float32").autocast)
     assert len(warned) == 1 and model.compiled_embed is None
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
