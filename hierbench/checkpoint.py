@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hierbench.files import write_atomically
+from hierbench.files import open_regular, write_atomically
 
 LABEL = b"sha256 "
 SEAL = len(LABEL) + 64
@@ -33,15 +33,27 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 def is_whole(path: Path) -> bool:
     """Whether a checkpoint is what was written; one of an earlier version by the archive's own checksums."""
-    raw = memoryview(path.read_bytes())
+    try:
+        return _is_whole(_read(path))
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
+
+
+def _is_whole(content: bytes) -> bool:
+    raw = memoryview(content)
     if raw[-22:-18] == ARCHIVE_END:  # without a comment
-        return _has_whole_members(path)
+        return _has_whole_members(content)
     return raw[-SEAL:-64] == LABEL and raw[-64:] == sha256(raw[:-SEAL]).hexdigest().encode()
 
 
-def _has_whole_members(path: Path) -> bool:
+def _has_whole_members(content: bytes) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.testzip() is None
     except Exception:  # a damaged archive fails in many ways
         return False
@@ -54,10 +66,11 @@ def load_sealed(path: Path) -> Any:
         OSError: it can not be read.
         ValueError: it is damaged.
     """
-    if not is_whole(path):
+    content = _read(path)
+    if not _is_whole(content):
         raise ValueError(f"{path} is damaged")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # one of an earlier version fails in many ways
         raise ValueError(f"{path} is damaged: {error}") from None
 
