@@ -26,7 +26,7 @@ class Elsewhere:
         """Return the living process that has a job, None where it can be taken."""
         return self._watch(job).busy()
 
-    def dead(self, job: Job) -> Holder | None:
+    def dead(self, job: Job) -> tuple[Holder, ...]:
         """Return who has a job's lock and gives no sign of life any more; for `Lock.acquire`."""
         return self._watch(job).dead
 

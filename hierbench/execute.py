@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ def say_line(line: str) -> None:
 
 
 def execute(
-    job: Job, setting: Setting, report: Report, note: Note = say_line, dead: Holder | None = None
+    job: Job, setting: Setting, report: Report, note: Note = say_line, dead: Collection[Holder] = ()
 ) -> str | None:
     """Run one job to its end. Idempotent: a finished job returns at once.
 
@@ -45,7 +45,7 @@ def execute(
         setting: where and on what.
         report: called with its progress.
         note: called with what the user should know, a line each.
-        dead: who has the job's lock and was found dead.
+        dead: who has the job's lock, or had begun to take it, and was found dead.
 
     Returns:
         Its error, "" if it went well, None where another process has the job.

@@ -128,15 +128,23 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON of the kind that `write_json` writes; a half of a surrogate pair becomes a question mark.
+    """Read JSON of the kind that `write_json` writes; see `parse_json`.
 
     Raises:
         OSError: the file can not be read.
+        ValueError: it is no such JSON.
+    """
+    return parse_json(read_text(path))
+
+
+def parse_json(text: str) -> Any:
+    """Return what JSON says; a half of a surrogate pair becomes a question mark.
+
+    Raises:
         ValueError: it is no JSON, holds a number that is not finite or an integer beyond 64 bits, or is nested more
             than `DEEPEST` deep.
     """
     try:
-        text = read_text(path)
         content = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_finite)
         _check_depth(content, DEEPEST)
         if "\\ud" in text.lower():

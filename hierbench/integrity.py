@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hierbench.files import as_json_text, file_digest
+from hierbench.files import as_json_text, file_digest, parse_json
 
 RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
@@ -26,7 +26,7 @@ def unsealed(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not, to the byte, what was written.
     """
-    content = json.loads(text)
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("it is no status")
     if content.keys() <= UNSEALED:

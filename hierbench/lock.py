@@ -1,9 +1,10 @@
 """A lock on a folder for processes of one machine or of several that share a file system: owners are generations.
 
-The file `.<name>.<n>` with the highest number is the owner's. Making a file that must not exist is exclusive also on a
-shared file system, so of all that find a lock free, or its owner dead, only one becomes generation n + 1. The first
-line of the file changes while the owner lives, the second says who it is. No clock and no file time is ever compared:
-a waiter looks whether the first line changes while it waits.
+A file `.<name>.<n>` is generation n's. Making a file that must not exist is exclusive also on a shared file system, so
+of all that find a lock free, or its owner dead, only one becomes generation n + 1; it looks again whether what it has
+seen is still so, removes the files of those before, and is the owner. Who has no file has no lock. A file's first line
+changes while its owner lives, the second says who that is. No clock and no file time is ever compared: a waiter looks
+whether the first line changes while it waits.
 
 An owner that was stopped for longer than LIMIT is taken over too, and notices it by `check`, to be called before each
 write. What it had begun to write at the moment when it was stopped is still written: no file system without locks of
@@ -12,6 +13,7 @@ its own can prevent that; it is whole, and of the same job.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -19,16 +21,18 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from hierbench.files import process_is_gone
+from hierbench.files import process_is_gone, read_bytes
 
 BEAT = 2.0  # seconds between two signs of life
 LIMIT = 30.0  # seconds without one, after which an owner counts as dead
 FREE = "free"
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without hard links
 WIDTH = 20  # of the first line, which is overwritten in place
 
 
@@ -72,15 +76,19 @@ class Holder:
         return f"process {known['pid']} on {known['host']}" if {"pid", "host"} <= known.keys() else "another process"
 
 
-def find_holder(folder: Path, name: str = "lock") -> Holder | None:
-    """Return the latest generation of a folder's lock, None where there is none."""
+def holders(folder: Path, name: str = "lock") -> list[Holder]:
+    """Return all generations of a folder's lock, the latest first.
+
+    There is one as a rule. A process that was killed on the way to become the owner may have left another above it.
+    """
+    found = []
     for path in _generations(folder, name):
         try:
-            first, _, second = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+            first, _, second = read_bytes(path).decode(errors="replace").partition("\n")
         except FileNotFoundError:  # removed since it was listed
             continue
-        return Holder(path, first.strip(), second.strip())
-    return None
+        found.append(Holder(path, first.strip(), second.strip()))
+    return found
 
 
 def is_lock(path: Path) -> bool:
@@ -99,26 +107,27 @@ def _generations(folder: Path, name: str) -> list[Path]:
 
 
 class Watch:
-    """Looks at a lock time and again, and so finds out whether its owner lives."""
+    """Looks at a lock time and again, and so finds out whether its owner lives.
+
+    Attributes:
+        dead: those who gave no sign of life for too long; given to `Lock.acquire`.
+    """
 
     def __init__(self, folder: Path, name: str = "lock") -> None:
         self.folder, self.name = folder, name
-        self.dead: Holder | None = None  # given to `Lock.acquire`
-        self._seen: Holder | None = None
-        self._unchanged, self._looked = 0.0, time.monotonic()
+        self.dead: tuple[Holder, ...] = ()
+        self._unchanged: dict[Holder, float] = {}  # seconds
+        self._looked = time.monotonic()
 
     def busy(self) -> Holder | None:
         """Return who has the lock, None where it can be taken."""
-        now, at = find_holder(self.folder, self.name), time.monotonic()
-        since, self._looked = at - self._looked, at
-        if now is None or now.is_over:
-            self._seen = self.dead = None
-            return None
+        now, at = [holder for holder in holders(self.folder, self.name) if not holder.is_over], time.monotonic()
         # A waiter that was itself stopped in between has not seen the owner do nothing.
-        self._unchanged = self._unchanged + min(since, 2 * BEAT) if now == self._seen else 0.0
-        self._seen = now
-        self.dead = now if self._unchanged > LIMIT else None
-        return None if self.dead else now
+        since, self._looked = min(at - self._looked, 2 * BEAT), at
+        before = self._unchanged
+        self._unchanged = {holder: before[holder] + since if holder in before else 0.0 for holder in now}
+        self.dead = tuple(holder for holder in now if self._unchanged[holder] > LIMIT)
+        return next((holder for holder in now if holder not in self.dead), None)
 
 
 @dataclass
@@ -133,48 +142,44 @@ class Lock:
     _thread: threading.Thread | None = None
 
     @classmethod
-    def acquire(cls, folder: Path, name: str = "lock", dead: Holder | None = None) -> Self | None:
+    def acquire(cls, folder: Path, name: str = "lock", dead: Collection[Holder] = ()) -> Self | None:
         """Take a folder's lock without waiting; None where another process has it or is faster.
 
         Args:
             folder: must exist.
             name: lower-case letters; locks of different names are independent.
-            dead: an owner that a `Watch` has found dead.
+            dead: those that a `Watch` has found dead.
 
         Raises:
             OSError: the folder can not be written.
         """
-        before = find_holder(folder, name)
-        if before is not None and not before.is_over and before != dead:
+        before = holders(folder, name)
+        if not all(holder.is_over or holder in dead for holder in before):
             return None
-        path = folder / f".{name}.{1 if before is None else before.generation + 1}"
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        except FileExistsError:
+        path = folder / f".{name}.{before[0].generation + 1 if before else 1}"
+        owner = json.dumps({"token": secrets.token_hex(16), **_this_process()})
+        descriptor = _create(path, f"{0:<{WIDTH}}\n{owner}\n")
+        if descriptor is None:
             return None
-        lock = cls(path, json.dumps({"token": secrets.token_hex(16), **_this_process()}), descriptor)
-        try:
-            lock._write(f"{0:<{WIDTH}}\n{lock.owner}\n")
-        except OSError:
-            lock._withdraw()
-            raise
-        others = _generations(folder, name)
-        if others[:1] != [path] or (before is not None and not _is_owner(before.path, before.owner)):
+        lock = cls(path, owner, descriptor)
+        there = _generations(folder, name) == [path, *(holder.path for holder in before)]
+        if not there or not all(_is_owner(holder.path, holder.owner) for holder in before):
             lock._withdraw()  # what this rests on was history: others have had the lock in the meantime
             return None
-        for old in others[1:]:
-            old.unlink(missing_ok=True)
+        for holder in before:
+            holder.path.unlink(missing_ok=True)  # from here on it notices that it is no longer the owner
         lock._thread = threading.Thread(target=lock._live, name=f"lock {folder.name[:12]}", daemon=True)
         lock._thread.start()
         return lock
 
     def check(self) -> None:
         """Raise a LostError unless this process still has the lock."""
-        now = find_holder(self.path.parent, self.path.name.split(".")[1])
-        if now is None:
+        if _is_owner(self.path, self.owner):
+            return
+        now = holders(self.path.parent, self.path.name.split(".")[1])
+        if not now:
             raise LostError(f"{self.path} has been removed; this process no longer writes there")
-        if now.owner != self.owner:
-            raise LostError(f"{now} took over while this process stood still; this one no longer writes there")
+        raise LostError(f"{now[0]} took over while this process stood still; this one no longer writes there")
 
     def release(self, *, remove: bool = False) -> None:
         """Let others have the lock; `remove` it where nobody will want it. Never raises."""
@@ -223,9 +228,42 @@ def wait_for_lock(folder: Path, name: str) -> Lock:
         time.sleep(0.1)
 
 
+def _create(path: Path, text: str) -> int | None:
+    """Make a file with content that must not exist; return its descriptor, None where it exists."""
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")  # see `remove_abandoned`
+    try:
+        descriptor = _write_new(draft, text)
+        try:
+            os.link(draft, path)  # the file has its content from the first moment
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, FileExistsError):
+                return None
+            if error.errno not in NO_LINKS:
+                raise
+            descriptor = _write_new(path, text)  # one killed between the two counts as an owner for LIMIT
+        return descriptor
+    except FileExistsError:
+        return None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str) -> int:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        os.pwrite(descriptor, text.encode(), 0)
+        os.fsync(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return descriptor
+
+
 def _is_owner(path: Path, owner: str) -> bool:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[2].strip() == owner
+        return read_bytes(path).decode(errors="replace").partition("\n")[2].strip() == owner
     except OSError:
         return False
 

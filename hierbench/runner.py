@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -193,7 +193,7 @@ class Worker:
         theirs.close()
         self.job: Job | None = None
 
-    def start(self, job: Job, dead: Holder | None = None) -> None:
+    def start(self, job: Job, dead: Collection[Holder] = ()) -> None:
         """Send it a job; `dead` as for `execute`."""
         self.job = job
         try:

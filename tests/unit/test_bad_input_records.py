@@ -227,7 +227,10 @@ def test_a_table_of_a_broken_folder(work, name, content):
         file.mkdir()
     else:
         file.write_text(content)
-    assert name in one_line(hierbench(work, *LEADERBOARD))
+    code, out, err = hierbench(work, *LEADERBOARD)
+    assert code == 0 and "| type-" in out  # the others
+    (note,) = err.splitlines()
+    assert note.startswith("note: run ") and f"is damaged ({name}) and not counted" in note
 
 
 def test_records_that_are_not_there_or_of_no_version_are_no_rows(work):

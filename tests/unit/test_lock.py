@@ -13,7 +13,8 @@ import time
 import pytest
 
 import hierbench.lock as locking
-from hierbench.lock import Holder, Lock, LostError, Watch, find_holder
+from hierbench.files import remove_abandoned
+from hierbench.lock import Holder, Lock, LostError, Watch, holders
 
 FIGHTERS, TURNS = 8, 40
 
@@ -74,9 +75,9 @@ def test_one_owner_at_a_time_and_release(tmp_path):
 
 def test_who_has_it(tmp_path):
     lock = Lock.acquire(tmp_path)
-    assert str(find_holder(tmp_path)) == f"process {os.getpid()} on {os.uname().nodename}"
+    assert str(holders(tmp_path)[0]) == f"process {os.getpid()} on {os.uname().nodename}"
     lock.release()
-    assert find_holder(tmp_path).is_over
+    assert holders(tmp_path)[0].is_over
 
 
 def test_a_dead_owner_is_taken_over_at_once(tmp_path, holder):
@@ -108,7 +109,7 @@ def test_an_owner_on_another_machine_counts_as_dead_only_without_a_sign_of_life(
     watch = Watch(tmp_path)
     for beat in range(30):  # longer than the limit
         pretend(tmp_path, beat=str(beat), **{key: "other"}, pid=2**22 + 1)
-        assert watch.busy() is not None and watch.dead is None
+        assert watch.busy() is not None and not watch.dead
         time.sleep(0.01)
     start = time.monotonic()
     while watch.busy() is not None:
@@ -200,13 +201,42 @@ def test_the_clock_does_not_matter(tmp_path, quick, monkeypatch, days):
 def test_what_was_judged_is_looked_at_again_once_the_file_is_made(tmp_path, monkeypatch):
     """Between judging generation 1 dead and making 2, others had 2, freed it, and began again at 1."""
     pretend(tmp_path, start="1")
-    judged = find_holder(tmp_path)
+    judged = holders(tmp_path)
     pretend(tmp_path, token="of another")
-    real = locking.find_holder
-    monkeypatch.setattr(locking, "find_holder", lambda *_: judged)
+    real = locking.holders
+    monkeypatch.setattr(locking, "holders", lambda *_: judged)
     assert Lock.acquire(tmp_path) is None
-    monkeypatch.setattr(locking, "find_holder", real)
+    monkeypatch.setattr(locking, "holders", real)
     assert names(tmp_path) == [".lock.1"]  # the living one's, untouched
+
+
+def test_what_one_left_that_was_killed_on_its_way_is_no_way_past_the_owner(tmp_path, quick):
+    """Some process judged by history, made generation 7, and was killed before it looked again."""
+    living = Lock.acquire(tmp_path)
+    mine = living.path.read_text()
+    pretend(tmp_path, start="1")  # gone
+    (tmp_path / ".lock.7").write_text(living.path.read_text())
+    living.path.write_text(mine)
+    assert Lock.acquire(tmp_path) is None
+    assert Watch(tmp_path).busy() is not None
+    living.check()  # what lies above it has not taken it over
+    living.release()
+    after = Lock.acquire(tmp_path)
+    assert after.path.name == ".lock.8" and names(tmp_path) == [".lock.8"]
+    after.release(remove=True)
+
+
+def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(locking.os, "link", no_links)
+    lock = Lock.acquire(tmp_path)
+    lock.check()
+    assert Lock.acquire(tmp_path) is None
+    lock.release()
+    Lock.acquire(tmp_path).release(remove=True)
+    assert names(tmp_path) == []
 
 
 def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
@@ -236,15 +266,14 @@ def fight(folder, counter, inside, seed):
         if lock is None:
             time.sleep(0.0005)
             continue
+        here = inside.with_name(f"inside-{os.getpid()}")
+        here.write_text(json.dumps(locking._this_process()))
         try:
-            descriptor = os.open(inside, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            os.link(here, inside)
         except FileExistsError:  # left by one that was killed, or of one that is in here now
-            if not locking._is_gone(json.loads(inside.read_text() or "{}")):
-                (folder / "two at once").touch()
-            inside.unlink()
-            descriptor = os.open(inside, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        os.write(descriptor, json.dumps(locking._this_process()).encode())
-        os.close(descriptor)
+            if not locking._is_gone(json.loads(inside.read_text())):
+                (folder / "two at once").write_text(inside.read_text())
+            here.replace(inside)
         value = int(counter.read_text())
         time.sleep(chance.choice([0, 0.001]))
         counter.with_name(f"counter-{os.getpid()}").write_text(str(value + 1))
@@ -286,10 +315,11 @@ def test_eight_processes_and_random_kills(tmp_path):
     total = int(counter.read_text())
     turns = [int(line) for path in tmp_path.glob("turns-*") for line in path.read_text().split()]
     assert kills == 25 and total >= TURNS * FIGHTERS
-    assert not (folder / "two at once").exists()
+    assert not (folder / "two at once").exists(), (folder / "two at once").read_text()
     assert len(turns) == len(set(turns))  # no two have seen the same count
     assert total - kills - FIGHTERS <= len(turns) <= total  # those killed after counting have not written it down
     Lock.acquire(folder).release(remove=True)
+    remove_abandoned(folder)
     assert names(folder) == []
 
 
