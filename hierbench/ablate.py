@@ -38,11 +38,11 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     methods = _methods(recipe)
     recipe, options = settle(recipe, options)
     found = obtain(recipe, options)
-    workers, threads = workers_and_threads(options, seeds * len(VARIANTS))
+    where = (options.device, *workers_and_threads(options, seeds * len(VARIANTS)), options.devices)
 
     if isinstance(found, str):
         lines = [Line(_name(variant), variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
-        seconds = time_to_train(recipe, [line.type for line in lines], None, options.device, workers, threads)
+        seconds = time_to_train(recipe, [line.type for line in lines], None, *where)
         models = costs(recipe, methods, FEATURE_TYPES)
         show_dry_run(recipe, lines, seconds, models, options.device, found, as_json=options.as_json)
         return 0
@@ -54,7 +54,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
         replace(line, method=names[line.id or ""]) for line in lines_of_plan(plan, states(plan, Store(options.runs)))
     ]
     kinds = [line.type for line in lines if line.state == "train"]
-    seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads, measure=options.dry_run)
+    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
     if options.dry_run:
         models = costs(recipe, methods, FEATURE_TYPES)
         show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)

@@ -10,16 +10,20 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from hierbench.data.prepared import find, variant_name
 from hierbench.errors import UserError
 from hierbench.files import read_json, write_json
-from hierbench.job import digest_of
+from hierbench.job import Spec, digest_of
+from hierbench.mend import is_finished
 from hierbench.options import Options
 from hierbench.preview import Line, say, summary
 from hierbench.publish import publish_board, say_notes, show_board
@@ -46,8 +50,14 @@ def again(options: Options) -> bool:
         return False  # not what `remember` writes
     store = Store(options.runs)
     runs = [store.run(str(line.id)) for line, _ in jobs]
+    try:
+        specs = [Spec.model_validate(run.spec()) for run in runs]
+    except (UserError, ValidationError):
+        return False
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
-    if not all(run.done and not run.damaged("needed") and (mirror.uri == "off" or mirror.has(run)) for run in runs):
+    if not all(spec.id == run.folder.name and is_finished(spec, store) for spec, run in zip(specs, runs, strict=True)):
+        return False
+    if mirror.uri != "off" and not all(map(mirror.has, runs)):
         return False
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     assert prepared is not None, "its digest is in the key"
@@ -69,22 +79,21 @@ def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None
         return lambda plan: None
 
     def write(plan: Sequence[Job]) -> None:
-        file.parent.mkdir(exist_ok=True)
-        write_json(
-            file,
-            [
-                {
-                    "id": job.id,
-                    "method": job.spec.method.name,
-                    "type": job.spec.type,
-                    "seed": job.spec.seed,
-                    "shown": job.shown,
-                }
-                for job in plan
-            ],
-        )
-        for old in sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
-            old.unlink(missing_ok=True)
+        jobs = [
+            {
+                "id": job.id,
+                "method": job.spec.method.name,
+                "type": job.spec.type,
+                "seed": job.spec.seed,
+                "shown": job.shown,
+            }
+            for job in plan
+        ]
+        with suppress(OSError):  # what is not remembered is planned again
+            file.parent.mkdir(exist_ok=True)
+            write_json(file, jobs)
+            for old in sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+                old.unlink(missing_ok=True)
 
     return write
 
@@ -96,7 +105,8 @@ def _file(options: Options, recipe: Recipe) -> Path:
         UserError: its plan depends on more than can be known here.
     """
     names = [name.strip() for name in options.methods.split(",")]
-    if options.dry_run or options.plan_only or any(name.endswith(".py") or "/" in name for name in names) or _entries():
+    elsewhere = options.executor != "local" or options.plan_only
+    if options.dry_run or elsewhere or any(name.endswith(".py") or "/" in name for name in names) or _entries():
         raise UserError("somebody's methods may depend on anything")
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     if prepared is None:
@@ -120,7 +130,7 @@ def _entries() -> Sequence[Any]:
 def _weights(recipe: Recipe, options: Options) -> list[str]:
     """Return size and time of the files that the backbone may start from."""
     if recipe.model.weights == "none":
-        return []
+        return [str(options.weights)]  # one that is given is a mistake
     folder = options.data_dir / "weights"
     files = [options.weights] if options.weights is not None else sorted(folder.iterdir())
     return [_stamp(file) for file in files]
@@ -130,7 +140,8 @@ def _code() -> list[str]:
     """Return size and time of every file of this package."""
     roots = {Path(str(resources.files(package))).resolve() for package in PACKAGES}
     files = [path for root in roots for path in root.rglob("*") if path.suffix in (".py", ".toml", ".csv")]
-    return [version("hierbench"), platform.python_version(), *sorted(map(_stamp, files))]
+    versions = [version(package) for package in ("hierbench", "torch", "numpy", "pydantic")]
+    return [*versions, platform.python_version(), *sorted(map(_stamp, files))]
 
 
 def _stamp(file: Path) -> str:

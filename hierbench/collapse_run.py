@@ -76,12 +76,12 @@ def collapse(options: Options, every: int | None) -> int:
     check_request(recipe, list(methods.values()), FEATURE_TYPES)
     recipe, options = settle(recipe, options)
     found = obtain(recipe, options)
-    workers, threads = workers_and_threads(options, seeds * len(FRAMES))
+    where = (options.device, *workers_and_threads(options, seeds * len(FRAMES)), options.devices)
 
     if isinstance(found, str):
         recipes = recipes_of(recipe, recipe.expected.level_sizes[-1])
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in range(seeds) for frame in FRAMES]
-        seconds = time_to_train(recipe, [line.type for line in lines], None, options.device, workers, threads)
+        seconds = time_to_train(recipe, [line.type for line in lines], None, *where)
         _show_dry_run(recipe, recipes, methods, lines, seconds, options, found)
         return 0
     prepared, weights, digest = found
@@ -97,7 +97,7 @@ def collapse(options: Options, every: int | None) -> int:
     }
     lines = lines_of_plan(plan, state)
     kinds = [line.type for line in lines if line.state == "train"]
-    seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads, measure=options.dry_run)
+    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
     if options.dry_run:
         _show_dry_run(recipe, recipes, methods, lines, seconds, options, "")
         return 0

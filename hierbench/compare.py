@@ -57,16 +57,16 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
         lines, device = blocked_lines(methods, types, seeds), options.device
         kinds = [line.type for line in lines if line.method in {m.name for m in methods if issubclass(m.cls, Method)}]
         workers, threads = workers_and_threads(options, len(kinds))
-        seconds = time_to_train(recipe, kinds, None, device, workers, threads)
+        seconds = time_to_train(recipe, kinds, None, device, workers, threads, options.devices)
         show_dry_run(recipe, lines, seconds, costs(recipe, methods, types), device, found, as_json=options.as_json)
         return 0
-    keep_in_mind = (lambda plan: None) if tuned else remember(asked, read)
+    keep_in_mind = (lambda plan: None) if tuned or broken else remember(asked, read)
     prepared, weights, digest = found
     params = {key: entry.params for key, entry in found_before.items()}
     plan = make_plan(recipe, prepared, methods, types, seeds, digest, params)
-    if not options.dry_run:
-        keep_in_mind(plan)
     failed = carry_out(recipe, plan, prepared, weights, methods, types, options, found_before)
+    if not failed:
+        keep_in_mind(plan)
     return 1 if failed or (broken and not options.dry_run) else 0
 
 
@@ -108,7 +108,7 @@ def carry_out(
     state = states(plan, Store(options.runs))
     setting = make_setting(options, sum(job.trains for job in plan), weights=weights)
     kinds = [job.spec.type for job in plan if state[job.id] == "train"]
-    where = (options.device, setting.workers, setting.threads)
+    where = (options.device, setting.workers, setting.threads, options.devices)
     seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
     lines = lines_of_plan(plan, state)
     if options.dry_run:

@@ -28,6 +28,7 @@ def estimate(
     device: str,
     workers: int,
     threads: int | None,
+    devices: int = 1,
 ) -> float:
     """Return seconds for the jobs that train: their steps, a validation per epoch and a test.
 
@@ -39,6 +40,7 @@ def estimate(
         device: "cpu" or "cuda"; on others nothing is known about how to wait for it.
         workers: jobs that run side by side.
         threads: per worker, None leaves PyTorch's number.
+        devices: that share a job; one of them is timed with its part of a batch.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
@@ -48,8 +50,9 @@ def estimate(
     try:
         of_type = {}
         for kind in sorted(set(to_train)):
-            step, forward = seconds_per_image(recipe, kind, hierarchy, device, batch_size)
-            of_type[kind] = step * trained + forward * evaluated
+            part = max(2, min(batch_size, recipe.train.micro_batch or batch_size) // devices)
+            step, forward = seconds_per_image(recipe, kind, hierarchy, device, part)
+            of_type[kind] = (step * trained + forward * evaluated) / devices
     finally:
         torch.set_num_threads(before)
     jobs = [of_type[kind] for kind in to_train]
@@ -68,7 +71,7 @@ def seconds_per_image(
         precision = resolve_precision(recipe.train.precision, device)
         size = recipe.expected.image_size
         work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
-        return Step(work, Data(work), CrossEntropy, kind)
+        return Step(work, Data(work), CrossEntropy, kind, compiled=False)  # to compile takes longer than to measure
 
     state = torch.get_rng_state()
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
@@ -19,8 +20,10 @@ from hierbench.files import remove_abandoned
 from hierbench.integrity import PREDICTIONS, fingerprints
 from hierbench.lock import Holder, Lock, LostError
 from hierbench.mend import Note, is_finished, mend, set_aside
+from hierbench.method import Method, PostHoc
 from hierbench.models.weights import weights_digest
 from hierbench.plan import Job
+from hierbench.preview import say
 from hierbench.setting import Setting
 from hierbench.store import Run
 
@@ -30,14 +33,7 @@ if TYPE_CHECKING:
 Report = Callable[[float, int], None]  # epochs done, epochs in all
 
 
-def say_line(line: str) -> None:
-    """Tell the user something; results alone go to standard output."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def execute(
-    job: Job, setting: Setting, report: Report, note: Note = say_line, dead: Collection[Holder] = ()
-) -> str | None:
+def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: Collection[Holder] = ()) -> str | None:
     """Run one job to its end. Idempotent: a finished job returns at once.
 
     Args:
@@ -71,7 +67,7 @@ def execute(
     return outcome
 
 
-def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say_line) -> str:
+def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say) -> str:
     """Run one job as `execute` does, after waiting for another process that has it; return its error or ""."""
     elsewhere = Elsewhere(setting.store)
     while True:
@@ -166,8 +162,10 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
         if not is_out_of_memory(error):
             raise
     # Outside of the handler, which holds on to what was in memory.
-    where = (setting.device, setting.gpus, setting.devices)
-    raise OutOfMemoryError(what_would_fit(job.spec, job.found.cls, dataset, *where))  # type: ignore[arg-type]
+    assert issubclass(job.found.cls, Method)
+    raise OutOfMemoryError(
+        what_would_fit(job.spec, job.found.cls, dataset, setting.device, setting.gpus, setting.devices)
+    )
 
 
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
@@ -182,8 +180,19 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
         if keep is not None:
             keep(epoch, model)
 
-    where = (setting.device, report, _weights(job, setting), on_epoch, setting.gpus, setting.devices)
-    train(job.spec, job.found.cls, _data(job, setting), run, *where)  # type: ignore[arg-type]
+    assert issubclass(job.found.cls, Method)
+    train(
+        job.spec,
+        job.found.cls,
+        _data(job, setting),
+        run,
+        setting.device,
+        report,
+        weights=_weights(job, setting),
+        on_epoch=on_epoch,
+        gpus=setting.gpus,
+        num_ranks=setting.devices,
+    )
 
 
 def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
@@ -193,7 +202,11 @@ def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
     assert job.spec.base is not None
     base = setting.store.run(job.spec.base)
     used = base.digest_of(PREDICTIONS)
-    rescore(job.spec, job.found.cls, _data(job, setting), base, run, setting.device)  # type: ignore[arg-type]
+    # A cluster's GPUs are not those of the machine that re-ranks.
+    gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
+    device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"
+    assert issubclass(job.found.cls, PostHoc)
+    rescore(job.spec, job.found.cls, _data(job, setting), base, run, device)
     return used
 
 

@@ -70,7 +70,7 @@ class Split:
         return len(self.labels)
 
     def train_batches(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield augmented images [b, 3, H, W] float32 and labels [b] of this rank's share of each batch.
+        """Yield augmented images [b, 3, H, W] float32 of this rank's share of each batch, and labels [B] of all of it.
 
         Args:
             batches: rows [B] of each batch, on the CPU; B is a multiple of the number of ranks.
@@ -78,9 +78,10 @@ class Split:
         # Random numbers are drawn for the whole batch on every rank, so that the images do not depend on their number.
         shares = [len(batch) // self.num_ranks for batch in batches]
         parts = [batch[self.rank * b : (self.rank + 1) * b] for batch, b in zip(batches, shares, strict=True)]
-        for batch, share, (images, rows, labels) in zip(batches, shares, self._gather(parts), strict=True):
+        labels = self.labels[torch.cat(list(batches)).to(self.device)].split([len(batch) for batch in batches])
+        for batch, share, whole, (images, rows, _) in zip(batches, shares, labels, self._gather(parts), strict=True):
             cropped = self.crop(images, rows, len(batch), self.rank * share)
-            yield normalise(cropped, self.mean, self.std), labels
+            yield normalise(cropped, self.mean, self.std), whole
 
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images [b, 3, H, W] float32 and labels [b] of this rank's share of the evaluated examples, in order."""

@@ -34,7 +34,17 @@ def unsealed(text: str) -> dict[str, Any]:
     whole = text == as_json_text(content)
     if content.pop("checksum", None) != _checksum(content) or not whole:
         raise ValueError("its checksum is another")
+    _check_files(content.get("files", {}))
     return content
+
+
+def _check_files(files: Any) -> None:
+    """Raise a ValueError unless these are fingerprints: anybody can compute a checksum."""
+    known = {"sha256": str, "size": int, "mtime_ns": int}
+    for name, record in files.items() if isinstance(files, dict) else [("", files)]:
+        fits = isinstance(record, dict) and record.keys() == known.keys()
+        if name not in (*RECORDS, PREDICTIONS) or not fits or any(type(record[k]) is not known[k] for k in known):
+            raise ValueError("its list of files is no such list")
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -69,15 +69,26 @@ def what_would_fit(
     """
     batch = min(spec.train.batch_size, prepared.size("train"))
     tried = min(spec.train.micro_batch or batch, batch)
-    micro = tried // 2
-    while micro // num_ranks >= SMALLEST and not _fits(spec, method, prepared, device, gpus, micro // num_ranks):
-        micro //= 2
-    if micro // num_ranks < SMALLEST:
+    micro = _next_smaller(batch, tried // 2, num_ranks)
+    while micro and not _fits(spec, method, prepared, device, gpus, micro // num_ranks):
+        micro = _next_smaller(batch, micro // 2, num_ranks)
+    if not micro:
         return f"the device has too little memory for {tried} images at a time, and for {SMALLEST} as well"
     return (
         f"the device has too little memory for {tried} images at a time; {micro} fit: --set train.micro_batch={micro} "
         f"(batch norm then takes its statistics from {micro} images, so it is another job with another result)"
     )
+
+
+def _next_smaller(batch: int, micro: int, num_ranks: int) -> int:
+    """Return the largest size of a part, up to `micro`, that a batch can be divided into; 0 without one."""
+    for size in range(micro, SMALLEST * num_ranks - 1, -1):
+        try:
+            count_micro_batches(batch, size, num_ranks)
+        except UserError:
+            continue
+        return size
+    return 0
 
 
 def _fits(

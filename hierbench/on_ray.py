@@ -28,6 +28,7 @@ from hierbench.errors import UserError
 from hierbench.execute import execute_when_free
 from hierbench.files import write_bytes, write_text
 from hierbench.job import Spec
+from hierbench.lock import LostError, wait_for_lock
 from hierbench.plan import Job
 from hierbench.preview import say
 from hierbench.runner import Queue
@@ -116,6 +117,10 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
 
 
 def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue) -> None:
+    wanted = needs(setting)
+    words = {"num_cpus": "CPU", "num_gpus": "GPU"}
+    if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
+        raise UserError(f"no node of the Ray cluster has what a job needs: {wanted}")
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     progress = ray.remote(_Progress).options(num_cpus=0, scheduling_strategy=here).remote()
     task = ray.remote(_work).options(max_retries=0, **needs(setting))
@@ -204,11 +209,18 @@ def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
 
 def _received(run: Run, files: dict[str, bytes]) -> str:
     """Write a run's files and return an error or ""; its status is last: what did not arrive whole is not done."""
+    if not files:
+        return ""
     try:
-        for name in sorted(files, key=lambda name: name == "status.json"):
-            write_bytes(run.folder / name, files[name])
-    except OSError as error:
-        return f"{run.folder}: {error.strerror or error}"
+        lock = wait_for_lock(run.folder, "lock")  # another command may have trained the same job
+        try:
+            for name in [] if run.done else sorted(files, key=lambda name: name == "status.json"):
+                lock.check()
+                write_bytes(run.folder / name, files[name])
+        finally:
+            lock.release(remove=run.done)
+    except (OSError, LostError) as error:
+        return f"{run.folder}: {getattr(error, 'strerror', None) or error}"
     return ""
 
 

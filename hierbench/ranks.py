@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -85,19 +86,20 @@ def _wait(
             rank = open_ones[connection]
             try:
                 message = connection.recv()
-                if isinstance(message, BaseException):
-                    raise message
-                if message is None:
-                    del open_ones[connection]
-                    continue
-                what, *content = message
-                answers[what](*content)
-                if what == "guard":
-                    connection.send("go on")
-            except EOFError:
+            except (EOFError, OSError):
                 processes[rank].join(JOIN_SECONDS)
                 code = processes[rank].exitcode
                 raise RankEndedError(f"process {rank} of the job ended (exit code {code})") from None
+            if isinstance(message, BaseException):
+                raise message
+            if message is None:
+                del open_ones[connection]
+                continue
+            what, *content = message
+            answers[what](*content)
+            if what == "guard":
+                with suppress(OSError):  # it has ended: found out above
+                    connection.send("go on")
 
 
 def _free_port() -> int:

@@ -23,11 +23,12 @@ import torch
 from hierbench.discovery import find_method
 from hierbench.elsewhere import POLL, Elsewhere, OnProgress
 from hierbench.errors import UserError
-from hierbench.execute import Report, execute, say_line
+from hierbench.execute import Report, execute
 from hierbench.job import Spec
 from hierbench.lock import Holder, Lock, LostError
 from hierbench.mend import Note, is_finished, mend, needs_mending
 from hierbench.plan import Job
+from hierbench.preview import say
 from hierbench.setting import Setting
 from hierbench.store import Store
 
@@ -60,7 +61,7 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
 
 
 def run_plan(
-    plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd, note: Note = say_line
+    plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd, note: Note = say
 ) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
 
@@ -158,9 +159,7 @@ def _run_in_workers(queue: Queue, setting: Setting) -> None:
                 if job is None:
                     break
                 if not idle:
-                    taken = {worker.slot for worker in workers}
-                    slot = next(slot for slot in range(setting.workers) if slot not in taken)
-                    workers.append(Worker(setting, slot))
+                    workers.append(Worker(setting, free_slot(setting, workers)))
                     idle.append(workers[-1])
                 idle.pop(0).start(job, queue.elsewhere.dead(job))
                 queue.on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
@@ -188,8 +187,10 @@ class Worker:
         daemon = setting.devices == 1
         self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), daemon=daemon)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
-        self.process.start()
-        signal.signal(signal.SIGINT, before)
+        try:
+            self.process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         theirs.close()
         self.job: Job | None = None
 
@@ -235,6 +236,12 @@ class Worker:
         self.process.terminate()
         self.process.join(5)
         self.connection.close()
+
+
+def free_slot(setting: Setting, workers: Sequence[Worker]) -> int:
+    """Return the first slot that none of the workers has."""
+    taken = {worker.slot for worker in workers}
+    return next(slot for slot in range(setting.workers) if slot not in taken)
 
 
 def _work(connection: Connection[Any, Any], setting: Setting) -> None:

@@ -150,6 +150,7 @@ def time_to_train(
     device: str,
     workers: int,
     threads: int | None,
+    devices: int,
     *,
     measure: bool = True,
 ) -> float | None:
@@ -172,7 +173,7 @@ def time_to_train(
     else:
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
     try:
-        return estimate(recipe, kinds, tree, sizes, device, workers, threads)
+        return estimate(recipe, kinds, tree, sizes, device, workers, threads, devices)
     except RuntimeError:  # a model that does not fit in memory: its jobs will say so
         return None
 

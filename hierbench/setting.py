@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 import torch
 
 from hierbench.errors import UserError
+from hierbench.machine import num_cores
 from hierbench.store import Store
 
 
@@ -42,11 +42,6 @@ class Setting:
         gpus = self.gpus or tuple(range(torch.cuda.device_count()))
         group = slot % max(1, len(gpus) // self.devices)
         return replace(self, gpus=gpus[group * self.devices : (group + 1) * self.devices])
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu: int = 1) -> tuple[int, int | None]:

@@ -119,10 +119,21 @@ class Step:
         method: the class of the method.
         kind: the type of model.
         params: the method's hyperparameters, None for the defaults.
+        compiled: whether to compile on CUDA, as training does.
     """
 
-    def __init__(self, work: Workload, data: Data, method: type[Method], kind: FeatureType, params: Any = None) -> None:
+    def __init__(
+        self,
+        work: Workload,
+        data: Data,
+        method: type[Method],
+        kind: FeatureType,
+        params: Any = None,
+        *,
+        compiled: bool = True,
+    ) -> None:
         self.work, self.data = work, data
+        torch.backends.cudnn.benchmark = True  # as in training
         model = build_classifier(method, work.hierarchy, kind, work.model, params)
         self.model = model.to(data.device).to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
@@ -133,7 +144,7 @@ class Step:
             fused=True,
         )
         self.features = torch.randn(work.batch, model.method.num_features, device=data.device)
-        if work.device == "cuda":  # as in training
+        if work.device == "cuda" and compiled:  # as in training
             compile_embedding(model, (work.batch, 3, *work.image_size), work.autocast)
 
     def __call__(self) -> None:
@@ -178,10 +189,11 @@ class BareBackbone:
         self.work = work
         self.backbone = build_backbone(work.model.backbone).to(data.device).to(memory_format=torch.channels_last)
         self.images, _ = data.train_batch()
+        self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone
 
     def __call__(self) -> None:
         """Run it."""
         self.backbone.zero_grad()
         with self.work.autocast():
-            features = self.backbone(self.images)
+            features = self.forward(self.images)
         features.float().mean().backward()

@@ -26,10 +26,10 @@ from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec
 from hierbench.memory import count_micro_batches
 from hierbench.method import Method
-from hierbench.metrics import evaluate, mistakes_by_distance
+from hierbench.metrics import Tally, evaluate
 from hierbench.models import Classifier, build_classifier
 from hierbench.models.compiled import compile_embedding
-from hierbench.models.rank_norm import synchronise_norms
+from hierbench.models.rank_norm import gather_rows, synchronise_norms
 from hierbench.store import HistoryRow, Run
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def train(
     ).to(memory_format=torch.channels_last)
     if num_ranks > 1:
         synchronise_norms(model, device)
+        model.gather = gather_rows
     rates = spec.train.lr.model_dump()
     optimizer = torch.optim.SGD(
         [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
@@ -136,13 +137,13 @@ def train(
             values = torch.zeros((), device=fabric.device)
             for images, targets in islice(batches, num_micro):
                 terms = model.method.loss(wrapped(images), targets)
-                shares = torch.stack(list(terms.values())) * (len(images) * num_ranks / batch_size)
+                shares = torch.stack(list(terms.values())) * (len(targets) / batch_size)
                 fabric.backward(shares.sum())
                 values = values + shares.detach()
             wrapped_optimizer.step()
             losses.append(values)  # stays on the device: no synchronisation within the epoch
             report(epoch + (step + 1) / steps, epochs)
-        mean_terms = _mean_terms(_mean_over_ranks(torch.stack(losses), num_ranks), list(terms), epoch)
+        mean_terms = _mean_terms(torch.stack(losses), list(terms), epoch)
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
         row: HistoryRow = {"epoch": epoch + 1}
@@ -176,13 +177,6 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
     return progress
-
-
-def _mean_over_ranks(losses: Tensor, num_ranks: int) -> Tensor:
-    """Average what each rank has of its share of the batches."""
-    if num_ranks > 1:
-        torch.distributed.all_reduce(losses)
-    return losses / num_ranks
 
 
 def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
@@ -258,11 +252,13 @@ def write_result(
 ) -> None:
     """Write predictions and metrics of a run; `best` is the history row of the epoch that was chosen."""
     run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy())
+    tally = Tally(hierarchy)
+    tally.add(scores, targets)
     metrics: dict[str, Any] = {
         "schema": 1,
         "title": title,
-        "test": evaluate(scores, targets, hierarchy),
-        "mistakes_by_distance": mistakes_by_distance(scores, targets, hierarchy),
+        "test": tally.metrics(),
+        "mistakes_by_distance": tally.mistakes_by_distance(),
     }
     run.write_record("metrics.json", metrics | ({} if best is None else best_epoch(best)))
 

@@ -20,7 +20,7 @@ from hierbench.mend import is_finished
 from hierbench.plan import Job, make_spec, with_params
 from hierbench.progress import Meter
 from hierbench.recipe import FeatureType, Recipe
-from hierbench.runner import Worker, planned
+from hierbench.runner import Worker, free_slot, planned
 from hierbench.search import Params, Search, Space
 from hierbench.setting import Setting
 from hierbench.store import Store
@@ -142,7 +142,7 @@ class Tuning:
                 return
             slot = next((slot for slot in self.slots if slot.trial is None), None)
             if slot is None:
-                slot = _Slot(Worker(self.setting, len(self.slots)))
+                slot = _Slot(Worker(self.setting, free_slot(self.setting, [slot.worker for slot in self.slots])))
                 self.slots.append(slot)
             slot.trial, slot.reported = trial, 0
             slot.jobs = self.target.jobs(dict(trial.params))

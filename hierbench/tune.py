@@ -55,7 +55,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         for found, kind in pairs:
             _say_space(spaces[found.name], found.name, kind, recipe.tune.runs)
         prepared = None if isinstance(got, str) else got[0]
-        seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads)
+        seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads, options.devices)
         if seconds:
             say(f"at least {duration(seconds)} on this machine ({options.device}), less what is cached")
         if isinstance(got, str):

@@ -186,13 +186,18 @@ def _remark(run: Run) -> str:
 
 def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
     """Group runs by type and method; hyperparameters that differ make rows of their own."""
-    groups: dict[tuple[str, str, str], list[tuple[Spec, Run]]] = {}
-    for spec, run in found:
+    groups: dict[tuple[str, str, str], dict[int, tuple[Spec, Run]]] = {}
+    for (
+        spec,
+        run,
+    ) in found:  # a seed counts once: what an earlier version ran under another id gives way to the newest that is done
         variant = spec.model_copy(update={"seed": 0, "base": None}).id
-        groups.setdefault((spec.type, spec.method.name, variant), []).append((spec, run))
+        seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
+        if run.done or spec.seed not in seeds:
+            seeds[spec.seed] = (spec, run)
     variants = Counter((kind, method) for kind, method, _ in groups)
     for (kind, method, _), group in groups.items():
-        spec, runs = group[0][0], [run for _, run in sorted(group, key=lambda pair: pair[0].seed)]
+        spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
         done = [run for run in runs if run.done]
         results = [run.metrics()["test"] for run in done]
         title = one_line(str(done[0].metrics()["title"] if done else method))

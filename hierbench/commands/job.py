@@ -23,9 +23,10 @@ def job(
     """Run one job of hierbench run --plan-only, under any scheduler."""
     from hierbench.one_job import run_one
     from hierbench.session import choose_device
-    from hierbench.setting import Setting
+    from hierbench.setting import Setting, side_by_side
 
     chosen = choose_device(device.value)
+    side_by_side(1, chosen, devices)  # refuses more devices than there are
     if threads is None and chosen == "cpu":
         threads = 1  # whatever machine it comes to: the numbers depend on it
     setting = Setting(runs.resolve(), data_dir.resolve(), chosen, threads=threads, devices=devices, weights=weights)

@@ -60,8 +60,8 @@ def run(
     check_executor(executor, address, jobs)
     if plan_only and dry_run:
         raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
-    if plan_only and (executor == "ray" or jobs is not None):
-        raise UserError("--plan-only starts nothing; --executor and --jobs do not go with it")
+    if plan_only and (executor == "ray" or jobs is not None or jobs_per_gpu > 1):
+        raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
     from hierbench.again import again
     from hierbench.options import Options
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from hierbench.data.image import UnreadableImageError
 from hierbench.data.source import DamagedArchiveError, Labels, Piece, Source
 from hierbench.files import sync_folder, write_bytes
+from hierbench.machine import num_cores
 
 SPLITS = ("train", "val", "test")
 WINDOW = 16  # pieces per core that are read ahead: bounds the memory
@@ -115,7 +116,7 @@ def write_images(source: Source, folder: Path, progress: Callable[[int], None]) 
         folder: where the files go; may hold those of a killed attempt.
         progress: called with the number of rows written so far, those of before included.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = num_cores()
     files = _Files(folder, source)
     outcome = Outcome(files.done)
     pending: deque[tuple[Piece, Future[tuple[int, str]]]] = deque()

@@ -27,6 +27,8 @@ class Classifier(nn.Module):
         self.features = features
         self.method = method
         self.compiled_embed: Callable[[Tensor], Tensor] | None = None  # see `hierbench.models.compiled`
+        # Where several processes train: returns the features of the whole batch, so that the method sees all of it.
+        self.gather: Callable[[Tensor], Tensor] | None = None
 
     def embed(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] to features [B, D]."""
@@ -41,6 +43,8 @@ class Classifier(nn.Module):
         """
         embed = self.compiled_embed if self.training and self.compiled_embed is not None else self.embed
         features = embed(images).float()
+        if self.training and self.gather is not None:
+            features = self.gather(features)
         kind = features.device.type
         with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
             return self.method(features)

@@ -1,4 +1,4 @@
-"""Batch norm over the batch of all processes that train one model, so that their number changes nothing.
+"""What the processes that train one model share, so that their number changes nothing: norms and the method's batch.
 
 Shapes: B batch of one process, C channels.
 """
@@ -32,6 +32,28 @@ class _SumOverRanks(torch.autograd.Function):
 def _mean_over_ranks(tensor: Tensor) -> Tensor:
     total: Tensor = _SumOverRanks.apply(tensor)
     return total / torch.distributed.get_world_size()
+
+
+class _GatherFromRanks(torch.autograd.Function):
+    """The rows [B, ...] of all ranks, in their order; all ranks compute the same loss of them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        every = [torch.empty_like(rows) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(every, rows.contiguous())
+        return torch.cat(every)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        # The mean over ranks, which DDP takes of every gradient, undoes the factor.
+        num_ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+        return gradient.chunk(num_ranks)[rank] * num_ranks
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Return the rows [W B, D] of all W ranks, each with B."""
+    gathered: Tensor = _GatherFromRanks.apply(rows)
+    return gathered
 
 
 class RankNorm(_BatchNorm):

@@ -217,7 +217,7 @@ def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
 
     from hierbench.on_ray import _work, engine_digest
 
-    node, error, files = _work(engine_digest(), order | {"data_dir": str(tmp_path)}, None)
+    node, error, files, _ = _work(engine_digest(), order | {"data_dir": str(tmp_path)}, None)
     assert node == socket.gethostname() and "is not the data this job was planned for" in error
     assert json.loads(files["status.json"])["state"] == "failed"
     assert "not the driver's" in _work("another", order, None)[1]

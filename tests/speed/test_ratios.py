@@ -98,7 +98,7 @@ def test_evaluation_of_a_whole_test_set(reference, inat):
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (800, 600), (1100, 750)])
 def test_preparing_against_bare_decoding(tmp_path, width, height):
-    """Printed, not asserted: Pillow's exact resizing alone costs half of decoding and more (asked: 0.8)."""
+    """Of bare decoding by the same decoder, on all cores."""
     files = [photograph(tmp_path / f"{index}.jpg", width, height, index) for index in range(16)] * 6
     rounds = prepare_seconds(files, tmp_path, 5)
     ratios = [bare / ours for ours, bare in rounds]
@@ -162,7 +162,7 @@ def test_frame(reference, inat):
 @pytest.mark.parametrize("kind", ["type-I", "type-II"])
 @pytest.mark.parametrize("cls", [CrossEntropy, Flamingo, HAFeature, HAFrame])
 def test_overhead_of_a_step(cls, kind, cifar100):
-    """Head, loss and data path against the whole WRN-28-2 step at B=64, K=100."""
+    """Head, loss, metrics and data path against the bare WRN-28-2's forward and backward pass at B=64, K=100."""
     if kind not in cls.types:
         pytest.skip("not for this type")
     torch.manual_seed(0)
@@ -181,7 +181,10 @@ def test_overhead_of_a_step(cls, kind, cifar100):
     def ours():
         batch()
         inner = features(channels).detach().requires_grad_()  # the extractor is the model's, not the head's
-        sum(method.loss(method(inner), targets).values()).backward()
+        outputs = method(inner)
+        sum(method.loss(outputs, targets).values()).backward()
+        with torch.inference_mode():
+            evaluate(method.scores(outputs), targets, cifar100)
 
     def extractor():
         features(channels)
@@ -195,6 +198,6 @@ def test_overhead_of_a_step(cls, kind, cifar100):
     shares = []
     for _ in range(5):
         extra = median_seconds(ours, 3) - median_seconds(extractor, 3)
-        shares.append(extra / (median_seconds(bare, 1) + extra))
-    print(f"\n{cls.name} {kind}: head, loss and data path are {100 * np.median(shares):.1f} % of a WRN-28-2 step")
-    assert np.median(shares) <= 0.10
+        shares.append(extra / median_seconds(bare, 1))
+    print(f"\n{cls.name} {kind}: head, loss, metrics and data path are {100 * np.median(shares):.1f} % of WRN-28-2")
+    assert np.median(shares) <= 0.05
