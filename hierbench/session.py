@@ -150,7 +150,7 @@ def time_to_train(
     device: str,
     workers: int,
     threads: int | None,
-    devices: int,
+    devices: int = 1,
     *,
     measure: bool = True,
 ) -> float | None:
