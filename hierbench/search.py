@@ -20,10 +20,12 @@ import optuna
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from hierbench.database import make_database
 from hierbench.errors import UserError
 from hierbench.files import process_is_gone
 
 HEARTBEAT = 20  # seconds between two signs of life; a process without one for six times this is taken for dead
+UNOWNED = 10.0  # seconds that a trial may be in nobody's name: between two statements that take milliseconds
 LIVE = (TrialState.WAITING, TrialState.RUNNING, TrialState.COMPLETE, TrialState.PRUNED)
 Params = dict[str, float]
 
@@ -74,8 +76,10 @@ class Search:
         self.given_up: list[Params] = []  # failed in this process: not tried again before the next command
         self.owner = f"{platform.node()} {os.getpid()}"
         self.last_sign = 0.0
+        self._unowned: dict[int, float] = {}  # when this process first saw trials that are in nobody's name
         try:
             engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
+            make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
             with _without_warnings():
                 self.storage = RDBStorage(
                     storage, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=6 * HEARTBEAT
@@ -102,8 +106,12 @@ class Search:
         while self._is_something_left():
             with _without_warnings():
                 trial = self.study.ask()
-            self._suggest(trial)
-            trial.set_user_attr("owner", self.owner)
+            try:
+                self.storage.record_heartbeat(trial._trial_id)
+                self._suggest(trial)
+                trial.set_user_attr("owner", self.owner)
+            except optuna.exceptions.UpdateFinishedTrialError:
+                continue  # this process stood still, and others took it for dead
             if not self._is_superfluous(trial):
                 return trial
             self.study.tell(trial, state=TrialState.FAIL)
@@ -146,12 +154,18 @@ class Search:
             fail_stale_trials(self.study)
         for trial in running:
             node, _, pid = str(trial.user_attrs.get("owner", "")).rpartition(" ")
-            if node == platform.node() and process_is_gone(pid):
+            if (node == platform.node() and process_is_gone(pid)) or self._is_nobodys(trial):
                 self._fail(trial.number)
         now = {trial.number: trial.state for trial in self.trials()}
         for trial in running:
             if now[trial.number] == TrialState.FAIL and trial.params:
                 self.study.enqueue_trial(trial.params)
+
+    def _is_nobodys(self, trial: FrozenTrial) -> bool:
+        """Whether a trial has been without an owner for so long that the process must be dead that made it."""
+        if "owner" in trial.user_attrs:
+            return False
+        return time.monotonic() - self._unowned.setdefault(trial.number, time.monotonic()) > UNOWNED
 
     def _fail(self, number: int) -> None:
         try:

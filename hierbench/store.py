@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,15 @@ from numpy.typing import NDArray
 
 from hierbench.arrays import load_arrays
 from hierbench.errors import UserError
-from hierbench.files import file_digest, read_json, read_text, write_atomically, write_json, write_text
+from hierbench.files import (
+    file_digest,
+    read_json,
+    read_text,
+    temporary_beside,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from hierbench.integrity import PREDICTIONS, is_as_recorded, sealed, unsealed
 
 HistoryRow = dict[str, float]
@@ -227,7 +234,7 @@ class Store:
 
     def writable(self) -> None:
         """Raise a UserError unless runs can be written here."""
-        probe = self.root / f".probe-{secrets.token_hex(4)}"  # another process may be looking too
+        probe = temporary_beside(self.root / "probe")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             write_text(probe, json.dumps({}))

@@ -1,6 +1,7 @@
 import itertools
 import subprocess
 import sys
+import time
 
 import pytest
 from optuna.trial import TrialState
@@ -114,6 +115,43 @@ def test_what_a_dead_process_had_is_handed_out_again(storage):
         work(search, trial)
     assert len(tried) == 3 and tuple(map(float, done.stdout.split())) in tried
     assert sum(trial.state == TrialState.COMPLETE for trial in search.trials()) == 4
+
+
+def test_what_a_process_was_killed_at_before_it_wrote_its_name_is_handed_out_again(storage, monkeypatch):
+    """No owner and no sign of life: it would count as running for ever."""
+    search = Search(storage, "s", GRID, "grid")
+
+    def killed(trial):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(search, "_suggest", killed)
+        patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
+        search.next()
+    monkeypatch.setattr("hierbench.search.UNOWNED", 0.2)
+    tried = []
+    while search.busy_elsewhere() or not tried:
+        while (trial := search.next()) is not None:
+            tried.append(trial.params)
+            work(search, trial)
+        time.sleep(0.05)
+    assert len(tried) == 4 and len(search.finished()) == 4
+
+
+def test_a_process_that_stood_still_before_it_wrote_its_name_goes_on(storage, monkeypatch):
+    slow, fast = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
+    monkeypatch.setattr("hierbench.search.UNOWNED", -1.0)
+    suggest, stood = slow._suggest, []
+
+    def stand_still(trial):
+        suggest(trial)
+        if not stood:
+            stood.append(trial.number)
+            fast._release_the_dead()
+
+    monkeypatch.setattr(slow, "_suggest", stand_still)
+    trial = slow.next()
+    assert trial.number != stood[0] and slow.trials()[stood[0]].state == TrialState.FAIL
 
 
 def test_what_a_live_process_has_is_left_to_it(storage):
