@@ -19,6 +19,7 @@ from typing import Any
 import optuna
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from hierbench.database import make_database
 from hierbench.errors import UserError
@@ -60,6 +61,20 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def database_errors(storage: str) -> Iterator[None]:
+    """Turn what a database raises, be it full or gone, into one line."""
+    try:
+        yield
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        reason = _reason(error.__cause__ or error)
+        raise UserError(f"--storage {storage}: {reason}; the trials so far are kept") from None
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class Search:
     """One study.
 
@@ -93,8 +108,7 @@ class Search:
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
             )
         except Exception as error:  # SQLAlchemy and its drivers raise of every kind
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(f"--storage {storage}: {reason}") from None
+            raise UserError(f"--storage {storage}: {_reason(error.__cause__ or error)}") from None
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study."""

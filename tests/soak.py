@@ -176,7 +176,7 @@ def attempt(kind: str, folder: Path, moment: Moment | None) -> Attempt:
     os.close(writing)
     found, journals, was_there, text = Attempt(None, 0.0), 0, False, b""
     due = began + moment.delay if moment and moment.phase == ANY else None
-    spin = moment is not None and moment.phase == JOURNAL
+    spin = moment is None or moment.phase == JOURNAL
     try:
         while True:
             ready = select.select([reading], [], [], 0.0002 if spin else 0.01)[0]
@@ -213,9 +213,9 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def mirrored(runs: Path) -> dict[str, list[object]]:
-    """Return {job: [how its child ended and what it has, for each child]} of the MLflow database."""
+    """Return {job: [how its child ended and what it has, for each child that has not failed]} of the MLflow database."""
     child = "select t.value, r.status, r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
-    child += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active'"
+    child += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' and r.status != 'FAILED'"
     found: dict[str, list[object]] = {}
     with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
         for job, status, run in database.execute(child).fetchall():
@@ -295,13 +295,15 @@ class Soak:
         draw = self.rng.random()
         if draw < 0.25:
             return Moment(ANY, delay=self.rng.uniform(0, self.alone.seconds))
-        if draw < 0.4 and self.kind != "preparing":
-            return Moment(JOURNAL, self.rng.randint(1, 40), self.rng.choice([1e-6, self.rng.uniform(0, LAST)]))
-        phase = self.rng.choice(sorted(self.alone.events))
+        phase = JOURNAL if draw < 0.4 else self.rng.choice(sorted(self.alone.events))
+        if not self.alone.events[phase]:
+            return self.moment()
+        # The smaller of two: what goes on after a kill has less to write.
         number = min(self.rng.randint(1, self.alone.events[phase]) for _ in range(2))
-        if self.rng.random() < 0.5:
+        if phase == JOURNAL or self.rng.random() < 0.5:
             return Moment(phase, number, self.rng.uniform(1e-4, LAST))
-        return Moment(phase, number, alone=self.kind != "preparing" and self.rng.random() < 0.3)
+        # These are counted in each process, of which there are up to three.
+        return Moment(phase, -(-number // 3), alone=self.kind != "preparing" and self.rng.random() < 0.3)
 
     def round(self, name: str, kills: int) -> int:
         """Kill a command until it ends by itself; return how often that was."""
