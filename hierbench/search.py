@@ -11,12 +11,13 @@ import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
@@ -66,7 +67,7 @@ def database_errors(storage: str) -> Iterator[None]:
     """Turn what a database raises, be it full or gone, into one line."""
     try:
         yield
-    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+    except (SQLAlchemyError, StorageInternalError) as error:
         reason = _reason(error.__cause__ or error)
         raise UserError(f"--storage {storage}: {reason}; the trials so far are kept") from None
 
@@ -124,7 +125,7 @@ class Search:
                 self.storage.record_heartbeat(trial._trial_id)
                 self._suggest(trial)
                 trial.set_user_attr("owner", self.owner)
-            except optuna.exceptions.UpdateFinishedTrialError:
+            except UpdateFinishedTrialError:
                 continue  # this process stood still, and others took it for dead
             if not self._is_superfluous(trial):
                 return trial
@@ -196,15 +197,17 @@ class Search:
 
     def complete(self, trial: Trial, value: float, values: Sequence[float], runs: Sequence[str]) -> None:
         """End a trial with its value, the runs' values behind it and their ids."""
-        trial.set_user_attr("values", list(values))
-        trial.set_user_attr("runs", list(runs))
-        self.study.tell(trial, value, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):  # this process was taken for dead; the point is handed out again
+            trial.set_user_attr("values", list(values))
+            trial.set_user_attr("runs", list(runs))
+            self.study.tell(trial, value, skip_if_finished=True)
 
     def give_up(self, trial: Trial, reason: str) -> None:
         """End a trial that failed; the next command tries it again."""
         self.given_up.append(dict(trial.params))
-        trial.set_user_attr("error", reason)
-        self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):
+            trial.set_user_attr("error", reason)
+            self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def prune(self, trial: Trial) -> None:
         """End a trial that is worse than the median at its epoch."""

@@ -213,7 +213,7 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def mirrored(runs: Path) -> dict[str, list[object]]:
-    """Return {job: [how its child ended and what it has, for each child that has not failed]} of the MLflow database."""
+    """Return {job: [how a child ended and what it has]} of the MLflow database, without attempts that failed."""
     child = "select t.value, r.status, r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
     child += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' and r.status != 'FAILED'"
     found: dict[str, list[object]] = {}

@@ -127,7 +127,7 @@ def same_results(runs, whole):
 
 
 WRITES = (
-    "spec.json", "status.json", "history.csv", "checkpoint.pt", "predictions.npz", "metrics.json", "environment.json",
+    ".plans/*.json", "spec.json", "status.json", "history.csv", "checkpoint.pt", "predictions.npz", "metrics.json", "environment.json",
     "leaderboard-shapes.json", "leaderboard-shapes.md",
 )  # fmt: skip
 
@@ -239,6 +239,22 @@ def test_preparing_keeps_what_was_read(disk, miniatures, tmp_path, monkeypatch):
         disk.free()
     assert prepare("tiny-imagenet", disk.path, archive).digest == whole.digest
     assert [path.name for path in (disk.path / "prepared").iterdir()] == ["tiny-imagenet"]
+
+
+def test_a_download_without_room_keeps_nothing(disk, tmp_path):
+    from hashlib import md5
+
+    from hierbench.data.source import download
+
+    archive, content = tmp_path / "archive.zip", bytes(MiB)
+    archive.write_bytes(content)
+    what = (archive.as_uri(), md5(content).hexdigest(), disk.path / "downloads", "tiny-imagenet", "the zip")
+    disk.fill(left=65536)
+    with pytest.raises(UserError, match="No space left"):
+        download(*what)
+    assert disk.files() == ["filler"]
+    disk.free()
+    assert download(*what).read_bytes() == content
 
 
 def test_a_search_without_room_is_one_line(disk):

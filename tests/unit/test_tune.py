@@ -1,7 +1,9 @@
 import itertools
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from optuna.trial import TrialState
@@ -152,6 +154,23 @@ def test_a_process_that_stood_still_before_it_wrote_its_name_goes_on(storage, mo
     monkeypatch.setattr(slow, "_suggest", stand_still)
     trial = slow.next()
     assert trial.number != stood[0] and slow.trials()[stood[0]].state == TrialState.FAIL
+
+
+def test_a_clock_that_is_moved_makes_nobody_count_a_point_twice(storage):
+    """A day later every sign of life is old: a living process is taken for dead, and ends its trial all the same."""
+    one, two = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
+    mine = one.next()
+    with closing(sqlite3.connect(storage.removeprefix("sqlite:///"))) as database, database:
+        moved = database.execute("update trial_heartbeats set heartbeat = datetime(heartbeat, '-1 day')").rowcount
+    assert moved == 1
+    taken = []
+    while (trial := two.next()) is not None:
+        taken.append(trial.params)
+        work(two, trial)
+    assert len(taken) == 4
+    work(one, mine)
+    one.give_up(mine, "too late")
+    assert one.next() is None and len(one.finished()) == 4
 
 
 def test_what_a_live_process_has_is_left_to_it(storage):
