@@ -62,8 +62,9 @@ def again(options: Options) -> bool:
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     assert prepared is not None, "its digest is in the key"
     store.writable()
+    now = store.now()
     for run in runs:
-        os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
+        os.utime(run.folder / "spec.json", ns=(now, now))  # `hierbench leaderboard` shows what was asked for last
     say_notes(prepared)
     say(summary(recipe, [line for line, _ in jobs], None, options.device, ""))
     board, _ = publish_board(recipe.dataset, options.runs, [str(line.id) for line, shown in jobs if shown])
@@ -92,7 +93,8 @@ def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None
         with suppress(OSError):  # what is not remembered is planned again
             file.parent.mkdir(exist_ok=True)
             write_json(file, jobs)
-            for old in sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+            others = [path for path in file.parent.glob("*.json") if path != file]  # the clock may say it is the oldest
+            for old in sorted(others, key=lambda path: path.stat().st_mtime_ns)[: 1 - KEPT]:
                 old.unlink(missing_ok=True)
 
     return write

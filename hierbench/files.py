@@ -10,9 +10,12 @@ import errno
 import json
 import math
 import os
+import platform
 import secrets
 import stat
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
@@ -21,10 +24,25 @@ LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
 DEEPEST = 32  # JSON values within values; recipes and records have six
 
 
+def temporary_beside(path: Path) -> Path:
+    """Return a new name beside a file, which `remove_abandoned` takes for this process' own."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{_this_machine()}.{os.getpid()}.tmp")
+
+
+@cache
+def _this_machine() -> str:
+    """Return what tells those apart who count their processes for themselves: machines and containers."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:  # no Linux: the name has to do
+        namespace = ""
+    return sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
+
+
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
-    # The random part keeps apart what processes of the same number on two machines write.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")
+    remove_abandoned(path.parent, path.name)  # of a program that was killed here, and may have filled the disk
+    temporary = temporary_beside(path)
     try:
         with temporary.open("wb") as file:
             write(file)
@@ -57,11 +75,15 @@ def process_is_gone(pid: str) -> bool:
     return False
 
 
-def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of `write_atomically` whose process is gone."""
-    for left in folder.glob(".*.tmp"):
-        if process_is_gone(left.name.split(".")[-2]):
-            left.unlink(missing_ok=True)
+def remove_abandoned(folder: Path, name: str = "") -> None:
+    """Remove the temporary files, of one file or of all, that processes of this machine left which are gone."""
+    with suppress(OSError):  # a folder that can not be listed can perhaps be written
+        for left in os.listdir(folder):
+            *_, machine, pid, kind = ("", "", *left.split("."))
+            # A database may have a file of its own beside it, whose name goes on.
+            ours = left.startswith(f".{name}") and kind.startswith("tmp") and machine == _this_machine()
+            if ours and process_is_gone(pid):
+                (folder / left).unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

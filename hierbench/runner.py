@@ -43,6 +43,7 @@ def states(plan: list[Job], store: Store) -> dict[str, State]:
 
 def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and set aside what is damaged in them."""
+    now = store.now()
     re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
     for job in plan:
         run, read = store.run(job.id), job.id in re_ranked
@@ -57,7 +58,7 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
                 finally:
                     lock.release()
         with suppress(FileNotFoundError):
-            os.utime(run.folder / "spec.json")  # `hierbench leaderboard` shows what was asked for last
+            os.utime(run.folder / "spec.json", ns=(now, now))  # `hierbench leaderboard` shows what was asked for last
 
 
 def run_plan(

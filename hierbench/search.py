@@ -11,19 +11,23 @@ import platform
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
+from hierbench.database import make_database
 from hierbench.errors import UserError
 from hierbench.files import process_is_gone
 
 HEARTBEAT = 20  # seconds between two signs of life; a process without one for six times this is taken for dead
+UNOWNED = 10.0  # seconds that a trial may be in nobody's name: between two statements that take milliseconds
 LIVE = (TrialState.WAITING, TrialState.RUNNING, TrialState.COMPLETE, TrialState.PRUNED)
 Params = dict[str, float]
 
@@ -58,6 +62,20 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def database_errors(storage: str) -> Iterator[None]:
+    """Turn what a database raises, be it full or gone, into one line."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        reason = _reason(error.__cause__ or error)
+        raise UserError(f"--storage {storage}: {reason}; the trials so far are kept") from None
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class Search:
     """One study.
 
@@ -74,8 +92,10 @@ class Search:
         self.given_up: list[Params] = []  # failed in this process: not tried again before the next command
         self.owner = f"{platform.node()} {os.getpid()}"
         self.last_sign = 0.0
+        self._unowned: dict[int, float] = {}  # when this process first saw trials that are in nobody's name
         try:
             engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
+            make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
             with _without_warnings():
                 self.storage = RDBStorage(
                     storage, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=6 * HEARTBEAT
@@ -89,8 +109,7 @@ class Search:
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
             )
         except Exception as error:  # SQLAlchemy and its drivers raise of every kind
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(f"--storage {storage}: {reason}") from None
+            raise UserError(f"--storage {storage}: {_reason(error.__cause__ or error)}") from None
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study."""
@@ -102,8 +121,12 @@ class Search:
         while self._is_something_left():
             with _without_warnings():
                 trial = self.study.ask()
-            self._suggest(trial)
-            trial.set_user_attr("owner", self.owner)
+            try:
+                self.storage.record_heartbeat(trial._trial_id)
+                self._suggest(trial)
+                trial.set_user_attr("owner", self.owner)
+            except UpdateFinishedTrialError:
+                continue  # this process stood still, and others took it for dead
             if not self._is_superfluous(trial):
                 return trial
             self.study.tell(trial, state=TrialState.FAIL)
@@ -146,12 +169,18 @@ class Search:
             fail_stale_trials(self.study)
         for trial in running:
             node, _, pid = str(trial.user_attrs.get("owner", "")).rpartition(" ")
-            if node == platform.node() and process_is_gone(pid):
+            if (node == platform.node() and process_is_gone(pid)) or self._is_nobodys(trial):
                 self._fail(trial.number)
         now = {trial.number: trial.state for trial in self.trials()}
         for trial in running:
             if now[trial.number] == TrialState.FAIL and trial.params:
                 self.study.enqueue_trial(trial.params)
+
+    def _is_nobodys(self, trial: FrozenTrial) -> bool:
+        """Whether a trial has been without an owner for so long that the process must be dead that made it."""
+        if "owner" in trial.user_attrs:
+            return False
+        return time.monotonic() - self._unowned.setdefault(trial.number, time.monotonic()) > UNOWNED
 
     def _fail(self, number: int) -> None:
         try:
@@ -168,15 +197,17 @@ class Search:
 
     def complete(self, trial: Trial, value: float, values: Sequence[float], runs: Sequence[str]) -> None:
         """End a trial with its value, the runs' values behind it and their ids."""
-        trial.set_user_attr("values", list(values))
-        trial.set_user_attr("runs", list(runs))
-        self.study.tell(trial, value, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):  # this process was taken for dead; the point is handed out again
+            trial.set_user_attr("values", list(values))
+            trial.set_user_attr("runs", list(runs))
+            self.study.tell(trial, value, skip_if_finished=True)
 
     def give_up(self, trial: Trial, reason: str) -> None:
         """End a trial that failed; the next command tries it again."""
         self.given_up.append(dict(trial.params))
-        trial.set_user_attr("error", reason)
-        self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):
+            trial.set_user_attr("error", reason)
+            self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
     def prune(self, trial: Trial) -> None:
         """End a trial that is worse than the median at its epoch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +16,19 @@ from numpy.typing import NDArray
 
 from hierbench.arrays import load_arrays
 from hierbench.errors import UserError
-from hierbench.files import file_digest, read_json, read_text, write_atomically, write_json, write_text
+from hierbench.files import (
+    file_digest,
+    read_json,
+    read_text,
+    temporary_beside,
+    write_atomically,
+    write_json,
+    write_text,
+)
 from hierbench.integrity import PREDICTIONS, is_as_recorded, sealed, unsealed
 
 HistoryRow = dict[str, float]
+STEP = 1_000_000  # ns between two file times that every file system tells apart
 LARGEST_METRIC = 1e6  # per cent and distances have three digits
 
 
@@ -225,9 +234,14 @@ class Store:
         for path in sorted(specs, key=lambda path: (path.stat().st_mtime_ns, path.parent.name)):
             yield Run(path.parent)
 
+    def now(self) -> int:
+        """Return a file time in ns that is later than all runs', also where the clock was ahead and was put right."""
+        times = [path.stat().st_mtime_ns for path in self.root.glob("*/spec.json")]
+        return max(time.time_ns(), max(times, default=0) + STEP)
+
     def writable(self) -> None:
         """Raise a UserError unless runs can be written here."""
-        probe = self.root / f".probe-{secrets.token_hex(4)}"  # another process may be looking too
+        probe = temporary_beside(self.root / "probe")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             write_text(probe, json.dumps({}))

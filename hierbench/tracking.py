@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hierbench.database import make_database
 from hierbench.errors import UserError
 from hierbench.files import read_json_object, write_json
 from hierbench.lock import wait_for_lock
@@ -123,6 +124,7 @@ class Mirror:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         from mlflow import MlflowClient
 
+        make_database(self.uri, lambda uri: MlflowClient(tracking_uri=uri).get_experiment_by_name(self.dataset))
         client = MlflowClient(tracking_uri=self.uri)
         experiment = client.get_experiment_by_name(self.dataset)
         if experiment is None:
@@ -133,21 +135,27 @@ class Mirror:
         self._parent = client.create_run(self._experiment, run_name=self.title).info.run_id
         self._client = client
 
+    def _delete_half(self, attempt: str) -> None:
+        """Delete the child that an attempt made, if it came so far."""
+        where = f"tags.`hierbench.attempt` = '{attempt}'"
+        for run in self._client.search_runs([self._experiment], where):
+            self._client.delete_run(run.info.run_id)
+
     def _write_child(self, job: Job, run: Run) -> None:
         from mlflow.entities import Metric, Param, RunTag
-        from mlflow.exceptions import MlflowException
 
         note = run.folder / "mirrored.json"
         known = self._known(run)
         if not known.get("complete", True):  # the server or this program was killed in the middle
-            with suppress(MlflowException):  # of another database under the same address
-                self._client.delete_run(known["run_id"])
+            self._delete_half(str(known.get("attempt")))
+        attempt = secrets.token_hex(16)  # written down before the child is made: no kill can leave one unknown
+        write_json(note, {"uri": self.uri, "attempt": attempt, "complete": False})
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
+        tags |= {"hierbench.attempt": attempt}
         started = int(1000 * run.status.get("started", time.time()))
         ended = started + int(1000 * run.status.get("seconds", 0))
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=job.spec.label)
         child_id: str = child.info.run_id
-        write_json(note, {"uri": self.uri, "run_id": child_id, "complete": False})
         metrics = [Metric(*entry) for entry in _metrics(run, started)]
         for start in range(0, len(metrics), 1000):  # MLflow's limit per batch
             self._client.log_batch(child_id, metrics=metrics[start : start + 1000])

@@ -124,7 +124,7 @@ class Tuning:
                 busy = [slot for slot in self.slots if slot.trial is not None]
                 if not busy:
                     if not self.search.busy_elsewhere():
-                        return
+                        return self._mirror_missing()
                     time.sleep(WAIT)  # what another process drops is taken up here
                     continue
                 self.search.sign_of_life([slot.trial for slot in busy if slot.trial is not None])
@@ -134,6 +134,12 @@ class Tuning:
         finally:
             for slot in self.slots:
                 slot.worker.stop()
+
+    def _mirror_missing(self) -> None:
+        """Mirror what commands had finished that were killed before they could mirror it."""
+        jobs = [job for trial in self.search.finished() for job in self.target.jobs(dict(trial.params))]
+        for job in self.mirror.missing(jobs):
+            self.mirror.write(job)
 
     def _start_trials(self) -> None:
         while len([slot for slot in self.slots if slot.trial is not None]) < self.setting.workers:

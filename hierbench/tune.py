@@ -22,7 +22,7 @@ from hierbench.preview import say
 from hierbench.progress import Meter, duration
 from hierbench.publish import say_notes
 from hierbench.recipe import FeatureType, Recipe, load_recipe
-from hierbench.search import Search, Space, json_params
+from hierbench.search import Search, Space, database_errors, json_params
 from hierbench.session import (
     make_setting,
     obtain,
@@ -68,7 +68,8 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     failed = False
     for found, kind in pairs:
         target = Target(recipe, prepared, found, kind, digest)
-        failed |= _tune_one(target, spaces[found.name], sampler, storage, setting, options, file)
+        with database_errors(storage):
+            failed |= _tune_one(target, spaces[found.name], sampler, storage, setting, options, file)
     return 1 if failed else 0
 
 

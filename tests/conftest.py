@@ -62,9 +62,9 @@ def _no_tracking_from_outside(monkeypatch):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Timings are run on demand: `pytest -m speed`."""
-    if "speed" not in (config.option.markexpr or ""):
-        keep = [item for item in items if item.get_closest_marker("speed") is None]
+    """What takes long is run on demand: `pytest -m speed`, `pytest -m soak`."""
+    for marker in {"speed", "soak"} - set((config.option.markexpr or "").split()):
+        keep = [item for item in items if item.get_closest_marker(marker) is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in keep])
         items[:] = keep
 

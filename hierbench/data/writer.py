@@ -62,7 +62,8 @@ class _Files:
         for split in SPLITS:
             num = len(source.labels[split])
             path, marks = rows_file(self.folder, split), self.folder / f"{split}-done"
-            self.files[split] = path.open("r+b" if path.exists() else "w+b")
+            # Without a buffer: on a full disk closing would fail too, where the header is still in it.
+            self.files[split] = path.open("r+b" if path.exists() else "w+b", buffering=0)
             write_header(self.files[split], num, source.image_size)
             self.offset[split] = self.files[split].tell()
             size = self.offset[split] + num * self.row_bytes

@@ -1,6 +1,7 @@
 """The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is pretended."""
 
 import json
+import re
 import threading
 from types import SimpleNamespace
 
@@ -15,13 +16,19 @@ class Server:
     """What MLflow has: {run: finished}."""
 
     def __init__(self):
-        self.runs, self.down = {}, False
+        self.runs, self.tags, self.down = {}, {}, False
 
-    def create_run(self, *_, **__):
+    def create_run(self, *_, tags, **__):
         self.answer()
-        name = f"run-{len(self.runs)}"
-        self.runs[name] = False
+        name = f"run-{len(self.tags)}"
+        self.runs[name], self.tags[name] = False, tags
         return SimpleNamespace(info=SimpleNamespace(run_id=name))
+
+    def search_runs(self, experiments, where):
+        self.answer()
+        key, value = re.fullmatch(r"tags\.`([\w.]+)` = '(\w+)'", where).groups()
+        names = [name for name in self.runs if self.tags.get(name, {}).get(key) == value]
+        return [SimpleNamespace(info=SimpleNamespace(run_id=name)) for name in names]
 
     def delete_run(self, run):
         self.answer()
@@ -97,6 +104,24 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
     server.runs["other"] = True
     second.write(job)
     assert server.runs == {"other": True, "run-1": True} and len(warnings) == 1
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, job, monkeypatch, answered):
+    make = server.create_run
+
+    def killed(*arguments, **options):
+        if answered:  # the server has made it, and this program never learns how it is called
+            make(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "create_run", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mirror(tmp_path, server, []).write(job)
+    assert len(server.runs) == answered
+    mirror(tmp_path, server, []).write(job)
+    assert list(server.runs.values()) == [True]
 
 
 def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):

@@ -1,6 +1,9 @@
 import itertools
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 
 import pytest
 from optuna.trial import TrialState
@@ -114,6 +117,60 @@ def test_what_a_dead_process_had_is_handed_out_again(storage):
         work(search, trial)
     assert len(tried) == 3 and tuple(map(float, done.stdout.split())) in tried
     assert sum(trial.state == TrialState.COMPLETE for trial in search.trials()) == 4
+
+
+def test_what_a_process_was_killed_at_before_it_wrote_its_name_is_handed_out_again(storage, monkeypatch):
+    """No owner and no sign of life: it would count as running for ever."""
+    search = Search(storage, "s", GRID, "grid")
+
+    def killed(trial):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(search, "_suggest", killed)
+        patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
+        search.next()
+    monkeypatch.setattr("hierbench.search.UNOWNED", 0.2)
+    tried = []
+    while search.busy_elsewhere() or not tried:
+        while (trial := search.next()) is not None:
+            tried.append(trial.params)
+            work(search, trial)
+        time.sleep(0.05)
+    assert len(tried) == 4 and len(search.finished()) == 4
+
+
+def test_a_process_that_stood_still_before_it_wrote_its_name_goes_on(storage, monkeypatch):
+    slow, fast = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
+    monkeypatch.setattr("hierbench.search.UNOWNED", -1.0)
+    suggest, stood = slow._suggest, []
+
+    def stand_still(trial):
+        suggest(trial)
+        if not stood:
+            stood.append(trial.number)
+            fast._release_the_dead()
+
+    monkeypatch.setattr(slow, "_suggest", stand_still)
+    trial = slow.next()
+    assert trial.number != stood[0] and slow.trials()[stood[0]].state == TrialState.FAIL
+
+
+def test_a_clock_that_is_moved_makes_nobody_count_a_point_twice(storage):
+    """A day later every sign of life is old: a living process is taken for dead, and ends its trial all the same."""
+    one, two = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
+    mine = one.next()
+    with closing(sqlite3.connect(storage.removeprefix("sqlite:///"))) as database, database:
+        moved = database.execute("update trial_heartbeats set heartbeat = datetime(heartbeat, '-1 day')").rowcount
+    assert moved == 1
+    taken = []
+    while (trial := two.next()) is not None:
+        taken.append(trial.params)
+        work(two, trial)
+    assert len(taken) == 4
+    work(one, mine)
+    one.give_up(mine, "too late")
+    assert one.next() is None and len(one.finished()) == 4
 
 
 def test_what_a_live_process_has_is_left_to_it(storage):

@@ -1,0 +1,103 @@
+"""A clock that is moved by a day while a command runs, and between two commands."""
+
+import itertools
+import json
+import os
+import sys
+import time
+
+import pytest
+
+from hierbench import again, train
+from hierbench.store import Store
+
+DAY = 86400.0
+RUN = (
+    "run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--jobs", "1",
+    "--mlflow", "off", "--set", "train.batch_size=96",
+)  # fmt: skip
+
+
+class Clock:
+    """The time of day, which can be moved."""
+
+    def __init__(self, patch):
+        self.ahead, time_of_day, in_ns, utime = 0.0, time.time, time.time_ns, os.utime
+        patch.setattr(time, "time", lambda: time_of_day() + self.ahead)
+        patch.setattr(time, "time_ns", lambda: in_ns() + int(1e9 * self.ahead))
+
+        def stamp(path, *arguments, ns=None):
+            utime(path, *arguments, ns=ns or (time.time_ns(), time.time_ns()))
+
+        patch.setattr(os, "utime", stamp)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def hierbench(tmp_path, data_dir, monkeypatch, capsys):
+    from hierbench.cli import main
+
+    def call(*arguments):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(sys, "argv", ["hierbench", *arguments, "--runs", str(tmp_path / "runs")])
+            main()
+        out, err = capsys.readouterr()
+        assert end.value.code == 0, err
+        return out, err
+
+    return call
+
+
+def test_a_clock_that_jumps_between_epochs(tmp_path, data_dir, clock, hierbench, monkeypatch):
+    command = (*RUN, "--set", "train.epochs=3", "--data-dir", str(data_dir))
+    out, _ = hierbench(*command)
+    (tmp_path / "runs").rename(tmp_path / "whole")
+    real, jumps, since = train.validate, itertools.cycle((DAY, -2 * DAY, DAY)), time.monotonic()
+
+    def jump(*arguments):
+        clock.ahead += next(jumps)
+        return real(*arguments)
+
+    monkeypatch.setattr(train, "validate", jump)
+    moved, err = hierbench(*command)
+    assert moved == out and "-" not in err.partition("about ")[2].partition(" left")[0]
+    for path in (tmp_path / "runs").glob("*/status.json"):
+        assert 0 <= json.loads(path.read_text())["seconds"] <= time.monotonic() - since
+    for path in (tmp_path / "whole").glob("*/*"):
+        if path.name in ("metrics.json", "history.csv", "predictions.npz"):
+            assert path.read_bytes() == (tmp_path / "runs" / path.parent.name / path.name).read_bytes()
+    for clock.ahead in (-DAY, DAY):
+        again_, err = hierbench(*command)
+        assert again_.strip() == out.strip() and "0 to train, 0 to re-rank, 2 cached" in err
+    assert not list((tmp_path / "runs").glob("*/.*"))
+
+
+def test_what_was_asked_for_last_is_shown_although_the_clock_was_put_back(data_dir, clock, hierbench):
+    def ask(epochs):
+        hierbench(*RUN, "--set", f"train.epochs={epochs}", "--data-dir", str(data_dir))
+        return f"{epochs} epochs" in hierbench("leaderboard", "--dataset", "shapes")[0]
+
+    clock.ahead = DAY
+    assert ask(2)
+    clock.ahead = -DAY
+    assert ask(1)  # trained
+    assert ask(2) and ask(1)  # cached
+
+
+def test_a_remembered_plan_outlives_older_ones_that_seem_newer(tmp_path, data_dir, hierbench, monkeypatch):
+    monkeypatch.setattr(again, "KEPT", 2)
+    plans = tmp_path / "runs/.plans"
+    plans.mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        (plans / f"{name}.json").write_text("[]")
+        os.utime(plans / f"{name}.json", (time.time() + DAY, time.time() + DAY))
+    command = (*RUN, "--set", "train.epochs=1", "--data-dir", str(data_dir))
+    hierbench(*command)
+    assert len(list(plans.iterdir())) == 2
+    monkeypatch.setattr("hierbench.compare.compare", lambda *_, **__: pytest.fail("it was not remembered"))
+    hierbench(*command)
+    assert [run.done for run in Store(tmp_path / "runs").runs()] == [True, True]

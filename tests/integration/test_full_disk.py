@@ -1,0 +1,283 @@
+"""A disk that is full or read-only: one line, nothing torn, and the same command ends as if nothing had happened."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hierbench import files
+from hierbench.errors import UserError
+
+MiB = 1 << 20
+FAST = ("--set", "train.epochs=2", "--set", "train.batch_size=96", "--jobs", "1", "--seeds", "1", "--types", "type-I")
+RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", *FAST)
+
+
+class Disk:
+    """A small file system of its own."""
+
+    def __init__(self, path):
+        self.path, self.filler = path, path / "filler"
+
+    def fill(self, left=0):
+        """Leave so many bytes free."""
+        self.free()
+        with self.filler.open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(MiB)) == MiB:
+                    pass
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+            file.truncate(file.tell() - left)
+
+    def free(self):
+        """Give all of it back."""
+        self.filler.unlink(missing_ok=True)
+
+    def lock(self, option="ro"):
+        """Make it read-only, or with "rw" writable again."""
+        subprocess.run(["mount", "-o", f"remount,{option}", str(self.path)], check=True)
+
+    def files(self):
+        """Return what is on it."""
+        return sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def disk(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here, and no other disk is small enough to be filled")
+    yield Disk(place)
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture(scope="module")
+def hierbench(data_dir):
+    """Run a command in this process; return its exit code and what it said."""
+    from hierbench.cli import main
+
+    def call(capsys, *arguments):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+            main()
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, data_dir, hierbench):
+    """The folder of runs of a command that nothing disturbed."""
+    runs = tmp_path_factory.mktemp("whole") / "runs"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        from hierbench.cli import main
+
+        patch.setattr(
+            sys, "argv", ["hierbench", *RUN, "--mlflow", "off", "--data-dir", str(data_dir), "--runs", str(runs)]
+        )
+        main()
+    assert end.value.code == 0
+    return runs
+
+
+def assert_one_line(code, err):
+    assert code in (1, 2) and "Traceback" not in err, err
+    last = err.strip().splitlines()[-1]
+    assert last.startswith(("hierbench: error:", "failed:")) and re.search(
+        r"No space left|disk is full|Read-only", last
+    )
+
+
+def assert_nothing_torn(folder):
+    for path in folder.rglob("*"):
+        assert not path.name.endswith(".tmp"), path
+        assert not path.is_file() or path.stat().st_size or path.name.startswith(".lock"), path
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+
+
+def fill_at(patch, disk, name, left):
+    """Fill the disk when a file of this name is about to be written."""
+    real, seen = files.temporary_beside, []
+
+    def beside(path):
+        if path.name == name or path.match(name):
+            seen.append(path)
+            disk.fill(left)
+        return real(path)
+
+    for module in ("files", "database"):
+        patch.setattr(f"hierbench.{module}.temporary_beside", beside)
+    return seen
+
+
+def same_results(runs, whole):
+    names = [path.relative_to(whole) for path in whole.rglob("*")]
+    for name in names:
+        if name.name in ("spec.json", "history.csv", "metrics.json", "predictions.npz") or name.suffix == ".md":
+            assert (runs / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+WRITES = (
+    ".plans/*.json", "spec.json", "status.json", "history.csv", "checkpoint.pt", "predictions.npz", "metrics.json", "environment.json",
+    "leaderboard-shapes.json", "leaderboard-shapes.md",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("left", [0, 8192])
+def test_every_write_of_a_run(disk, whole, data_dir, hierbench, capsys, monkeypatch, left):
+    """One folder: the disk is full at one file after the other, and given back each time."""
+    runs = disk.path / "runs"
+    command = (*RUN, "--mlflow", "off", "--data-dir", data_dir, "--runs", runs)
+    for name in WRITES:
+        with monkeypatch.context() as patch:
+            seen = fill_at(patch, disk, name, left)
+            code, _, err = hierbench(capsys, *command)
+            assert seen, name
+            if code or not left:  # a small file finds room
+                assert_one_line(code, err)
+            assert_nothing_torn(runs)
+        disk.free()
+    code, out, err = hierbench(capsys, *command)
+    assert code == 0 and out.count("| 1 ") == 2, err
+    same_results(runs, whole)
+    assert not list(runs.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("at", ["mlflow.db", "mirrored.json"])
+def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, hierbench, capsys, monkeypatch, at):
+    runs = disk.path / "runs"
+    shutil.copytree(whole, runs)
+    command = (*RUN, "--data-dir", data_dir, "--runs", runs)
+    with monkeypatch.context() as patch:
+        assert fill_at(patch, disk, at, 0) == []
+        code, _, err = hierbench(capsys, *command)
+    assert code == 0 and err.count("warning: MLflow") == 1 and "Traceback" not in err
+    assert_nothing_torn(runs)
+    disk.free()
+    code, _, err = hierbench(capsys, *command)
+    assert code == 0 and "warning" not in err
+    assert all(json.loads(path.read_text())["complete"] for path in runs.glob("*/mirrored.json"))
+    assert len(list(runs.glob("*/mirrored.json"))) == 2
+
+
+OUTPUTS = {
+    "table": ("leaderboard", "--dataset", "shapes", "--output", "DISK/table.md"),
+    "published": ("leaderboard", "--dataset", "shapes", "--publish", "DISK/published"),
+    "paper": ("ablate", "--dataset", "fgvc", "--source", "paper", "--output", "DISK/table.md"),
+    "figure": ("plot", "tradeoff", "--dataset", "fgvc", "--source", "paper", "--output", "DISK/figure.svg"),
+    "raster": ("plot", "frame", "--output", "DISK/figure.png"),
+    "page": ("mistakes", "--dataset", "shapes", "ce", "crm", "--output", "DISK/page.html"),
+    "method": ("methods", "new", "mine", "--folder", "DISK"),
+    "runs": (*RUN, "--mlflow", "off", "--runs", "DISK/runs"),
+    "search": ("tune", "--method", "haframe", "--dataset", "shapes", "--runs", "DISK/runs"),
+    "collapse": ("collapse", "--dataset", "shapes", "--runs", "DISK/runs"),
+    "drawn": ("data", "prepare", "shapes", "--data-dir", "DISK/data"),
+    "unpacked": ("data", "prepare", "cifar100", "--source", "ARCHIVE", "--data-dir", "DISK/data"),
+}
+LONG = ("runs", "search", "collapse")  # what they do on a good disk is tested elsewhere
+
+
+@pytest.mark.parametrize("how", ["full", "read-only"])
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_that_can_not_be_written(
+    name, how, disk, whole, data_dir, miniatures, hierbench, capsys, monkeypatch, tmp_path
+):
+    from hierbench.data import shapes
+
+    monkeypatch.setattr(shapes, "PER_CLASS", {"train": 2, "val": 1, "test": 1})
+    if name == "unpacked":
+        miniatures.cifar100(tmp_path / "cifar")
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path / "cifar")
+            subprocess.run(["tar", "czf", "../cifar-100-python.tar.gz", "cifar-100-python"], check=True)
+    words = {"DISK": str(disk.path), "ARCHIVE": str(tmp_path / "cifar-100-python.tar.gz")}
+    command = [re.sub("DISK|ARCHIVE", lambda word: words[word[0]], part) for part in OUTPUTS[name]]
+    takes = {"leaderboard": ("--runs",), "mistakes": ("--runs", "--data-dir")}
+    takes |= dict.fromkeys(("run", "tune", "collapse"), ("--data-dir",))
+    where = {"--runs": whole, "--data-dir": data_dir}
+    command += [part for option in takes.get(command[0], ()) for part in (option, where[option])]
+    disk.fill() if how == "full" else disk.lock()
+    code, out, err = hierbench(capsys, *command)
+    assert_one_line(code, err)
+    assert out == "" and disk.files() == ["filler"] * (how == "full")
+    if name in LONG:
+        return
+    disk.free() if how == "full" else disk.lock("rw")
+    code, _, err = hierbench(capsys, *command)
+    assert code == 0 and disk.files(), err
+
+
+def test_preparing_keeps_what_was_read(disk, miniatures, tmp_path, monkeypatch):
+    from hierbench.data import writer
+    from hierbench.data.prepare import prepare
+
+    monkeypatch.setattr(writer, "FLUSH_EVERY", 64)
+    archive = miniatures.tiny_imagenet(tmp_path / "tiny-imagenet-200.zip", train_per_class=4)
+    whole = prepare("tiny-imagenet", tmp_path / "whole", archive)
+    for name, left in (
+        ("plan.json", 0),
+        ("train-done", 8192),
+        ("train-done", 0),
+        ("test-labels.npy", 0),
+        ("meta.json", 0),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(UserError, match="the disk is full") as error:
+            seen = fill_at(patch, disk, name, left)
+            prepare("tiny-imagenet", disk.path, archive)
+        assert seen and len(str(error.value).splitlines()) == 1
+        assert not [path for path in disk.files() if path.endswith(".tmp")]
+        assert not (disk.path / "prepared/tiny-imagenet").exists()
+        disk.free()
+    assert prepare("tiny-imagenet", disk.path, archive).digest == whole.digest
+    assert [path.name for path in (disk.path / "prepared").iterdir()] == ["tiny-imagenet"]
+
+
+def test_a_download_without_room_keeps_nothing(disk, tmp_path):
+    from hashlib import md5
+
+    from hierbench.data.source import download
+
+    archive, content = tmp_path / "archive.zip", bytes(MiB)
+    archive.write_bytes(content)
+    what = (archive.as_uri(), md5(content).hexdigest(), disk.path / "downloads", "tiny-imagenet", "the zip")
+    disk.fill(left=65536)
+    with pytest.raises(UserError, match="No space left"):
+        download(*what)
+    assert disk.files() == ["filler"]
+    disk.free()
+    assert download(*what).read_bytes() == content
+
+
+def test_a_search_without_room_is_one_line(disk):
+    from hierbench.search import Search, Space, database_errors
+    from hierbench.tuned import Tuned, write_tuned
+
+    storage = f"sqlite:///{disk.path}/optuna.db"
+    space = Space({"alpha": (0.3, 0.5)}, {}, 2)
+    disk.fill()
+    with pytest.raises(UserError, match=r"--storage .*full"):
+        Search(storage, "s", space, "grid")
+    assert disk.files() == ["filler"]
+    disk.free()
+    search = Search(storage, "s", space, "grid")
+    search.complete(search.next(), 1.0, [1.0], ["a"])
+    trial = search.next()
+    disk.fill()
+    with pytest.raises(UserError, match=r"--storage .*full"), database_errors(storage):
+        search.complete(trial, 2.0, [2.0] * 5000, ["a" * 64] * 5000)
+    entry = Tuned(params={}, study="s", date="", sampler="grid", trials=1, pruned=0, runs=1, mean=1.0)
+    with pytest.raises(UserError, match="No space left"):
+        write_tuned(disk.path / "tuned.toml", {("paper", "haframe", "type-II"): entry})
+    assert disk.files() == ["filler", "optuna.db"]
+    disk.free()
+    search.complete(trial, 2.0, [2.0], ["b"])
+    assert [found.value for found in Search(storage, "s", space, "grid").finished()] == [1.0, 2.0]

@@ -1,0 +1,416 @@
+"""Kill commands again and again, start them again, and compare with what nothing disturbed.
+
+    python tests/soak.py [--kills 60] [--seed 0] [--only training|preparing|tuning]
+
+SIGKILL falls at three kinds of moments: at any time, while a database has a journal, and at a file that is written:
+just before it is opened, renamed or removed, or some milliseconds later. It ends the whole process group, or one
+worker alone. In the end everything must be bit by bit as after a command that ran alone: no result lost, no job, trial
+or image counted twice, no temporary file left.
+
+The commands are real ones, but not real starts: importing takes ten seconds, so this process imports everything once
+and forks for each command. It has computed nothing by then, so no thread of PyTorch is lost; workers are forked too.
+The undisturbed command is a real start (not with --forked), so the comparison also says that forks compute the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+STUCK = 300.0  # seconds; no command here takes a tenth of it
+MOST_KILLS = 8  # of one command, before it may end
+LAST = 0.010  # seconds after a file's event in which a kill may fall
+ANY, JOURNAL = "any time", "journal"
+TRAINING = (
+    "run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "2",
+    "--set", "train.epochs=3", "--set", "train.batch_size=96", "--data-dir", "../data",
+)  # fmt: skip
+TUNING = (
+    "tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "2", "--output", "tuned.toml",
+    "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=1",
+    "--set", "train.epochs=2", "--set", "train.batch_size=96", "--data-dir", "../data",
+)  # fmt: skip
+PREPARING = ("data", "prepare", "tiny-imagenet", "--source", "../tiny-imagenet-200.zip", "--data-dir", "prepared")
+COMMANDS = {"training": TRAINING, "preparing": PREPARING, "tuning": TUNING}
+FILES = {  # that a command writes, by the beginning of the name
+    "training": ("spec", "status", "history", "checkpoint", "predictions", "metrics", "environment", "mirrored",
+                 "mirror", "lock", "plans", "artifact", "mlflow", "leaderboard-shapes"),
+    "preparing": ("plan", "meta", "train-rows", "train-done", "val-done", "test-done", "train-labels", "test-labels"),
+    "tuning": ("spec", "status", "history", "checkpoint", "metrics", "environment", "mirrored", "lock", "study",
+               "tuned", "optuna", "mlflow"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When to kill.
+
+    Attributes:
+        phase: ANY, JOURNAL or a file's name.
+        number: of its events, from 1.
+        delay: seconds after the start (ANY) or after the event; 0 is before the event is carried out.
+        alone: the worker that comes to the event is killed, the others not.
+    """
+
+    phase: str
+    number: int = 1
+    delay: float = 0.0
+    alone: bool = False
+
+    def __str__(self) -> str:
+        where = f"{self.phase} {self.number}" if self.phase != ANY else ANY
+        return f"{where} + {1000 * self.delay:.0f} ms{' (one worker)' if self.alone else ''}"
+
+
+@dataclass
+class Attempt:
+    """How a command ended: its exit code, None if the killer ended it, and the events of its files."""
+
+    code: int | None
+    seconds: float
+    events: Counter[str] = field(default_factory=Counter)
+
+
+def phase_of(path: str, files: tuple[str, ...]) -> str | None:
+    """Return which of a command's files a path is, also of its temporary file."""
+    stem = os.path.basename(path).lstrip(".").partition(".")[0]
+    name = "artifact" if "/mlartifacts/" in path else "plans" if "/.plans/" in path else stem
+    return name if name in files else None
+
+
+def watch_files(files: tuple[str, ...], moment: Moment | None, pipe: int, command: int) -> None:
+    """Report each event of the files from now on, and die before that of the moment; for a process and its forks."""
+    counts: Counter[str] = Counter()
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event not in ("open", "os.rename", "os.remove") or not isinstance(arguments[0], str | bytes | os.PathLike):
+            return
+        if event == "open" and not int(arguments[2]) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):  # type: ignore[call-overload]
+            return
+        name = phase_of(os.fsdecode(arguments[0]), files)
+        if name is None:
+            return
+        counts[name] += 1
+        os.write(pipe, f"{name}\n".encode())
+        if moment is None or moment.delay or moment.phase != name or counts[name] < moment.number:
+            return
+        if not moment.alone:
+            os.killpg(0, signal.SIGKILL)
+        elif os.getpid() != command:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def fork(call: Callable[[], object], log: Path) -> int:
+    """Call something in a process group of its own that is a copy of this process; return its number."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        return pid
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        for stream, name in ((1, log), (2, log.with_suffix(".err"))):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), stream)
+        call()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def command_of(kind: str, folder: Path, moment: Moment | None, pipe: int) -> Callable[[], None]:
+    """Return what carries a command out in a fork."""
+
+    def call() -> None:
+        from hierbench.cli import main
+        from hierbench.data import writer
+
+        real = multiprocessing.get_context
+        multiprocessing.get_context = lambda method=None: real("fork")  # type: ignore[assignment]
+        writer.FLUSH_EVERY = 128  # marks more often than in a large dataset
+        os.chdir(folder)
+        sys.argv = ["hierbench", *COMMANDS[kind]]
+        watch_files(FILES[kind], moment, pipe, os.getpid())
+        main()
+
+    return call
+
+
+def attempt(kind: str, folder: Path, moment: Moment | None) -> Attempt:
+    """Carry a command out, and kill it at the moment if that comes."""
+    reading, writing = os.pipe()
+    began = time.monotonic()
+    pid = fork(command_of(kind, folder, moment, writing), folder / "out")
+    os.close(writing)
+    found, journals, was_there, text = Attempt(None, 0.0), 0, False, b""
+    due = began + moment.delay if moment and moment.phase == ANY else None
+    spin = moment is None or moment.phase == JOURNAL
+    try:
+        while True:
+            ready = select.select([reading], [], [], 0.0002 if spin else 0.01)[0]
+            text += os.read(reading, 65536) if ready else b""
+            *lines, text = text.split(b"\n")
+            for line in lines:
+                found.events[line.decode()] += 1
+            if spin and due is None:
+                is_there = any((folder / f"runs/{name}.db-journal").exists() for name in ("mlflow", "optuna"))
+                journals, was_there = journals + (is_there and not was_there), is_there
+                found.events[JOURNAL] = journals
+            if due is None and moment and moment.phase != ANY and found.events[moment.phase] >= moment.number:
+                due = time.monotonic() + moment.delay if moment.delay else None
+            if due is not None and time.monotonic() >= due:
+                os.killpg(pid, signal.SIGKILL)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                found.code = None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+                break
+            if time.monotonic() - began > STUCK:
+                raise SystemExit(f"{kind} hangs in {folder}")
+    finally:
+        with contextlib.suppress(OSError):  # workers of a command that was killed alone
+            os.killpg(pid, signal.SIGKILL)
+        os.close(reading)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def digests(folder: Path, *patterns: str) -> dict[str, str]:
+    """Return {path: SHA-256} of files."""
+    paths = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def mirrored(runs: Path) -> dict[str, list[object]]:
+    """Return {job: [how a child ended and what it has]} of the MLflow database, without attempts that failed."""
+    child = "select t.value, r.status, r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
+    child += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' and r.status != 'FAILED'"
+    found: dict[str, list[object]] = {}
+    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
+        for job, status, run in database.execute(child).fetchall():
+            metrics = database.execute("select key, value, step from metrics where run_uuid = ? order by 1, 3", (run,))
+            params = database.execute("select key, value from params where run_uuid = ? order by 1", (run,))
+            found.setdefault(job, []).append([status, metrics.fetchall(), params.fetchall()])
+    return found
+
+
+def trials(database: Path) -> list[object]:
+    """Return [configuration and value] of every trial that counts."""
+    search = "select t.trial_id, v.value from trials t join trial_values v on v.trial_id = t.trial_id "
+    params = "select param_name, param_value from trial_params where trial_id = ? order by 1"
+    with contextlib.closing(sqlite3.connect(database)) as study:
+        rows = study.execute(search + "where t.state = 'COMPLETE'").fetchall()
+        return sorted([study.execute(params, (trial,)).fetchall(), value] for trial, value in rows)
+
+
+def result(kind: str, folder: Path) -> dict[str, object]:
+    """Return all of what a command left that must be as after any other."""
+    left = [str(path.relative_to(folder)) for path in folder.rglob("*") if re.search(r"\.tmp|partial|old-", path.name)]
+    if kind == "preparing":
+        return {"left": left, "files": digests(folder, "prepared/**/*")}
+    runs = folder / "runs"
+    names = ("spec.json", "history.csv", "metrics.json", "predictions.npz")
+    states = [json.loads(path.read_text())["state"] for path in runs.glob("*/status.json")]
+    found: dict[str, object] = {"left": left, "states": states, "mlflow": mirrored(runs)}
+    found |= {"files": digests(folder, *(f"runs/*/{name}" for name in names), "runs/leaderboard*")}
+    if kind == "tuning":
+        winner = [line for line in (folder / "tuned.toml").read_text().splitlines() if not line.startswith("date")]
+        found |= {"winner": winner, "trials": trials(runs / "optuna.db")}
+    return found
+
+
+def finished(folder: Path) -> dict[str, float]:
+    """Return {job: when it began} of the runs that are done; one that is trained again begins later."""
+    content = {path: json.loads(path.read_text()) for path in folder.glob("runs/*/status.json")}
+    return {path.parent.name: known["started"] for path, known in content.items() if known["state"] == "done"}
+
+
+def complaints(folder: Path) -> list[str]:
+    """Return what a command said that no kill may lead to."""
+    lines = (folder / "out.err").read_text(errors="replace").splitlines()
+    return [line for line in lines if re.search(r"damaged|Traceback|warning|Warning|error:", line)]
+
+
+class Soak:
+    """One kind of command: what it leaves undisturbed, then rounds of kills."""
+
+    def __init__(self, kind: str, place: Path, seed: int) -> None:
+        self.kind, self.place, self.rng = kind, place, random.Random(f"{seed} {kind}")
+        self.kills: Counter[str] = Counter()
+        self.wrong: list[str] = []
+
+    def prepare(self, forked: bool) -> None:
+        """Carry the command out undisturbed: as a user does, and in a fork."""
+        rehearsal = self.folder("rehearsal")
+        self.alone = attempt(self.kind, rehearsal, None)
+        self.expected = result(self.kind, rehearsal)
+        if self.alone.code != 0 or complaints(rehearsal):
+            raise SystemExit((rehearsal / "out.err").read_text())
+        if not forked:
+            folder = self.folder("alone")
+            command = [sys.executable, "-m", "hierbench", *COMMANDS[self.kind]]
+            with (folder / "out").open("w") as out, (folder / "out.err").open("w") as err:
+                subprocess.run(command, cwd=folder, check=True, stdout=out, stderr=err)
+            self.compare(folder, ["in a fork, undisturbed"])
+
+    def folder(self, name: str) -> Path:
+        """Return a new folder."""
+        folder = self.place / f"{self.kind}-{name}"
+        folder.mkdir()
+        return folder
+
+    def moment(self) -> Moment:
+        """Choose when to kill."""
+        draw = self.rng.random()
+        if draw < 0.25:
+            return Moment(ANY, delay=self.rng.uniform(0, self.alone.seconds))
+        phase = JOURNAL if draw < 0.4 else self.rng.choice(sorted(self.alone.events))
+        if not self.alone.events[phase]:
+            return self.moment()
+        # The smaller of two: what goes on after a kill has less to write.
+        number = min(self.rng.randint(1, self.alone.events[phase]) for _ in range(2))
+        if phase == JOURNAL or self.rng.random() < 0.5:
+            return Moment(phase, number, self.rng.uniform(1e-4, LAST))
+        # These are counted in each process, of which there are up to three.
+        return Moment(phase, -(-number // 3), alone=self.kind != "preparing" and self.rng.random() < 0.3)
+
+    def round(self, name: str, kills: int) -> int:
+        """Kill a command until it ends by itself; return how often that was."""
+        folder, moments, done = self.folder(name), [], dict[str, float]()
+        while True:
+            moment = self.moment() if len(moments) < min(kills, MOST_KILLS) else None
+            found = attempt(self.kind, folder, moment)
+            said = complaints(folder)
+            lost = {job: began for job, began in done.items() if finished(folder).get(job) != began}
+            if lost or said:
+                self.wrong.append(f"{self.kind}: after {moment}: {'; '.join(said) or f'trained again: {lost}'}")
+            done = finished(folder)
+            if found.code == 0:
+                break
+            killed = found.code is None or "SIGKILL" in (folder / "out.err").read_text()
+            if not killed or moment is None:
+                self.wrong.append(f"{self.kind}: exit code {found.code} after {', '.join(map(str, moments))}: {folder}")
+                return len(moments)
+            moments.append(moment)
+            self.kills[moment.phase] += 1
+        if self.compare(folder, moments):
+            shutil.rmtree(folder)
+        return len(moments)
+
+    def compare(self, folder: Path, moments: list[object]) -> bool:
+        """Say what differs from the undisturbed command."""
+        found = result(self.kind, folder)
+        odd = [name for name in self.expected if found[name] != self.expected[name]]
+        if odd:
+            history = ", ".join(map(str, moments))
+            self.wrong.append(f"{self.kind}: {', '.join(odd)} differ in {folder} after: {history}")
+        return not odd
+
+
+def import_everything() -> None:
+    """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
+    for name in ("compare", "tune", "train", "execute", "posthoc", "estimate", "data.tiny_imagenet", "data.shapes"):
+        importlib.import_module(f"hierbench.{name}")
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
+
+
+def make_data(place: Path) -> None:
+    """Prepare a fifth of `shapes`, and write a small zip of Tiny ImageNet; in a fork, since it computes."""
+    spec = importlib.util.spec_from_file_location("miniatures", HERE / "miniatures.py")
+    assert spec is not None and spec.loader is not None
+    miniatures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(miniatures)
+
+    def make() -> None:
+        from hierbench.data import shapes
+        from hierbench.data.prepare import prepare
+
+        shapes.PER_CLASS = {"train": 20, "val": 4, "test": 8}
+        prepare("shapes", place / "data")
+        miniatures.tiny_imagenet(place / "tiny-imagenet-200.zip", train_per_class=8)
+
+    _, status = os.waitpid(fork(make, place / "out"), 0)
+    if status:
+        raise SystemExit((place / "out.err").read_text())
+
+
+def main() -> int:
+    """Run the rounds; return 1 if anything differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--kills", type=int, default=60, help="how many in all")
+    parser.add_argument("--seed", type=int, default=random.randrange(1000000), help="of the moments; random by default")
+    parser.add_argument("--only", choices=COMMANDS, help="kill this kind of command alone")
+    parser.add_argument("--forked", action="store_true", help="take a fork for the undisturbed command too")
+    asked = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # two jobs, one thread each, on any machine
+    place, began = Path(tempfile.mkdtemp(prefix="soak-")), time.monotonic()
+    print(f"seed {asked.seed}; in {place}", flush=True)
+    import_everything()
+    make_data(place)
+    kinds = [asked.only] if asked.only else list(COMMANDS)
+    total, soaks, done = asked.kills, list[Soak](), 0
+    for number, kind in enumerate(kinds):
+        soak = Soak(kind, place, asked.seed)
+        soaks.append(soak)
+        soak.prepare(asked.forked)
+        goal = total * (number + 1) // len(kinds)
+        for turn in range(10 * total):
+            if done >= goal or soak.wrong:
+                break
+            done += soak.round(str(turn), goal - done)
+            gone = time.monotonic() - began
+            left = f", about {gone * (total - done) / done:.0f} s left" if done else ""
+            print(f"{kind}: {done} of {total} kills, {gone:.0f} s gone{left}", flush=True)
+    return report(soaks, place, asked.seed)
+
+
+def report(soaks: list[Soak], place: Path, seed: int) -> int:
+    """Print the kills by phase, and what was lost."""
+    for soak in soaks:
+        shown = ", ".join(f"{phase} {number}" for phase, number in sorted(soak.kills.items()))
+        print(f"{soak.kind}: {sum(soak.kills.values())} kills ({shown})")
+    wrong = [line for soak in soaks for line in soak.wrong]
+    print("".join(f"WRONG: {line}\n" for line in wrong), end="")
+    killed = sum(sum(soak.kills.values()) for soak in soaks)
+    print(f"{killed} kills, {f'{len(wrong)} differences; --seed {seed}' if wrong else 'nothing lost'}", flush=True)
+    if not wrong:
+        shutil.rmtree(place)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
