@@ -127,8 +127,8 @@ def same_results(runs, whole):
 
 
 WRITES = (
-    ".plans/*.json", "spec.json", "status.json", "history.csv", "checkpoint.pt", "predictions.npz", "metrics.json", "environment.json",
-    "leaderboard-shapes.json", "leaderboard-shapes.md",
+    ".plans/*.json", "spec.json", "status.json", "history.csv", "checkpoint.pt", "predictions.npz", "metrics.json",
+    "environment.json", "leaderboard-shapes.json", "leaderboard-shapes.md",
 )  # fmt: skip
 
 
