@@ -372,7 +372,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--kills", type=int, default=60, help="how many in all")
     parser.add_argument("--seed", type=int, default=random.randrange(1000000), help="of the moments; random by default")
-    parser.add_argument("--only", choices=COMMANDS, help="kill this kind of command alone")
+    parser.add_argument("--only", choices=COMMANDS, action="append", help="kill this kind alone; may be repeated")
     parser.add_argument("--forked", action="store_true", help="take a fork for the undisturbed command too")
     asked = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
@@ -381,7 +381,7 @@ def main() -> int:
     print(f"seed {asked.seed}; in {place}", flush=True)
     import_everything()
     make_data(place)
-    kinds = [asked.only] if asked.only else list(COMMANDS)
+    kinds = asked.only or list(COMMANDS)
     total, soaks, done = asked.kills, list[Soak](), 0
     for number, kind in enumerate(kinds):
         soak = Soak(kind, place, asked.seed)

@@ -5,6 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
+from hashlib import md5
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -241,20 +245,29 @@ def test_preparing_keeps_what_was_read(disk, miniatures, tmp_path, monkeypatch):
     assert [path.name for path in (disk.path / "prepared").iterdir()] == ["tiny-imagenet"]
 
 
-def test_a_download_without_room_keeps_nothing(disk, tmp_path):
-    from hashlib import md5
+class Quiet(SimpleHTTPRequestHandler):
+    """A file server that keeps no log."""
 
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+def test_a_download_without_room_keeps_nothing(disk, tmp_path):
     from hierbench.data.source import download
 
-    archive, content = tmp_path / "archive.zip", bytes(MiB)
-    archive.write_bytes(content)
-    what = (archive.as_uri(), md5(content).hexdigest(), disk.path / "downloads", "tiny-imagenet", "the zip")
-    disk.fill(left=65536)
-    with pytest.raises(UserError, match="No space left"):
-        download(*what)
-    assert disk.files() == ["filler"]
-    disk.free()
-    assert download(*what).read_bytes() == content
+    content = bytes(MiB)
+    (tmp_path / "archive.zip").write_bytes(content)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/archive.zip"
+        what = (address, md5(content).hexdigest(), disk.path / "downloads", "tiny-imagenet", "the zip")
+        disk.fill(left=65536)
+        with pytest.raises(UserError, match="No space left"):
+            download(*what)
+        assert disk.files() == ["filler"]
+        disk.free()
+        assert download(*what).read_bytes() == content
+        server.shutdown()
 
 
 def test_a_search_without_room_is_one_line(disk):
