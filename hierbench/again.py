@@ -28,7 +28,7 @@ from hierbench.options import Options
 from hierbench.preview import Line, say, summary
 from hierbench.publish import publish_board, say_notes, show_board
 from hierbench.recipe import Recipe, load_recipe
-from hierbench.store import Store
+from hierbench.store import STEP, Store
 from hierbench.tracking import Mirror, default_uri
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def again(options: Options) -> bool:
     store.writable()
     now = store.now()
     for run in runs:
+        now += STEP  # in the order of the plan
         os.utime(run.folder / "spec.json", ns=(now, now))  # `hierbench leaderboard` shows what was asked for last
     say_notes(prepared)
     say(summary(recipe, [line for line, _ in jobs], None, options.device, ""))

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from hierbench.files import process_is_gone, read_bytes
+from hierbench.files import process_is_gone, read_bytes, temporary_beside
 
 BEAT = 2.0  # seconds between two signs of life
 LIMIT = 30.0  # seconds without one, after which an owner counts as dead
@@ -230,7 +230,7 @@ def wait_for_lock(folder: Path, name: str) -> Lock:
 
 def _create(path: Path, text: str) -> int | None:
     """Make a file with content that must not exist; return its descriptor, None where it exists."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}.{os.getpid()}.tmp")  # see `remove_abandoned`
+    draft = temporary_beside(path.with_name(path.name.removeprefix(".")))
     try:
         descriptor = _write_new(draft, text)
         try:

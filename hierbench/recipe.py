@@ -269,6 +269,10 @@ def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def _override(content: dict[str, Any], override: str) -> None:
+    try:
+        override.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"--set {override!a} is no UTF-8") from None
     key, equals, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):

@@ -30,7 +30,7 @@ from hierbench.mend import Note, is_finished, mend, needs_mending
 from hierbench.plan import Job
 from hierbench.preview import say
 from hierbench.setting import Setting
-from hierbench.store import Store
+from hierbench.store import STEP, Store
 
 State = Literal["train", "rescore", "cached", "blocked"]
 OnEnd = Callable[[Job, str], None]  # job, error ("" if it went well)
@@ -58,6 +58,7 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
                 finally:
                     lock.release()
         with suppress(FileNotFoundError):
+            now += STEP  # in the order of the plan
             os.utime(run.folder / "spec.json", ns=(now, now))  # `hierbench leaderboard` shows what was asked for last
 
 

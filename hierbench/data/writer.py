@@ -81,7 +81,10 @@ class _Files:
         except UnreadableImageError as error:
             return 1, str(error)
         assert images.dtype == np.uint8 and images[0].nbytes == self.row_bytes, (images.dtype, images.shape)
-        block, place = memoryview(images.tobytes()), self.offset[piece.split] + piece.start * self.row_bytes
+        block, place = (
+            memoryview(np.ascontiguousarray(images)).cast("B"),
+            self.offset[piece.split] + piece.start * self.row_bytes,
+        )
         while block:  # a write may be short
             written = os.pwrite(self.files[piece.split].fileno(), block, place)
             block, place = block[written:], place + written

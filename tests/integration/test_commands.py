@@ -168,7 +168,7 @@ def test_json(finished, folder):
         (["--types", "type-3"], ["unknown type 'type-3'"]),
         (["--seeds", "0"], ["--seeds must be at least 1"]),
         (["--seeds", "two"], ["Invalid value for '--seeds'", "valid integer"]),
-        (["--jobs", "0"], ["--jobs must be at least 1"]),
+        (["--jobs", "0"], ["--jobs", "must be auto or at least 1"]),
         (["--set", "train.epoch=1"], ["unknown key 'train.epoch'", "did you mean 'train.epochs'"]),
         (["--set", "methods.haframe.gama=1"], ["unknown key 'gama'", "did you mean 'gamma'"]),
         (["--set", "methods.hafram.gamma=1"], ["unknown method 'hafram'"]),

@@ -21,6 +21,7 @@ RUN = (
 )  # fmt: skip
 
 
+@pytest.mark.soak
 def test_nothing_is_lost_or_counted_twice_by_a_handful_of_kills():
     """Of training and preparing; `test_tune_command.py` kills a search, and the soak test all three."""
     command = [sys.executable, str(SOAK), "--kills", "4", "--forked", "--only", "training", "--only", "preparing"]
