@@ -82,7 +82,7 @@ class _Files:
             return 1, str(error)
         assert images.dtype == np.uint8 and images[0].nbytes == self.row_bytes, (images.dtype, images.shape)
         block, place = (
-            memoryview(np.ascontiguousarray(images)).cast("B"),
+            np.ascontiguousarray(images).data.cast("B"),
             self.offset[piece.split] + piece.start * self.row_bytes,
         )
         while block:  # a write may be short
