@@ -173,7 +173,9 @@ class Search:
                 self._fail(trial.number)
         now = {trial.number: trial.state for trial in self.trials()}
         for trial in running:
-            if now[trial.number] == TrialState.FAIL and trial.params:
+            # Of a grid a point that was half written down is found missing by `_is_something_left`.
+            whole = len(trial.params) == len(self.space.grid) or self.sampler == "tpe"
+            if now[trial.number] == TrialState.FAIL and trial.params and whole:
                 self.study.enqueue_trial(trial.params)
 
     def _is_nobodys(self, trial: FrozenTrial) -> bool:

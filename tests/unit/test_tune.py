@@ -119,6 +119,32 @@ def test_what_a_dead_process_had_is_handed_out_again(storage):
     assert sum(trial.state == TrialState.COMPLETE for trial in search.trials()) == 4
 
 
+@pytest.mark.parametrize("before", [0, 4])
+def test_a_point_that_was_half_written_down_is_handed_out_again(storage, monkeypatch, before):
+    """Killed between two hyperparameters, at the grid's first point or at one that was handed out again."""
+    search = Search(storage, "s", GRID, "grid")
+    for _ in range(before):
+        search.give_up(search.next(), "failed")
+    search = Search(storage, "s", GRID, "grid")
+
+    def half(trial):
+        trial.suggest_categorical("alpha", [0.3, 0.5])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(search, "_suggest", half)
+        patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
+        search.next()
+    monkeypatch.setattr("hierbench.search.UNOWNED", 0.0)
+    search, tried = Search(storage, "s", GRID, "grid"), []
+    deadline = time.monotonic() + 20
+    while len(tried) < 4 and time.monotonic() < deadline:
+        if (trial := search.next()) is not None:
+            tried.append(tuple(trial.params.values()))
+            work(search, trial)
+    assert len(set(tried)) == 4
+
+
 def test_what_a_process_was_killed_at_before_it_wrote_its_name_is_handed_out_again(storage, monkeypatch):
     """No owner and no sign of life: it would count as running for ever."""
     search = Search(storage, "s", GRID, "grid")
