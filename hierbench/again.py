@@ -21,14 +21,14 @@ from pydantic import ValidationError
 
 from hierbench.data.prepared import find, variant_name
 from hierbench.errors import UserError
-from hierbench.files import read_json, write_json
+from hierbench.files import read_json, refuse_links, write_json
 from hierbench.job import Spec, digest_of
 from hierbench.mend import is_finished
 from hierbench.options import Options
 from hierbench.preview import Line, say, summary
 from hierbench.publish import publish_board, say_notes, show_board
 from hierbench.recipe import Recipe, load_recipe
-from hierbench.store import STEP, Store
+from hierbench.store import RUN_ID, Store
 from hierbench.tracking import Mirror, default_uri
 
 if TYPE_CHECKING:
@@ -57,15 +57,12 @@ def again(options: Options) -> bool:
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
     if not all(spec.id == run.folder.name and is_finished(spec, store) for spec, run in zip(specs, runs, strict=True)):
         return False
-    if mirror.uri != "off" and not all(map(mirror.has, runs)):
+    if mirror.uri != "off" and (mirror.has_dead_parents() or not all(map(mirror.has, runs))):
         return False
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     assert prepared is not None, "its digest is in the key"
     store.writable()
-    now = store.now()
-    for run in runs:
-        now += STEP  # in the order of the plan
-        os.utime(run.folder / "spec.json", ns=(now, now))  # `hierbench leaderboard` shows what was asked for last
+    store.ask_for([run.folder.name for run in runs])
     say_notes(prepared)
     say(summary(recipe, [line for line, _ in jobs], None, options.device, ""))
     board, _ = publish_board(recipe.dataset, options.runs, [str(line.id) for line, shown in jobs if shown])
@@ -94,7 +91,8 @@ def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None
         with suppress(OSError):  # what is not remembered is planned again
             file.parent.mkdir(exist_ok=True)
             write_json(file, jobs)
-            others = [path for path in file.parent.glob("*.json") if path != file]  # the clock may say it is the oldest
+            plans = [path for path in file.parent.glob("*.json") if RUN_ID.fullmatch(path.stem)]
+            others = [path for path in plans if path != file]  # the clock may say it is the oldest
             for old in sorted(others, key=lambda path: path.stat().st_mtime_ns)[: 1 - KEPT]:
                 old.unlink(missing_ok=True)
 
@@ -123,7 +121,7 @@ def _file(options: Options, recipe: Recipe) -> Path:
         "code": _code(),
         "machine": _machine(),
     }
-    return options.runs / ".plans" / f"{digest_of(content)}.json"
+    return refuse_links(options.runs, ".plans") / f"{digest_of(content)}.json"
 
 
 def _entries() -> Sequence[Any]:

@@ -1,5 +1,8 @@
 """Reading .npy arrays of numbers, of which nothing is believed that the file does not bear out.
 
+Prepared arrays (.npy) may be links to another disk: their digest says whether they are the right ones. Predictions
+(.npz) may not.
+
 numpy reserves the memory that a header asks for before it looks whether so many bytes follow; here the two are compared
 first. Object arrays, which are pickles, are refused.
 """
@@ -34,13 +37,13 @@ def load_array(path: Path) -> NDArray[Any]:
         OSError: the file can not be read.
         ValueError: it is not a whole .npy of numbers.
     """
-    with open_regular(path) as file:
+    with open_regular(path, follow=True) as file:
         return _read(file, os.fstat(file.fileno()).st_size)
 
 
 def map_array(path: Path) -> NDArray[Any]:
     """Map an .npy file into memory, read-only; errors as `load_array`."""
-    with open_regular(path) as file:
+    with open_regular(path, follow=True) as file:
         header = _header(file, os.fstat(file.fileno()).st_size)
         mapped: NDArray[Any] = np.memmap(path, header.dtype, "r", file.tell(), header.shape, header.order)
         return mapped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import zipfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from hierbench.files import open_regular, write_atomically
 LABEL = b"sha256 "
 SEAL = len(LABEL) + 64
 NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of its comment
-ARCHIVE_END = b"PK\x05\x06"
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -32,7 +30,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a checkpoint is what was written; one of an earlier version by the archive's own checksums."""
+    """Whether a checkpoint is what was written."""
     try:
         return _is_whole(_read(path))
     except OSError:
@@ -46,17 +44,7 @@ def _read(path: Path) -> bytes:
 
 def _is_whole(content: bytes) -> bool:
     raw = memoryview(content)
-    if raw[-22:-18] == ARCHIVE_END:  # without a comment
-        return _has_whole_members(content)
     return raw[-SEAL:-64] == LABEL and raw[-64:] == sha256(raw[:-SEAL]).hexdigest().encode()
-
-
-def _has_whole_members(content: bytes) -> bool:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.testzip() is None
-    except Exception:  # a damaged archive fails in many ways
-        return False
 
 
 def load_sealed(path: Path) -> Any:
@@ -71,7 +59,7 @@ def load_sealed(path: Path) -> Any:
         raise ValueError(f"{path} is damaged")
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # one of an earlier version fails in many ways
+    except Exception as error:  # one that somebody else sealed fails in many ways
         raise ValueError(f"{path} is damaged: {error}") from None
 
 

@@ -1,11 +1,18 @@
-"""SQLite databases that are made by a library: table by table, which a kill in the middle must not leave half-done."""
+"""SQLite databases that libraries make and write: whole or not at all, and never one in another place.
+
+A library makes a database table by table, which a kill in the middle must not leave half-done. A database may have come
+with a folder from elsewhere: it must not be a link out of the folder, nor say that files belong elsewhere.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
-from hierbench.files import remove_abandoned, sync_folder, temporary_beside
+from hierbench.errors import UserError
+from hierbench.files import LinkError, refuse_links, remove_abandoned, sync_folder, temporary_beside
 
 PREFIX = "sqlite:///"
 
@@ -34,3 +41,37 @@ def make_database(uri: str, make: Callable[[str], object]) -> None:
         for left in path.parent.glob(f"{temporary.name}*"):
             left.unlink()
     sync_folder(path.parent)
+
+
+def refuse_shared(path: Path) -> None:
+    """Raise a LinkError where a database or one of its journals is a link, symbolic or hard: SQLite writes in place."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        name = refuse_links(path.parent, path.name + suffix)
+        if name.is_file() and name.stat().st_nlink > 1:
+            raise LinkError(f"{name} has a second name elsewhere (a hard link); replace it by a copy")
+
+
+def keep_artifacts(path: Path, experiment: str, location: str) -> None:
+    """Let an MLflow database keep an experiment's artifacts beside it, also if it was moved or came from elsewhere.
+
+    MLflow has no call for this; without it, artifacts would go to where the database says, anywhere on this machine.
+
+    Args:
+        path: of the SQLite file.
+        experiment: its name.
+        location: `file:` address of the folder.
+
+    Raises:
+        UserError: the database has triggers, which MLflow's never has: whatever is written may become something else.
+    """
+    with closing(sqlite3.connect(path, timeout=60)) as database, database:
+        if database.execute("select 1 from sqlite_master where type in ('trigger', 'view')").fetchone():
+            raise UserError(f"{path} is no database of MLflow's alone: it has triggers or views")
+        where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"
+        for number, before in database.execute(where, (experiment, location)).fetchall():
+            database.execute("update experiments set artifact_location = ? where experiment_id = ?", (location, number))
+            database.execute(
+                "update runs set artifact_uri = ? || substr(artifact_uri, ?) "
+                "where experiment_id = ? and substr(artifact_uri, 1, ?) = ?",
+                (location, len(before) + 1, number, len(before) + 1, f"{before}/"),
+            )

@@ -103,6 +103,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         sign("running", pid=os.getpid())
         if job.trains:
             _train(job, setting, run, report, lambda: sign("running", pid=os.getpid()))
+            _data(job, setting)  # as it was at the start: the arrays are mapped, not copied
         else:
             details["base_predictions"] = _rescore(job, setting, run)
         sign("done", files=fingerprints(run.folder))
@@ -144,6 +145,7 @@ def _data(job: Job, setting: Setting) -> Prepared:
     dataset = data.find(variant, setting.data_dir)
     if dataset is None or dataset.digest != job.spec.dataset.digest:
         raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
+    data.check(dataset)
     return dataset
 
 

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import re
 import secrets
 import stat
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
+
+from hierbench.errors import UserError
 
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
 DEEPEST = 32  # JSON values within values; recipes and records have six
@@ -65,14 +68,68 @@ def sync_folder(folder: Path) -> None:
 
 
 def process_is_gone(pid: str) -> bool:
-    """Whether no process of this machine has the number, so that what it left half-written can be removed."""
+    """Whether no running process of this machine has the number, so that its temporary files can be removed.
+
+    A zombie is gone: it has ended, and only its parent has not yet asked how.
+    """
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return True
     except (OSError, ValueError, OverflowError):
         return False
-    return False
+    found = process_state(int(pid))
+    return found is not None and found[0] in "ZX"
+
+
+def process_state(pid: int) -> tuple[str, str] | None:
+    """Return a process' state letter and its start in ticks since the boot, None where that is not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return None
+
+
+class LinkError(UserError):
+    """A symbolic link where this program keeps its own files; following it would leave the folder."""
+
+
+def refuse_links(root: Path, *parts: str) -> Path:
+    """Return `root / parts[0] / parts[1] / ...`; the root itself may be a link, as the user names it.
+
+    Whoever sends a folder may have put links in it, so none is followed: neither to read, nor to write, nor to remove.
+
+    Raises:
+        LinkError: one of the parts is a symbolic link.
+    """
+    path = root
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise LinkError(f"{path} is a symbolic link, which is not followed; replace it by what it points to")
+    return path
+
+
+def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> None:
+    """Remove the files of a folder whose whole name matches; then, unless `keep`, the folder if it is empty."""
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        if names.fullmatch(entry.name) and (entry.is_symlink() or not entry.is_dir()):
+            entry.unlink()
+    with suppress(OSError):  # something else is in it
+        if not keep:
+            folder.rmdir()
+
+
+def set_time(path: Path, time_ns: int) -> None:
+    """Set a regular file's times; one with a second name elsewhere is copied first, so that only this one changes."""
+    with open_regular(path) as file:
+        shared = os.fstat(file.fileno()).st_nlink > 1
+    if shared:
+        write_bytes(path, read_bytes(path))
+    os.utime(path, ns=(time_ns, time_ns), follow_symlinks=False)
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:
@@ -114,13 +171,23 @@ def _without_nan(content: Any) -> Any:
     return None if isinstance(content, float) and content != content else content
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
     """Open a file for reading.
+
+    Args:
+        path: of the file.
+        follow: whether it may be a symbolic link; so for a user's own files, not for records and prepared data.
 
     Raises:
         OSError: there is none, or it is no regular file: a pipe waits for its writer, a device may never end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else the opening of a pipe waits already
+    flags = os.O_RDONLY | os.O_NONBLOCK  # else the opening of a pipe waits already
+    try:
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path)) from None
+        raise
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -130,23 +197,23 @@ def open_regular(path: Path) -> IO[bytes]:
         raise
 
 
-def read_bytes(path: Path, limit: int = LARGEST_TEXT) -> bytes:
-    """Read a regular file whole; one of more than `limit` bytes is an OSError."""
-    with open_regular(path) as file:
+def read_bytes(path: Path, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
+    """Read a regular file whole; one of more than `limit` bytes is an OSError. `follow` as for `open_regular`."""
+    with open_regular(path, follow=follow) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"more than {limit >> 20} MiB", str(path))
     return content
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """Read a regular file of text whole, with its line ends as they are.
+def read_text(path: Path, encoding: str = "utf-8", *, follow: bool = False) -> str:
+    """Read a regular file of text whole, with its line ends as they are; `follow` as for `open_regular`.
 
     Raises:
         OSError: it can not be read, or is too large.
         ValueError: it is not in the encoding.
     """
-    return read_bytes(path).decode(encoding)
+    return read_bytes(path, follow=follow).decode(encoding)
 
 
 def read_json(path: Path) -> Any:
@@ -178,7 +245,12 @@ def parse_json(text: str) -> Any:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Read JSON that is an object; anything else is a ValueError too."""
-    content = read_json(path)
+    return parse_json_object(read_text(path))
+
+
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Return what JSON says that is an object; anything else is a ValueError too."""
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("it is no JSON object")
     return content
@@ -205,10 +277,10 @@ def _check_depth(content: Any, left: int) -> None:
             _check_depth(value, left - 1)
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+def file_digest(path: Path, *, follow: bool = False) -> str:
+    """Return the SHA-256 of a regular file; `follow` as for `open_regular`."""
     digest = sha256()
-    with open_regular(path) as file:
+    with open_regular(path, follow=follow) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -156,7 +156,7 @@ class Hierarchy:
         """
         path = Path(path)
         try:
-            text = read_text(path, "utf-8-sig")
+            text = read_text(path, "utf-8-sig", follow=True)
             if path.suffix.lower() == ".csv":
                 paths = paths_from_csv(text, header)
                 if classes is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,7 @@ from hierbench.files import as_json_text, file_digest, parse_json
 
 RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
-UNSEALED = {"state", "started", "seconds", "pid", "error", "traceback"}  # what a status held before it was sealed
+ALWAYS = {"spec.json", "metrics.json"}  # that every finished run has written
 
 
 def sealed(status: dict[str, Any]) -> dict[str, Any]:
@@ -29,12 +30,13 @@ def unsealed(text: str) -> dict[str, Any]:
     content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("it is no status")
-    if content.keys() <= UNSEALED:
-        return content  # of an earlier version
     whole = text == as_json_text(content)
     if content.pop("checksum", None) != _checksum(content) or not whole:
         raise ValueError("its checksum is another")
-    _check_files(content.get("files", {}))
+    files = content.get("files", {})
+    _check_files(files)
+    if content.get("state") == "done" and not files.keys() >= ALWAYS:
+        raise ValueError("it has no digests of the files of a finished run")
     return content
 
 
@@ -57,15 +59,15 @@ def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    found = path.stat()
+    found = path.lstat()
     return {"sha256": file_digest(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
 
 
 def is_as_recorded(path: Path, record: dict[str, Any], *, trust_time: bool) -> bool:
     """Whether a file has its recorded digest; with `trust_time` its recorded size and time are enough."""
     try:
-        found = path.stat()
-        if found.st_size != record["size"]:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size != record["size"]:
             return False
         if trust_time and found.st_mtime_ns == record["mtime_ns"]:
             return True

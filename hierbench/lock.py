@@ -17,7 +17,6 @@ import errno
 import json
 import os
 import platform
-import re
 import secrets
 import threading
 import time
@@ -27,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from hierbench.files import process_is_gone, read_bytes, temporary_beside
+from hierbench.files import process_is_gone, process_state, read_bytes, temporary_beside
 
 BEAT = 2.0  # seconds between two signs of life
 LIMIT = 30.0  # seconds without one, after which an owner counts as dead
@@ -62,7 +61,7 @@ class Holder:
     @property
     def is_over(self) -> bool:
         """Whether the owner has released the lock or was a process of this machine that is gone."""
-        return self.beat == FREE or _is_gone(self._known())
+        return self.beat == FREE or owner_is_gone(self._known())
 
     def _known(self) -> dict[str, Any]:
         try:
@@ -89,11 +88,6 @@ def holders(folder: Path, name: str = "lock") -> list[Holder]:
             continue
         found.append(Holder(path, first.strip(), second.strip()))
     return found
-
-
-def is_lock(path: Path) -> bool:
-    """Whether a file of a folder is that of a lock."""
-    return re.fullmatch(r"\.[a-z]+\.[0-9]+", path.name) is not None
 
 
 def _generations(folder: Path, name: str) -> list[Path]:
@@ -157,7 +151,7 @@ class Lock:
         if not all(holder.is_over or holder in dead for holder in before):
             return None
         path = folder / f".{name}.{before[0].generation + 1 if before else 1}"
-        owner = json.dumps({"token": secrets.token_hex(16), **_this_process()})
+        owner = json.dumps({"token": secrets.token_hex(16), **this_process()})
         descriptor = _create(path, f"{0:<{WIDTH}}\n{owner}\n")
         if descriptor is None:
             return None
@@ -279,26 +273,18 @@ def _this_machine() -> dict[str, str]:
     return {"host": platform.node(), "boot": boot, "namespace": namespace}
 
 
-def _this_process() -> dict[str, Any]:
-    found = _process(os.getpid())
+def this_process() -> dict[str, Any]:
+    """Return what tells this process from all others: machine, boot, container, number and start."""
+    found = process_state(os.getpid())
     return {**_this_machine(), "pid": os.getpid(), "start": found[1] if found else ""}
 
 
-def _process(pid: int) -> tuple[str, str] | None:
-    """Return a process' state and start in ticks since the boot, None where that is not known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return fields[0], fields[19]
-    except (OSError, IndexError):
-        return None
-
-
-def _is_gone(owner: dict[str, Any]) -> bool:
-    """Whether an owner is a process of this machine that no longer runs."""
+def owner_is_gone(owner: dict[str, Any]) -> bool:
+    """Whether what `this_process` returned once was a process of this machine that no longer runs."""
     here = _this_machine()
     if any(owner.get(key) != value for key, value in here.items()) or not isinstance(owner.get("pid"), int):
         return False
     if process_is_gone(str(owner["pid"])):
         return True
-    found = _process(owner["pid"])  # none where processes of other users are hidden
-    return found is not None and (found[0] in "ZX" or found[1] != owner.get("start"))
+    found = process_state(owner["pid"])  # none where processes of other users are hidden
+    return found is not None and found[1] != owner.get("start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -24,7 +25,7 @@ def _is_of_base(spec: Spec, run: Run, store: Store) -> bool:
     if spec.base is None:
         return True
     used, now = run.status.get("base_predictions"), store.run(spec.base).digest_of(PREDICTIONS)
-    return used is None or now is None or used == now
+    return now is None or used == now
 
 
 def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:
@@ -61,11 +62,11 @@ def mend(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
 
 def set_aside(run: Run, names: list[str]) -> Path | None:
     """Move files into the run's folder `damaged`, beside what is there; return it, None if no file was there."""
-    place = run.folder / "damaged"
-    there = [run.folder / name for name in names if (run.folder / name).exists()]
+    place = run.subfolder("damaged")
+    there = [run.folder / name for name in names if os.path.lexists(run.folder / name)]
     for path in there:
         run.guard()
         place.mkdir(exist_ok=True)
         names_of_it = (place / f"{path.stem}{f'-{n}' if n else ''}{path.suffix}" for n in count())
-        path.rename(next(free for free in names_of_it if not free.exists()))
+        path.rename(next(free for free in names_of_it if not os.path.lexists(free)))
     return place if there else None

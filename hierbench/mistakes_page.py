@@ -84,7 +84,7 @@ def read_names(path: Path, pair: Pair) -> dict[str, str]:
     """
     known = {node for path in pair.prepared.meta["paths"] for node in path}
     try:
-        lines = read_text(path).splitlines()
+        lines = read_text(path, follow=True).splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"--names {path}: {error.strerror if isinstance(error, OSError) else error}") from None
     pairs = (line.partition("\t" if "\t" in line else " ") for line in lines)

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from hierbench.discovery import find_method
-from hierbench.errors import UserError
+from hierbench.discovery import find_method, method_names
+from hierbench.errors import UserError, unknown_name
 from hierbench.execute import execute_when_free
 from hierbench.job import CODE_VERSION, Spec
 from hierbench.mend import is_finished
@@ -83,6 +83,8 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model.weights, setting.data_dir / "weights")
     with redirect_stdout(sys.stderr):  # a method may print
+        if method is None and spec.method.name not in method_names():  # the record may be anyone's: it names no file
+            raise unknown_name("method", spec.method.name, method_names())
         job = Job(spec, find_method(spec.method.name if method is None else str(method.resolve())))
         if job.found.name != spec.method.name:
             raise UserError(f"--method {method} is {job.found.name}; the job is {spec.label}")

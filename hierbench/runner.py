@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -30,7 +29,7 @@ from hierbench.mend import Note, is_finished, mend, needs_mending
 from hierbench.plan import Job
 from hierbench.preview import say
 from hierbench.setting import Setting
-from hierbench.store import STEP, Store
+from hierbench.store import Store
 
 State = Literal["train", "rescore", "cached", "blocked"]
 OnEnd = Callable[[Job, str], None]  # job, error ("" if it went well)
@@ -43,7 +42,6 @@ def states(plan: list[Job], store: Store) -> dict[str, State]:
 
 def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and set aside what is damaged in them."""
-    now = store.now()
     re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
     for job in plan:
         run, read = store.run(job.id), job.id in re_ranked
@@ -57,9 +55,7 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
                     pass
                 finally:
                     lock.release()
-        with suppress(FileNotFoundError):
-            now += STEP  # in the order of the plan
-            os.utime(run.folder / "spec.json", ns=(now, now))  # `hierbench leaderboard` shows what was asked for last
+    store.ask_for([job.id for job in plan])
 
 
 def run_plan(

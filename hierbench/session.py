@@ -98,6 +98,7 @@ def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str
         elif weights is not None:
             check_weights(recipe.model.weights, weights)
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
+        check_with_progress(prepared)
     return prepared, weights, None if weights is None else weights_digest(weights)
 
 
@@ -108,6 +109,12 @@ def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None,
             name, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
         )
     return prepared
+
+
+def check_with_progress(prepared: Prepared) -> None:
+    """Compare a dataset with its digest if need be, with a progress bar where that reads much."""
+    with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
+        data.check(prepared, lambda share: meter.part("images", share, 1.0))
 
 
 def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:

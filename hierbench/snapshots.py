@@ -8,7 +8,7 @@ as it is, and the job is trained a second time in `<runs>/collapse/<id>/`.
 from __future__ import annotations
 
 import math
-import shutil
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from hierbench.checkpoint import load_sealed, save_checkpoint
 from hierbench.errors import UserError
-from hierbench.files import read_bytes, read_json
-from hierbench.lock import Lock, is_lock
+from hierbench.files import read_bytes, read_json, remove_made
+from hierbench.lock import Lock
 from hierbench.models import Classifier
 from hierbench.plan import Job
 from hierbench.store import Run, Store
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PART_OF_TRAINING = 20  # of a training's epochs, one in so many is kept by default
 MOST_BETWEEN = 5
+SNAPSHOT = re.compile(r"epoch-\d{3,}\.(pt|json)")
 
 
 def default_every(epochs: int) -> int:
@@ -43,7 +44,7 @@ def kept_epochs(every: int, epochs: int) -> list[int]:
 
 def snapshot_file(run: Run, epoch: int) -> Path:
     """Return where the snapshot of an epoch lies."""
-    return run.folder / "snapshots" / f"epoch-{epoch:03d}.pt"
+    return run.subfolder("snapshots") / f"epoch-{epoch:03d}.pt"
 
 
 def measured_file(run: Run, epoch: int) -> Path:
@@ -148,11 +149,8 @@ def _is_to_begin_again(job: Job, run: Run, threads: int | None, every: int) -> b
 
 def _begin_again(job: Job, run: Run, threads: int | None, every: int) -> None:
     if not is_usable(run, every, job.spec.train.epochs):
-        for path in run.folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif not is_lock(path):
-                path.unlink()
+        run.clear()
+        remove_made(run.subfolder("snapshots"), SNAPSHOT)
     if threads is not None and not (run.folder / "checkpoint.pt").exists():
         run.plan(job.spec.content())
         nothing = {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,16 +22,27 @@ from hierbench.files import (
     file_digest,
     read_json,
     read_text,
+    refuse_links,
+    remove_abandoned,
+    remove_made,
+    set_time,
     temporary_beside,
     write_atomically,
     write_json,
     write_text,
 )
-from hierbench.integrity import PREDICTIONS, is_as_recorded, sealed, unsealed
+from hierbench.integrity import PREDICTIONS, RECORDS, is_as_recorded, sealed, unsealed
 
 HistoryRow = dict[str, float]
 STEP = 1_000_000  # ns between two file times that every file system tells apart
 LARGEST_METRIC = 1e6  # per cent and distances have three digits
+RESULTS = (*RECORDS, PREDICTIONS)
+# What is written into a run's folder, and its names where it was damaged.
+MADE = re.compile(
+    r"(spec|status|metrics|environment|mirrored|tuning|ablation)\.json|history\.csv|predictions\.npz|checkpoint\.pt"
+)
+DAMAGED = re.compile(MADE.pattern.replace(r"\.", r"(-\d+)?\."))
+RUN_ID = re.compile(r"[0-9a-f]{64}")
 
 
 def _nothing() -> None:
@@ -50,6 +63,15 @@ class Run:
 
     folder: Path
     guard: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+
+    def clear(self) -> None:
+        """Remove what runs write into their folders, so that the job starts anew; whatever else is there stays."""
+        remove_made(self.folder, MADE)
+        remove_made(self.subfolder("damaged"), DAMAGED)
+
+    def subfolder(self, name: str) -> Path:
+        """Return a folder within the run's; a LinkError if it is a link, which would lead out of it."""
+        return refuse_links(self.folder, name)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -75,9 +97,7 @@ class Run:
         return f"is not finished: {self.status.get('state')}"
 
     def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:
-        """Return the names of the files that are not what the run wrote, or are gone.
-
-        A run of an earlier version recorded no digests; its records must at least be readable.
+        """Return the names of the result files that are not what the run wrote, that it did not write, or are gone.
 
         Args:
             predictions: "optional" ones may be gone, as they are from published records, "needed" ones not; their
@@ -88,20 +108,22 @@ class Run:
             return ["status.json"]
         if status.get("state") != "done":
             return []
-        if "files" not in status:
-            return [name for name in ("spec.json", "metrics.json") if not self._readable(name)]
-        wrong = []
-        for name, record in status["files"].items():
+        files: dict[str, dict[str, Any]] = status["files"]
+        wrong = [name for name in RESULTS if name not in files and os.path.lexists(self.folder / name)]
+        for name, record in files.items():
             path, large = self.folder / name, name == PREDICTIONS
-            may_be_gone = large and predictions == "optional" and not path.exists()
+            may_be_gone = large and predictions == "optional" and not os.path.lexists(path)
             if not may_be_gone and not is_as_recorded(path, record, trust_time=large and predictions != "read"):
                 wrong.append(name)
         return wrong
 
     @property
     def has_spec(self) -> bool:
-        """Whether spec.json can be read."""
-        return self._readable("spec.json")
+        """Whether spec.json is there and can be read."""
+        try:
+            return bool(self.spec())
+        except UserError:
+            return False
 
     def digest_of(self, name: str) -> str | None:
         """Return the SHA-256 that was recorded of a result file, None where there is none."""
@@ -125,13 +147,6 @@ class Run:
     def spec(self) -> dict[str, Any]:
         """Return spec.json."""
         return self._read("spec.json")
-
-    def _readable(self, name: str) -> bool:
-        try:
-            self._read(name)
-        except UserError:
-            return False
-        return True
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self.folder / name
@@ -226,25 +241,56 @@ class Store:
         """Return the run of a job, whose id may come out of a damaged record."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
             raise UserError(f"{job_id[:80]!r} is no id of a run")
-        return Run((self.root / "collapse" if job_id in self.apart else self.root) / job_id)
+        return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
 
     def runs(self) -> Iterator[Run]:
-        """Yield every run that has a spec, oldest first."""
-        specs = self.root.glob("*/spec.json") if self.root.is_dir() else iter(())
-        for path in sorted(specs, key=lambda path: (path.stat().st_mtime_ns, path.parent.name)):
-            yield Run(path.parent)
+        """Yield every run that has a spec, oldest first; what a link leads to is none."""
+        for _, folder in sorted((asked, folder) for folder, asked in self._folders().items() if asked is not None):
+            yield Run(folder)
+
+    def lost(self) -> list[Run]:
+        """Return what a table must not pass over in silence: folders of runs that are links or have no spec."""
+        return [Run(folder) for folder, asked in sorted(self._folders().items()) if asked is None]
+
+    def _folders(self) -> dict[Path, int | None]:
+        """Return {folder: time of its spec in ns}, None for a run's folder that is a link or has no spec."""
+        found: dict[Path, int | None] = {}
+        for entry in os.scandir(self.root) if self.root.is_dir() else ():
+            folder, is_run = self.root / entry.name, RUN_ID.fullmatch(entry.name) is not None
+            if entry.is_dir(follow_symlinks=False):
+                try:
+                    found[folder] = (folder / "spec.json").lstat().st_mtime_ns
+                except OSError:
+                    if is_run and any(os.path.lexists(folder / name) for name in ("status.json", *RESULTS)):
+                        found[folder] = None
+            elif is_run:
+                found[folder] = None
+        return found
 
     def now(self) -> int:
         """Return a file time in ns that is later than all runs', also where the clock was ahead and was put right."""
-        times = [path.stat().st_mtime_ns for path in self.root.glob("*/spec.json")]
+        times = [asked for asked in self._folders().values() if asked is not None]
         return max(time.time_ns(), max(times, default=0) + STEP)
+
+    def ask_for(self, ids: Sequence[str]) -> None:
+        """Make these the runs that were asked for last, in this order; and remove what killed commands left there."""
+        remove_abandoned(self.root)
+        now = self.now()
+        for job_id in ids:
+            now += STEP
+            run = self.run(job_id)
+            remove_abandoned(run.folder)
+            with suppress(FileNotFoundError):
+                set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was asked for last
 
     def writable(self) -> None:
         """Raise a UserError unless runs can be written here."""
         probe = temporary_beside(self.root / "probe")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            write_text(probe, json.dumps({}))
-            probe.unlink()
+            try:
+                probe.write_bytes(b"{}")  # not empty: the disk may be full
+            finally:
+                probe.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"runs can not be written to {self.root}: {error.strerror or error}") from None

@@ -1,24 +1,30 @@
 """MLflow as a mirror of the runs on disk: one experiment per dataset, a parent run per invocation, a child per job.
 
 The mirror is never the truth: a server that does not answer costs one warning, and what it missed is mirrored by the
-next invocation that finds it alive (each run's `mirrored.json` says where it has been written, and whether to its
-end). Processes that work on one folder write one after the other, and nothing twice.
+next invocation that finds it alive. A job is found in MLflow by a tag with its id, so none is mirrored twice, also
+after its folder was moved. Each run's `mirrored.json` says which server has it, so that it need not be asked, and which
+attempt to write it was the last, so that one that was killed half-way can be deleted. Processes that work on one folder
+write one after the other.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hierbench.database import make_database
+from hierbench.database import keep_artifacts, make_database, refuse_shared
 from hierbench.errors import UserError
-from hierbench.files import read_json_object, write_json
-from hierbench.lock import wait_for_lock
+from hierbench.files import parse_json, read_json_object, refuse_links, write_json
+from hierbench.lock import owner_is_gone, this_process, wait_for_lock
 from hierbench.store import Run, Store
 
 if TYPE_CHECKING:
@@ -37,8 +43,9 @@ def sqlite_uri(path: Path, instead: str) -> str:
 
     Raises:
         UserError: the path has a character that would be read as the end of a path or as a code; it says what to do
-            `instead`.
+            `instead`. Or the file is a link, so that a database elsewhere would be written.
     """
+    refuse_shared(path)
     path = path.resolve()
     if found := [mark for mark in "?#%" if mark in str(path)]:
         raise UserError(f"the address of a database can not hold the {found[0]} of {path}; {instead}, or other --runs")
@@ -53,25 +60,46 @@ class Mirror:
         self.store = Store(runs) if store is None else store
         self._client: Any = None
         self._experiment = self._parent = ""
+        self._database = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
 
     def missing(self, plan: list[Job]) -> list[Job]:
         """Return the finished jobs that this MLflow has not seen."""
         return [job for job in plan if (run := self.store.run(job.id)).done and not self.has(run)]
 
     def has(self, run: Run) -> bool:
-        """Whether this MLflow has seen a run."""
+        """Whether this MLflow has a run to its end: as a database says itself, as is remembered of a server."""
+        if self._database is not None:
+            return run.folder.name in self._finished
         known = self._known(run)
-        return bool(known) and known.get("complete", True)
+        return known.get("uri") == self.uri and known.get("complete") is True
+
+    @cached_property
+    def _finished(self) -> set[str]:
+        """The ids of the jobs that the database has to their end."""
+        query = "select t.value from tags t join runs r on r.run_uuid = t.run_uuid where t.key = 'hierbench.id' "
+        query += "and r.status = 'FINISHED' and r.lifecycle_stage = 'active'"
+        return {job_id for (job_id,) in self._select(query)}
+
+    def has_dead_parents(self) -> bool:
+        """Whether the database has parent runs of commands that were killed, which `write` or `close` will end."""
+        query = "select t.value from tags t join runs r on r.run_uuid = t.run_uuid where t.key = 'hierbench.process' "
+        return any(_is_dead(owner) for (owner,) in self._select(query + "and r.status = 'RUNNING'"))
+
+    def _select(self, query: str) -> list[tuple[Any, ...]]:
+        """Read the database without MLflow, whose import takes seconds; [] where that is not possible."""
+        if self._database is None or not self._database.is_file():
+            return []
+        try:
+            with closing(sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
+                return database.execute(query).fetchall()
+        except sqlite3.Error:  # locked, damaged, or of another version: MLflow itself will say so
+            return []
 
     def _known(self, run: Run) -> dict[str, Any]:
-        """Return what this MLflow is known to have of a run, {} for nothing."""
-        database = self.uri.removeprefix("sqlite:///")
-        if database != self.uri and not Path(database).exists():
-            return {}
+        """Return what is remembered of mirroring a run, {} for nothing."""
         try:
-            known = read_json_object(run.folder / "mirrored.json")
-            return known if known["uri"] == self.uri else {}
-        except (OSError, ValueError, KeyError):
+            return read_json_object(run.folder / "mirrored.json")
+        except (OSError, ValueError):
             return {}
 
     def write(self, job: Job) -> None:
@@ -83,8 +111,10 @@ class Mirror:
             lock = wait_for_lock(self.runs, "mirror")
             try:
                 self._connect()
-                if not (run.done and self.has(run)):
+                if not (run.done and self._is_there(job)):
                     self._write_child(job, run)
+                elif self._database is None:
+                    write_json(run.folder / "mirrored.json", {"uri": self.uri, "complete": True})
             finally:
                 lock.release(remove=True)
         except Exception as error:  # MLflow raises of every kind; none may stop a comparison
@@ -95,8 +125,13 @@ class Mirror:
         self._with_parent(lambda: self._client.log_artifact(self._parent, str(table)))
 
     def close(self, status: str) -> None:
-        """End the invocation's parent run: FINISHED, FAILED or KILLED."""
+        """End the invocation's parent run, FINISHED, FAILED or KILLED, and those of commands that were killed."""
         self._with_parent(lambda: self._client.set_terminated(self._parent, status))
+        if self.uri != "off" and self._client is None and self.has_dead_parents():
+            try:
+                self._connect()
+            except Exception as error:
+                self._give_up(error)
 
     def _with_parent(self, call: Callable[[], object]) -> None:
         if self._parent and self.uri != "off":
@@ -125,15 +160,26 @@ class Mirror:
         from mlflow import MlflowClient
 
         make_database(self.uri, lambda uri: MlflowClient(tracking_uri=uri).get_experiment_by_name(self.dataset))
+        artifacts = None
+        if self._database is not None:
+            artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
+            if self._database.parent == self.runs.resolve():
+                keep_artifacts(self._database, self.dataset, artifacts)
         client = MlflowClient(tracking_uri=self.uri)
         experiment = client.get_experiment_by_name(self.dataset)
         if experiment is None:
-            artifacts = (self.runs / "mlartifacts").resolve().as_uri() if self.uri.startswith("sqlite:") else None
             self._experiment = client.create_experiment(self.dataset, artifact_location=artifacts)
         else:
             self._experiment = experiment.experiment_id
-        self._parent = client.create_run(self._experiment, run_name=self.title).info.run_id
+        for run in client.search_runs([self._experiment], "attributes.status = 'RUNNING'"):
+            if _is_dead(run.data.tags.get("hierbench.process")):
+                client.set_terminated(run.info.run_id, "KILLED")
         self._client = client
+
+    def _is_there(self, job: Job) -> bool:
+        """Whether MLflow has a job to its end, whoever has written it and wherever its folder was then."""
+        found = self._client.search_runs([self._experiment], f"tags.`hierbench.id` = '{job.id}'")
+        return any(run.info.status == "FINISHED" for run in found)
 
     def _delete_half(self, attempt: str) -> None:
         """Delete the child that an attempt made, if it came so far."""
@@ -144,10 +190,13 @@ class Mirror:
     def _write_child(self, job: Job, run: Run) -> None:
         from mlflow.entities import Metric, Param, RunTag
 
+        if not self._parent:
+            owner = {"hierbench.process": json.dumps(this_process())}
+            self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=owner).info.run_id
         note = run.folder / "mirrored.json"
         known = self._known(run)
-        if not known.get("complete", True):  # the server or this program was killed in the middle
-            self._delete_half(str(known.get("attempt")))
+        if known.get("complete") is False and re.fullmatch("[0-9a-f]{32}", str(known.get("attempt"))):
+            self._delete_half(known["attempt"])  # the server or this program was killed in the middle
         attempt = secrets.token_hex(16)  # written down before the child is made: no kill can leave one unknown
         write_json(note, {"uri": self.uri, "attempt": attempt, "complete": False})
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
@@ -162,13 +211,26 @@ class Mirror:
         params = [Param(name, str(value)) for name, value in _flat(job.spec.content())]
         self._client.log_batch(child_id, params=params[:100], tags=[RunTag("hierbench.method", job.spec.method.name)])
         for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
-            if (run.folder / name).exists():
+            if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
                 self._client.log_artifact(child_id, str(run.folder / name))
         self._client.set_terminated(child_id, "FINISHED" if run.done else "FAILED", ended)
         if run.done:
             write_json(note, {"uri": self.uri, "run_id": child_id, "complete": True})
+            self._finished.add(job.id)
         else:
             note.unlink()  # another attempt is another run
+
+
+def _is_dead(owner: str | None) -> bool:
+    """Whether a parent run's process has ended: it is gone, or this machine has been started again since."""
+    try:
+        known = parse_json(owner or "")
+    except ValueError:
+        return False
+    here = this_process()
+    if not isinstance(known, dict) or known.get("host") != here["host"]:
+        return False
+    return known.get("boot") != here["boot"] or owner_is_gone(known)
 
 
 def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:

@@ -271,7 +271,7 @@ def best_epoch(row: HistoryRow) -> dict[str, Any]:
 
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
     """Return what a result was computed with; it is kept, and not part of the id."""
-    data = {} if prepared is None else {"data": {"splits": prepared.meta["splits"], "remark": prepared.meta["remark"]}}
+    data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
     packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
     return {
         "python": platform.python_version(),

@@ -73,7 +73,7 @@ def read_tuned(file: Path) -> Found:
         UserError: it is damaged.
     """
     try:
-        content = tomllib.loads(read_text(file))
+        content = tomllib.loads(read_text(file, follow=True))
         found: dict[Any, Tuned] = {
             (protocol, method, kind): Tuned.model_validate(entry)
             for protocol, methods in content.items()

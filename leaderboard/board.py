@@ -168,7 +168,10 @@ def _record(run: Run) -> tuple[Spec | None, Run]:
 def damaged_runs(dataset: str, store: Store) -> list[str]:
     """Return a line for each run of a dataset, or without a readable spec, that has damaged files."""
     lines = []
-    for spec, run in map(_record, store.runs()):
+    for spec, run in [*map(_record, store.runs()), *((None, run) for run in store.lost())]:
+        if run.folder.is_symlink():
+            lines.append(f"run {run.folder.name[:12]} is a symbolic link, which is not followed, and not counted")
+            continue
         names = run.damaged() or ([] if run.has_spec else ["spec.json"])
         if names and (spec is None or spec.dataset.name == dataset):
             what = f"run {run.folder.name[:12]}" + (f" ({spec.label})" if spec else "")

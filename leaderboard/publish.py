@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 from hierbench.errors import UserError
-from hierbench.files import read_bytes, write_text
+from hierbench.files import open_regular, read_bytes, refuse_links, sync_folder, write_bytes, write_text
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.render import as_json, markdown
-from hierbench.store import Store
+from hierbench.lock import LostError, wait_for_lock
+from hierbench.store import Run, Store
 
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 
@@ -18,27 +19,68 @@ RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environme
 def publish_board(board: Board, store: Store, folder: Path) -> Path:
     """Write `<dataset>.md`, `<dataset>.json` and `<dataset>/<id>/` with the records; return the table's path.
 
+    The records are renamed to their place at the end, when the tables are there: what has records is whole and of one
+    publication. Only one process at a time publishes into a folder.
+
     Raises:
-        UserError: a run of the table is not finished, so the table would not be what it says.
+        UserError: a run of the table is not finished, so the table would not be what it says; a record is a link or has
+            another name elsewhere, so that it may be any file of this machine; or there is a published table already.
     """
     unfinished = [row.title for row in board.rows if row.n < row.planned]
     if unfinished:
         raise UserError(f"not all runs of {unfinished[0]} are finished; a published table is complete")
-    records = folder / board.dataset
-    if records.exists():
-        raise UserError(f"{records} exists; move it away to publish again")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = wait_for_lock(folder, "publish")
     staging = folder / f".{board.dataset}.partial-{os.getpid()}"
     try:
+        records = refuse_links(folder, board.dataset)
+        if records.exists():
+            raise UserError(f"{records} exists; move it away to publish again")
+        for left in folder.glob(f".{board.dataset}.partial-*"):  # of a process that was killed
+            if not left.is_symlink():
+                shutil.rmtree(left)
         for row in board.rows:
             for run_id in row.runs:
                 (staging / run_id).mkdir(parents=True)
-                for name in RECORDS:
-                    if (store.run(run_id).folder / name).exists():
-                        (staging / run_id / name).write_bytes(read_bytes(store.run(run_id).folder / name))
+                for name, content in _records(store.run(run_id).folder):
+                    write_bytes(staging / run_id / name, content)
+                if not Run(staging / run_id).done:  # the table was made from what it was a moment ago
+                    raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
         table = folder / f"{board.dataset}.md"
+        lock.check()
         write_text(folder / f"{board.dataset}.json", as_json(board))
         write_text(table, markdown(board))
-        staging.rename(records)  # last: what exists is whole
+        lock.check()
+        staging.rename(records)
+        sync_folder(folder)
+    except LostError as error:
+        raise UserError(f"{folder}: {error}; publish again") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        lock.release(remove=True)
     return table
+
+
+def _records(folder: Path) -> list[tuple[str, bytes]]:
+    """Return (name, content) of a run's records, which must be files of its folder and of no other.
+
+    Raises:
+        UserError: one is not.
+    """
+    found = []
+    for name in RECORDS:
+        path = folder / name
+        if not os.path.lexists(path):
+            continue
+        try:
+            with open_regular(path) as file:
+                alone = os.fstat(file.fileno()).st_nlink == 1
+            content = read_bytes(path)
+        except OSError as error:
+            raise UserError(f"{path} can not be published: {error.strerror or error}") from None
+        if not alone:
+            raise UserError(
+                f"{path} can not be published: it has a second name elsewhere (a hard link); copy the folder"
+            )
+        found.append((name, content))
+    return found

@@ -7,6 +7,7 @@ import torch
 
 from hierbench.data.prepared import digest_of, find
 from hierbench.discovery import find_method
+from hierbench.integrity import fingerprints
 from hierbench.plan import make_plan
 from hierbench.recipe import load_recipe
 from hierbench.train import write_result
@@ -39,6 +40,11 @@ def prepare(data_dir, paths=PATHS, per_class=50, size=32, name="shapes"):
     return find(name, data_dir)
 
 
+def seal(run):
+    """Record the files of a run as they are now, as whoever made them would have."""
+    run.set_status("done", files=fingerprints(run.folder))
+
+
 def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=(), **recipe):
     """Write a finished run, and of a re-ranked one its base with the same scores; return its id."""
     found = find_method(method)
@@ -49,7 +55,7 @@ def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=
         run.plan(job.spec.content())
         hierarchy = prepared.hierarchy(job.spec.dataset.distance)
         write_result(run, job.found.cls.title, torch.as_tensor(scores), torch.as_tensor(targets), hierarchy)
-        run.set_status("done")
+        seal(run)
     return jobs[-1].id
 
 

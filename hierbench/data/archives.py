@@ -119,7 +119,7 @@ def opened(archive: Path) -> Iterator[tuple[Any, Counted]]:
     Raises:
         OSError: it can not be read, or is no regular file.
     """
-    with open_regular(archive) as file:
+    with open_regular(archive, follow=True) as file:
         counted = Counted(file)
         yield io.BufferedReader(counted, 1 << 20), counted
 

@@ -60,7 +60,7 @@ def open_source(request: Request) -> Source:
     pixels = {"train": train.images[~is_val], "val": train.images[is_val], "test": test.images}
     labels_of = {"train": train.labels[~is_val], "val": train.labels[is_val], "test": test.labels}
     remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
-    checksums = {name: file_digest(root / FOLDER / name) for name in names}
+    checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in names}
     return Source(paths, labels_of, (32, 32), lambda: _pieces(pixels), checksums=checksums, remarks=remarks)
 
 
@@ -123,7 +123,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 def _unpickled(path: Path) -> dict[Any, Any]:
     """Return the dictionary that a file holds."""
-    content = read_bytes(path, LARGEST)
+    content = read_bytes(path, LARGEST, follow=True)
     try:
         _check_memo(content)
         found = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()

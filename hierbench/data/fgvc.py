@@ -63,7 +63,7 @@ def open_source(request: Request) -> Source:
                 yield Piece(split, row, partial(load_image, file, request.jpeg_quality))
 
     lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
-    checksums = {path.name: file_digest(path) for path in lists}
+    checksums = {path.name: file_digest(path, follow=True) for path in lists}
     return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(root))
 
 
@@ -84,7 +84,7 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
         return pixels_of(saved.getvalue())
 
     try:
-        return decode(read_bytes(path), str(path), (SIZE, SIZE), without_banner)
+        return decode(read_bytes(path, follow=True), str(path), (SIZE, SIZE), without_banner)
     except OSError as error:
         raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
 
@@ -116,7 +116,7 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
     for level in LEVELS:
         path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
         try:
-            lines = read_text(path).splitlines()
+            lines = read_text(path, follow=True).splitlines()
         except FileNotFoundError:
             raise UserError(f"no file {path}") from None
         except UnicodeDecodeError as error:

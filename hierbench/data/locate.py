@@ -134,7 +134,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 def _read_file(path: str, size: tuple[int, int]) -> Images:
     try:
-        return decode(read_bytes(Path(path), LARGEST), path, size)
+        return decode(read_bytes(Path(path), LARGEST, follow=True), path, size)
     except OSError as error:
         raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
 

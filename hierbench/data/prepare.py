@@ -6,6 +6,7 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +16,28 @@ from pathlib import Path
 import numpy as np
 
 from hierbench.data.missing import complete
-from hierbench.data.prepared import Prepared, digest_of, find, folder_of, variant_name
+from hierbench.data.prepared import (
+    CHECKED,
+    Prepared,
+    Progress,
+    digest_of,
+    find,
+    folder_of,
+    remember_check,
+    variant_name,
+)
 from hierbench.data.source import DamagedArchiveError, KeptError, Labels, Request, Source
 from hierbench.data.writer import SPLITS, rows_file, write_images
 from hierbench.errors import UserError, unknown_name
-from hierbench.files import process_is_gone, read_json, sync_folder, write_atomically, write_json
+from hierbench.files import (
+    process_is_gone,
+    read_json,
+    refuse_links,
+    remove_made,
+    sync_folder,
+    write_atomically,
+    write_json,
+)
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import digest_of as digest_of_content
 from hierbench.recipe import Expected, load_recipe
@@ -32,9 +50,9 @@ MODULES = {
     "tieredimagenet-h": "hierbench.data.tieredimagenet_h",
     "tiny-imagenet": "hierbench.data.tiny_imagenet",
 }
+MADE = re.compile(rf"(plan|meta|{CHECKED[:-5]})\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
 NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded by itself
-Progress = Callable[[float], None]  # the share that is done
 Announce = Callable[[str], None]
 
 
@@ -75,7 +93,7 @@ def prepare(
     if not force and source is None and (there := find(variant, data_dir)) is not None:
         return there
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
-    target = folder_of(variant, data_dir)
+    target = refuse_links(data_dir, "prepared", folder_of(variant, data_dir).name)
     try:
         with _claimed(target) as (partial, waited):
             if source is None and not force and _is_whole(partial):
@@ -99,7 +117,7 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
 
     The lock is on the folder itself and goes with the process, however it ends.
     """
-    partial, waited = target.with_name(f".{target.name}.partial"), False
+    partial, waited = refuse_links(target.parent, f".{target.name}.partial"), False
     created = [folder for folder in (target.parent, target.parent.parent) if not folder.exists()]
     while True:
         partial.mkdir(parents=True, exist_ok=True)
@@ -114,10 +132,12 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
         os.close(lock)  # what was waited for has become the prepared dataset, or is gone
     try:
         for left in target.parent.glob(f".{target.name}.old-*"):
+            if left.is_symlink():
+                continue
             if not target.exists() and not _is_whole(partial):
                 left.rename(target)  # killed between the two renames of `_adopt`
             elif process_is_gone(left.name.rpartition("-")[2]):
-                shutil.rmtree(left, ignore_errors=True)
+                remove_made(left, MADE)
         yield partial, waited
     finally:
         if partial.exists() and os.fstat(lock).st_ino == partial.stat().st_ino and not any(partial.iterdir()):
@@ -145,7 +165,8 @@ def _prepare(
     if source.notice:
         announce(source.notice)
     _start(source, partial)
-    if not _is_whole(partial):
+    written = not _is_whole(partial)
+    if written:
         try:
             if not allow_missing:
                 _check_space(source, partial)
@@ -161,7 +182,10 @@ def _prepare(
     progress(1.0)
     _adopt(partial, target)
     (target.parent / f"{name}-missing.txt").unlink(missing_ok=True)
-    return Prepared(target, read_json(target / "meta.json"))
+    prepared = Prepared(target, read_json(target / "meta.json"))
+    if written:
+        remember_check(prepared)  # it was read for the digest a moment ago
+    return prepared
 
 
 def _holds_rows(partial: Path) -> bool:
@@ -171,8 +195,8 @@ def _holds_rows(partial: Path) -> bool:
 
 
 def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
+    """Remove what was prepared; the folder stays, as it is this process' lock."""
+    remove_made(folder, MADE, keep=True)
 
 
 def _start(source: Source, partial: Path) -> None:
@@ -252,7 +276,7 @@ def _adopt(partial: Path, target: Path) -> None:
     partial.rename(target)
     sync_folder(target.parent)
     (target / "plan.json").unlink(missing_ok=True)
-    shutil.rmtree(old, ignore_errors=True)
+    remove_made(old, MADE)
 
 
 def _difference(found: Expected, expected: Expected) -> str:

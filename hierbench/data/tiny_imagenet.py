@@ -80,7 +80,7 @@ def open_source(request: Request) -> Source:
             for row, (name, _) in enumerate(rows):
                 yield Piece(split, row, partial(_load, archive, name))
 
-    checksums = {path.name: file_digest(path)}
+    checksums = {path.name: file_digest(path, follow=True)}
     return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(path))
 
 

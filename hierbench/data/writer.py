@@ -62,6 +62,8 @@ class _Files:
         for split in SPLITS:
             num = len(source.labels[split])
             path, marks = rows_file(self.folder, split), self.folder / f"{split}-done"
+            if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1):
+                path.unlink()  # it is written in place, which would change a file that is not in this folder
             # Without a buffer: on a full disk closing would fail too, where the header is still in it.
             self.files[split] = path.open("r+b" if path.exists() else "w+b", buffering=0)
             write_header(self.files[split], num, source.image_size)

@@ -38,7 +38,7 @@ def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | N
             raise UserError(f"--weights: no file {given}")
         return given
     path = folder / KNOWN[name].url.rpartition("/")[2]
-    if path.is_file() and not file_digest(path).startswith(KNOWN[name].sha256):
+    if path.is_file() and not file_digest(path, follow=True).startswith(KNOWN[name].sha256):
         path.unlink()  # a damaged download
     return path if path.is_file() else None
 
@@ -76,7 +76,7 @@ def check_weights(name: str, path: Path) -> None:
 
 def weights_digest(path: Path) -> str:
     """Return the SHA-256 of a weights file; it is part of the id of what starts from it."""
-    return file_digest(path)
+    return file_digest(path, follow=True)
 
 
 def load_weights(network: Backbone, name: str, path: Path) -> None:
@@ -122,7 +122,7 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> Mapping[Any, Any]:
     try:
-        with open_regular(path) as file:
+        with open_regular(path, follow=True) as file:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path} can not be read ({error.strerror or error})") from None

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from hierbench.errors import UserError
+from hierbench.integrity import fingerprints
 from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.leaderboard.ablation import (
     PARTS,
@@ -119,7 +120,7 @@ def runs_of_variants(folder):
             if (position, seed) != (3, 1):
                 test = dict.fromkeys(METRICS[:-1], 2.0 + position + seed)  # few classes: no hierdist@20
                 (run.folder / "metrics.json").write_text(json.dumps({"title": "title", "test": test}))
-                run.set_status("done")
+                run.set_status("done", files=fingerprints(run.folder))
     return store, ids
 
 

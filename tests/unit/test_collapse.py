@@ -17,6 +17,7 @@ from hierbench.collapse_run import recipes_of
 from hierbench.discovery import find_method
 from hierbench.errors import UserError
 from hierbench.files import write_json
+from hierbench.integrity import fingerprints
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
 from hierbench.plan import make_plan
@@ -316,7 +317,7 @@ def pretend(run, job, epochs, snapshots, threads=3):
     if epochs == job.spec.train.epochs:
         for name, content in (("metrics", {"title": "x"}), ("environment", {"threads": threads})):
             write_json(run.folder / f"{name}.json", content)
-        run.set_status("done")
+        run.set_status("done", files=fingerprints(run.folder))
 
 
 @pytest.mark.parametrize(
@@ -361,6 +362,7 @@ def test_a_second_run_begins_again_where_it_lacks_snapshots_too_and_with_the_fir
     assert (start["threads"], start["history"]) == (3, [])
     pretend(again, job, 4, [1, 2, 3, 4])
     again.write_history([{"epoch": 1, "train_loss": 0.5}])
+    again.set_status("done", files=fingerprints(again.folder))
     assert differs(job, store)
     begin_again(plan, Store(tmp_path), 1)  # in its own place nothing is ever begun again
     assert finished.done and len(finished.history()) == 4

@@ -15,6 +15,8 @@ import torch
 from hierbench.checkpoint import is_whole, load_checkpoint, save_checkpoint
 from hierbench.discovery import find_method
 from hierbench.execute import execute
+from hierbench.files import write_json
+from hierbench.integrity import sealed
 from hierbench.leaderboard.board import board_from_runs, damaged_runs
 from hierbench.mend import is_finished
 from hierbench.plan import make_plan
@@ -211,18 +213,42 @@ def test_a_copy_with_other_file_times_is_whole(work):
     assert states(work.plan, work.store) == {work.ce.folder.name: "cached", work.crm.id: "cached"}
 
 
-def test_runs_of_an_earlier_version_stay_valid(work):
-    for job in work.plan:
-        old = work.store.run(job.id)
-        status = {"state": "done", "started": 1.5, "seconds": 2.5}
-        (old.folder / "status.json").write_text(json.dumps(status))
-    torch.save(load_checkpoint(work.ce.folder / "checkpoint.pt"), work.ce.folder / "checkpoint.pt")
-    before = contents(work.setting.runs)
-    assert run(work.plan, work.setting) == ([], {}) and work.ce.done
-    assert [found[0] for found in contents(work.setting.runs).values()] == [found[0] for found in before.values()]
-    assert is_whole(work.ce.folder / "checkpoint.pt")
-    empty(work.ce.folder / "metrics.json")
-    assert work.ce.damaged() == ["metrics.json"]
+@pytest.mark.parametrize("seal", [False, True])
+@pytest.mark.parametrize("files", [None, {}, "without the metrics"])
+def test_a_finished_run_without_digests_is_damaged_and_computed_again(work, whole, files, seal):
+    known = work.ce.status["files"]
+    status = {"state": "done", "started": 1.5, "seconds": 2.5}
+    if files is not None:
+        status["files"] = {name: known[name] for name in known if files and name != "metrics.json"}
+    write_json(work.ce.folder / "status.json", sealed(status) if seal else status)
+    metrics = json.loads((work.ce.folder / "metrics.json").read_text())
+    metrics["test"]["top1"] = 99.9  # what nobody could notice
+    write_json(work.ce.folder / "metrics.json", metrics)
+    assert work.ce.damaged() == ["status.json"] and not work.ce.done
+    notes, ended = run(work.plan, work.setting)
+    assert ended["ce"] == "" and same_results(work.ce, whole) and "status.json of ce" in notes[0]
+
+
+def test_a_result_file_that_the_run_did_not_write_is_damaged(work):
+    status = {key: value for key, value in work.ce.status.items() if key != "checksum"}
+    del status["files"]["predictions.npz"]  # whoever edits it can compute the checksum
+    write_json(work.ce.folder / "status.json", sealed(status))
+    assert work.ce.damaged() == ["predictions.npz"]
+
+
+def test_a_checkpoint_without_a_seal_is_damaged(work):
+    path = work.ce.folder / "checkpoint.pt"
+    torch.save(load_checkpoint(path), path)
+    assert not is_whole(path) and load_checkpoint(path) is None
+
+
+def test_a_run_without_its_spec_is_named_and_computed_again(work, whole):
+    (work.ce.folder / "spec.json").unlink()
+    (note,) = damaged_runs("shapes", work.store)
+    assert note.startswith(f"run {work.ce.folder.name[:12]} is damaged (spec.json)")
+    (work.ce.folder / "status.json").unlink()
+    assert damaged_runs("shapes", work.store) == [note]
+    assert run(work.plan, work.setting)[1]["ce"] == "" and same_results(work.ce, whole)
 
 
 def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):

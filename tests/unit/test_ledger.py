@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from hierbench.errors import UserError
+from hierbench.integrity import fingerprints
 from hierbench.leaderboard.board import Board, board_from_paper, paper_datasets
 from hierbench.leaderboard.ledger import (
     Difference,
@@ -218,7 +219,7 @@ def test_the_command_imports_no_torch(tmp_path):
         run.plan(spec.content())
         test = dict.fromkeys(METRICS, 2.0 + seed)
         (run.folder / "metrics.json").write_text(json.dumps({"title": "cross-entropy", "test": test}))
-        run.set_status("done")
+        run.set_status("done", files=fingerprints(run.folder))
     code = (
         "import sys\n"
         "sys.argv = ['hierbench', 'leaderboard', '--dataset', 'cifar100', '--source', 'both', *sys.argv[1:]]\n"

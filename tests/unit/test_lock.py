@@ -92,7 +92,7 @@ def test_a_dead_owner_is_taken_over_at_once(tmp_path, holder):
 
 def pretend(folder, beat="1", **changes):
     """Write the lock of a living process, this one, but for some changes."""
-    owner = json.dumps({"token": "x", **locking._this_process(), **changes})
+    owner = json.dumps({"token": "x", **locking.this_process(), **changes})
     (folder / ".lock.1").write_text(f"{beat:<20}\n{owner}\n")
 
 
@@ -267,11 +267,11 @@ def fight(folder, counter, inside, seed):
             time.sleep(0.0005)
             continue
         here = inside.with_name(f"inside-{os.getpid()}")
-        here.write_text(json.dumps(locking._this_process()))
+        here.write_text(json.dumps(locking.this_process()))
         try:
             os.link(here, inside)
         except FileExistsError:  # left by one that was killed, or of one that is in here now
-            if not locking._is_gone(json.loads(inside.read_text())):
+            if not locking.owner_is_gone(json.loads(inside.read_text())):
                 (folder / "two at once").write_text(inside.read_text())
             here.replace(inside)
         value = int(counter.read_text())

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from hierbench.files import write_json
+from hierbench.integrity import fingerprints
 from hierbench.store import Store
 from hierbench.tracking import Mirror
 
 
 class Server:
-    """What MLflow has: {run: finished}."""
+    """What MLflow has: {run: status}."""
 
     def __init__(self):
         self.runs, self.tags, self.down = {}, {}, False
@@ -21,22 +22,22 @@ class Server:
     def create_run(self, *_, tags, **__):
         self.answer()
         name = f"run-{len(self.tags)}"
-        self.runs[name], self.tags[name] = False, tags
+        self.runs[name], self.tags[name] = "RUNNING", tags
         return SimpleNamespace(info=SimpleNamespace(run_id=name))
 
     def search_runs(self, experiments, where):
         self.answer()
         key, value = re.fullmatch(r"tags\.`([\w.]+)` = '(\w+)'", where).groups()
         names = [name for name in self.runs if self.tags.get(name, {}).get(key) == value]
-        return [SimpleNamespace(info=SimpleNamespace(run_id=name)) for name in names]
+        return [SimpleNamespace(info=SimpleNamespace(run_id=name, status=self.runs[name])) for name in names]
 
     def delete_run(self, run):
         self.answer()
         del self.runs[run]
 
-    def set_terminated(self, run, *_):
+    def set_terminated(self, run, status, *_):
         self.answer()
-        self.runs[run] = True
+        self.runs[run] = status
 
     def log_batch(self, *_, **__):
         self.answer()
@@ -62,7 +63,7 @@ def job(tmp_path):
     result = {"top1": 50.0, "mistake_severity": 1.0, "hierdist@1": 0.5}
     write_json(run.folder / "metrics.json", {"title": "x", "test": result})
     write_json(run.folder / "spec.json", {})
-    run.set_status("done", started=0.0, seconds=1.0)
+    run.set_status("done", started=0.0, seconds=1.0, files=fingerprints(run.folder))
     return SimpleNamespace(id="job", spec=spec)
 
 
@@ -80,7 +81,7 @@ def test_of_many_at_once_one_writes(tmp_path, server, job):
         thread.start()
     for thread in threads:
         thread.join()
-    assert server.runs == {"run-0": True}
+    assert server.runs == {"run-0": "FINISHED"}
     assert mirrors[0].missing([job]) == [] and not list(tmp_path.glob(".*"))
 
 
@@ -96,14 +97,14 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
         first.write(job)
         first.write(job)
         first.close("FINISHED")
-    assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": False}
+    assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": "RUNNING"}
     assert not json.loads((tmp_path / "job/mirrored.json").read_text())["complete"]
     server.down = False
     second = mirror(tmp_path, server, warnings)
     assert second.missing([job]) == [job]
-    server.runs["other"] = True
+    server.runs["other"] = "FINISHED"
     second.write(job)
-    assert server.runs == {"other": True, "run-1": True} and len(warnings) == 1
+    assert server.runs == {"other": "FINISHED", "run-1": "FINISHED"} and len(warnings) == 1
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -121,16 +122,22 @@ def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, j
             mirror(tmp_path, server, []).write(job)
     assert len(server.runs) == answered
     mirror(tmp_path, server, []).write(job)
-    assert list(server.runs.values()) == [True]
+    assert list(server.runs.values()) == ["FINISHED"]
 
 
 def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
     Store(tmp_path).run("job").set_status("failed", error="x")
     for _ in range(2):
         mirror(tmp_path, server, []).write(job)
-    assert server.runs == {"run-0": True, "run-1": True}
+    assert server.runs == {"run-0": "FAILED", "run-1": "FAILED"}
 
 
-def test_what_an_earlier_version_mirrored_is_there(tmp_path, server, job):
-    write_json(tmp_path / "job/mirrored.json", {"uri": "http://server", "run_id": "run-7"})
-    assert mirror(tmp_path, server, []).missing([job]) == []
+def test_what_the_server_has_is_not_written_again_wherever_the_folder_is_now(tmp_path, server, job):
+    mirror(tmp_path, server, []).write(job)
+    (tmp_path / "job").rename(tmp_path / "moved")
+    (tmp_path / "moved/mirrored.json").unlink()  # as of a copy of the results alone
+    (tmp_path / "moved").rename(tmp_path / "job")
+    again = mirror(tmp_path, server, [])
+    assert again.missing([job]) == [job]
+    again.write(job)
+    assert server.runs == {"run-0": "FINISHED"} and again.missing([job]) == []

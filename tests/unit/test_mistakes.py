@@ -16,7 +16,7 @@ from PIL import Image
 from hierbench.errors import UserError
 from hierbench.mistakes import choose, find_run, read_pair
 from hierbench.mistakes_page import THUMBNAIL, describe_choice, page_data, read_names, render, thumbnail, tree_of
-from hierbench.store import Store
+from hierbench.store import Run, Store
 
 _spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
 mistake_runs = importlib.util.module_from_spec(_spec)
@@ -114,6 +114,7 @@ def test_a_re_ranked_run_has_the_confidence_of_its_base(tmp_path):
     mistake_runs.store_run(store, prepared, "crm", "type-I", one_hot([FERN] * 6), labels)
     crm, _ = find_run("crm", "shapes", store, None)
     store.run(crm.base).write_predictions(np.log(np.tile([0.3, 0.1, 0.1, 0.1, 0.25, 0.15], (6, 1))), labels)
+    mistake_runs.seal(store.run(crm.base))
     pair = pair_of(tmp_path, "ce", "crm")
     assert pair.predicted.tolist() == [[ROBIN] * 6, [FERN] * 6]
     assert pair.confidence == pytest.approx(np.repeat([[0.3], [0.15]], 6, axis=1))
@@ -267,6 +268,7 @@ def test_names_of_the_data_stay_text(work):
     for path in (work / "runs").glob("*/metrics.json"):
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"title": HOSTILE}))
+        mistake_runs.seal(Run(path.parent))
     meta = work / "data/prepared/shapes/meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"remark": MARKUP, "notice": HOSTILE + "\ud800"}))
     pair = pair_of(work)
@@ -361,8 +363,9 @@ def no_predictions(work):
 
 
 def torn_predictions(work):
-    path = run_of(work, "haframe").folder / "predictions.npz"
-    path.write_bytes(b"\x00" * 300)
+    run = run_of(work, "haframe")
+    (run.folder / "predictions.npz").write_bytes(b"\x00" * 300)
+    mistake_runs.seal(run)
     return "can not be read"
 
 
@@ -371,6 +374,7 @@ def nan_predictions(work):
     scores, targets = run.predictions()
     scores[2, 1] = np.nan
     run.write_predictions(scores, targets)
+    mistake_runs.seal(run)
     return "are damaged: a score is NaN; remove the folder"
 
 
@@ -378,6 +382,7 @@ def other_targets(work):
     run = run_of(work, "haframe")
     scores, targets = run.predictions()
     run.write_predictions(scores, targets[::-1])
+    mistake_runs.seal(run)
     return "are damaged: (6, 6) scores and their targets are not those of 6 test examples, 6 classes"
 
 
@@ -385,6 +390,7 @@ def fewer_predictions(work):
     run = run_of(work, "haframe")
     scores, targets = run.predictions()
     run.write_predictions(scores[:4], targets[:4])
+    mistake_runs.seal(run)
     return "are damaged: (4, 6) scores"
 
 
@@ -443,9 +449,11 @@ def test_runs_that_can_not_be_compared(work):
     content = json.loads(path.read_text())
     content["dataset"]["digest"] = "f" * 64
     path.write_text(json.dumps(content))
+    mistake_runs.seal(store.run(longer))
     refused(work, [a, longer], "are of different data")
     content["dataset"]["name"] = "fgvc"
     path.write_text(json.dumps(content))
+    mistake_runs.seal(store.run(longer))
     refused(work, [a, longer[:10]], "is of fgvc, not of shapes")
 
 
@@ -453,6 +461,7 @@ def test_a_run_of_tuning_has_no_mistakes_to_show(work):
     run = run_of(work, "haframe")
     path = run.folder / "spec.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"split": "val"}))
+    mistake_runs.seal(run)
     refused(work, ["ce", run.folder.name[:12]], "leaves the test images alone")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from hierbench import Hierarchy
 from hierbench.errors import UserError
+from hierbench.integrity import fingerprints
 from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.plots import (
@@ -329,7 +330,7 @@ def fake_run(folder, hierarchy):
     run.write_predictions(rng.random((len(targets), num_classes)).astype(np.float32), targets)
     test = {"top1": 1.0, "mistake_severity": None, "hierdist@1": 2.0}
     write_json(run.folder / "metrics.json", {"title": spec.method.name, "test": test})
-    run.set_status("done")
+    run.set_status("done", files=fingerprints(run.folder))
     return run, spec
 
 
@@ -480,11 +481,13 @@ def test_a_damaged_record_is_named(tmp_path, small):
     import shutil
 
     from hierbench.files import read_json, write_json
+    from hierbench.store import Run
 
     shutil.copytree(PUBLISHED, tmp_path / "published")
     path = next((tmp_path / "published").glob("055f*/metrics.json"))
     content = read_json(path)
     write_json(path, content | {"mistakes_by_distance": content["mistakes_by_distance"][:-1]})
+    Run(path.parent).set_status("done", files=fingerprints(path.parent))
     with pytest.raises(UserError, match="on a tree of another height"):
         severity.draw(Request("tiny-imagenet", runs=tmp_path / "published"))
     fake_run(tmp_path, small)
