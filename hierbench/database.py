@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from hierbench.errors import UserError
 from hierbench.files import LinkError, refuse_links, remove_abandoned, sync_folder, temporary_beside
 
 PREFIX = "sqlite:///"
@@ -60,13 +59,8 @@ def keep_artifacts(path: Path, experiment: str, location: str) -> None:
         path: of the SQLite file.
         experiment: its name.
         location: `file:` address of the folder.
-
-    Raises:
-        UserError: the database has triggers, which MLflow's never has: whatever is written may become something else.
     """
     with closing(sqlite3.connect(path, timeout=60)) as database, database:
-        if database.execute("select 1 from sqlite_master where type in ('trigger', 'view')").fetchone():
-            raise UserError(f"{path} is no database of MLflow's alone: it has triggers or views")
         where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"
         for number, before in database.execute(where, (experiment, location)).fetchall():
             database.execute("update experiments set artifact_location = ? where experiment_id = ?", (location, number))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.database import keep_artifacts, make_database, refuse_shared
 from hierbench.errors import UserError
-from hierbench.files import parse_json, read_json_object, refuse_links, write_json
+from hierbench.files import parse_json, read_bytes, read_json_object, refuse_links, write_bytes, write_json
 from hierbench.lock import owner_is_gone, this_process, wait_for_lock
 from hierbench.store import Run, Store
 
@@ -122,7 +122,7 @@ class Mirror:
 
     def attach(self, table: Path) -> None:
         """Attach the leaderboard to the invocation's parent run, if there is one."""
-        self._with_parent(lambda: self._client.log_artifact(self._parent, str(table)))
+        self._with_parent(lambda: self._log_artifact(self._parent, table))
 
     def close(self, status: str) -> None:
         """End the invocation's parent run, FINISHED, FAILED or KILLED, and those of commands that were killed."""
@@ -163,7 +163,7 @@ class Mirror:
         artifacts = None
         if self._database is not None:
             artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
-            if self._database.parent == self.runs.resolve():
+            if self._is_ours:
                 keep_artifacts(self._database, self.dataset, artifacts)
         client = MlflowClient(tracking_uri=self.uri)
         experiment = client.get_experiment_by_name(self.dataset)
@@ -180,6 +180,20 @@ class Mirror:
         """Whether MLflow has a job to its end, whoever has written it and wherever its folder was then."""
         found = self._client.search_runs([self._experiment], f"tags.`hierbench.id` = '{job.id}'")
         return any(run.info.status == "FINISHED" for run in found)
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether this is the database of the folder of runs, which may have come with it."""
+        return self._database is not None and self._database.parent == self.runs.resolve()
+
+    def _log_artifact(self, run_id: str, file: Path) -> None:
+        """Attach a file to a run; beside our own database, whatever that says about the place."""
+        if not self._is_ours:
+            self._client.log_artifact(run_id, str(file))
+            return
+        place = refuse_links(self.runs.resolve(), "mlartifacts", run_id, "artifacts")
+        place.mkdir(parents=True, exist_ok=True)
+        write_bytes(place / file.name, read_bytes(file))
 
     def _delete_half(self, attempt: str) -> None:
         """Delete the child that an attempt made, if it came so far."""
@@ -212,7 +226,7 @@ class Mirror:
         self._client.log_batch(child_id, params=params[:100], tags=[RunTag("hierbench.method", job.spec.method.name)])
         for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
             if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
-                self._client.log_artifact(child_id, str(run.folder / name))
+                self._log_artifact(child_id, run.folder / name)
         self._client.set_terminated(child_id, "FINISHED" if run.done else "FAILED", ended)
         if run.done:
             write_json(note, {"uri": self.uri, "run_id": child_id, "complete": True})

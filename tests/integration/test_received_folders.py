@@ -1,0 +1,258 @@
+"""Folders that somebody sent: links, second names and folders in the place of files lead nowhere.
+
+Nothing outside a folder of runs or data is read, changed or removed, whatever lies where a command expects a file.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from hierbench.cli import main
+from hierbench.store import Store
+
+SECRET = "-----BEGIN PRIVATE KEY-----"
+SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96")
+RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--jobs", "1", *SMALL)
+COLLAPSE = ("collapse", "--dataset", "shapes", "--seeds", "1", "--jobs", "1", *SMALL)
+TUNE = ("tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "1", "--output", "tuned.toml", *SMALL)
+TUNE += ("--set", "tune.grid.haframe.alpha=[0.3]", "--set", "tune.grid.haframe.gamma=[2]", "--set", "tune.runs=1")
+TABLE = ("leaderboard", "--dataset", "shapes")
+PUBLISH = (*TABLE, "--publish", "published")
+PICTURE = ("plot", "severity", "--dataset", "shapes", "--output", "severity.svg")
+MISTAKES = ("mistakes", "--dataset", "shapes", "ce:type-I", "crm:type-I")
+PREPARE = ("data", "prepare", "shapes", "--force")
+COMMANDS = {
+    "run": RUN, "collapse": COLLAPSE, "tune": TUNE, "table": TABLE, "publish": PUBLISH, "plot": PICTURE,
+    "mistakes": MISTAKES, "prepare": PREPARE,
+}  # fmt: skip
+RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
+IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "mirrored.json", "ablation.json", "damaged", "snapshots")
+IN_RUNS = ("collapse", "collapse/CE", ".plans", "mlartifacts", "mlflow.db", "mlflow.db-journal", "optuna.db")
+IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "mistakes-shapes.html", "CE")
+IN_DATA = ("prepared", "prepared/shapes", "prepared/.shapes.partial", "prepared/shapes/train-images.npy")
+IN_DATA += ("prepared/shapes/meta.json", "prepared/shapes/checked.json", "prepared/.shapes.partial/train-rows.npy")
+PLACES = [f"runs/CE/{name}" for name in IN_A_RUN] + [f"runs/{name}" for name in IN_RUNS]
+PLACES += [f"data/{name}" for name in IN_DATA]
+
+
+def hierbench(folder, *arguments):
+    """Call the command line in this process; return its exit code and all that it said."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, said.getvalue()
+
+
+def content(folder):
+    """Return what is in a folder, with all that a command could change: bytes, times and kinds."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path.relative_to(folder))] = (data, status.st_mtime_ns, status.st_mode)
+    return found
+
+
+@pytest.fixture(scope="module")
+def sent(data_dir, tmp_path_factory):
+    """Finished runs, a database of MLflow's, a remembered plan and prepared data."""
+    folder = tmp_path_factory.mktemp("sent")
+    shutil.copytree(data_dir / "prepared", folder / "data/prepared")
+    code, said = hierbench(folder, *RUN)
+    assert code == 0, said
+    return folder
+
+
+@pytest.fixture
+def work(sent, tmp_path):
+    shutil.copytree(sent, tmp_path / "work")
+    return tmp_path / "work"
+
+
+def cross_entropy(work):
+    """Return the id of the only run that was trained."""
+    (run,) = (run for run in Store(work / "runs").runs() if run.spec()["method"]["name"] == "ce")
+    return run.folder.name
+
+
+def put(work, outside, place, kind):
+    """Put a link, a hard link or a folder where a command looks; what it leads to looks like what belongs there."""
+    path = work / place.replace("CE", cross_entropy(work))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outside.mkdir(exist_ok=True)
+    there, is_folder = outside / "victim", path.is_dir() or place.endswith(("damaged", "snapshots", "collapse", "CE"))
+    is_folder = is_folder or place.endswith((".plans", "mlartifacts", "partial", "prepared"))
+    if kind == "folder":
+        if path.is_file():
+            path.unlink()
+        path.mkdir(exist_ok=True)
+        (path / "mine.txt").write_text("mine")
+        return path
+    if is_folder:
+        if path.exists():
+            path.rename(there)
+        there.mkdir(exist_ok=True)
+        for name in ("epoch-001.pt", "epoch-001.json", "train-rows.npy", "checkpoint.pt", "status.json", "notes.txt"):
+            if not (there / name).exists():
+                (there / name).write_text(SECRET)
+        for number in range(60):
+            (there / f"{number:064x}.json").write_text(SECRET)
+        os.symlink(there, path)
+    else:
+        path.unlink(missing_ok=True)
+        there.write_text(SECRET)
+        (os.symlink if kind == "link" else os.link)(there, path)
+    return path
+
+
+def check(work, outside, place, kind, *names):
+    path = put(work, outside, place, kind)
+    mine = content(path) if kind == "folder" else {}
+    before = content(outside)
+    for name in names:
+        code, said = hierbench(work, *COMMANDS[name])
+        assert code in (0, 1, 2) and SECRET not in said, said
+        assert content(outside) == before, (name, said)
+    others = {name: data for name, (data, *_) in content(work).items() if SECRET.encode() in data}
+    assert set(others) <= {str(path.relative_to(work))} | {n for n in others if "/damaged/" in n}, others.keys()
+    if kind == "folder":
+        assert any(path.name == "mine.txt" for path in work.rglob("*")) and mine
+
+
+QUICK = [
+    ("runs/collapse/CE", "link", "collapse"),
+    ("runs/collapse", "link", "collapse"),
+    ("runs/CE", "link", "collapse"),
+    ("runs/CE/snapshots", "link", "collapse"),
+    ("runs/CE/damaged", "link", "run"),
+    ("runs/CE/spec.json", "hard link", "run"),
+    ("runs/CE/history.csv", "link", "run"),
+    ("runs/.plans", "link", "run"),
+    ("runs/mlflow.db", "link", "run"),
+    ("runs/mlflow.db", "hard link", "run"),
+    ("runs/CE/metrics.json", "folder", "run"),
+    ("data/prepared/shapes", "link", "prepare"),
+    ("data/prepared/.shapes.partial", "link", "prepare"),
+    ("data/prepared/.shapes.partial/train-rows.npy", "link", "prepare"),
+    ("data/prepared/.shapes.partial/train-rows.npy", "hard link", "prepare"),
+    ("data/prepared/shapes", "folder", "prepare"),
+]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """As `data_dir` is made."""
+    from hierbench.data import shapes
+
+    monkeypatch.setattr(shapes, "PER_CLASS", {"train": 20, "val": 4, "test": 8})
+
+
+@pytest.mark.parametrize(("place", "kind", "command"), QUICK)
+def test_what_is_outside_stays_as_it_is(work, few, tmp_path, place, kind, command):
+    check(work, tmp_path / "outside", place, kind, command)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["link", "hard link", "folder"])
+@pytest.mark.parametrize("place", PLACES)
+def test_every_command_with_something_odd_at_every_place(work, few, tmp_path, place, kind):
+    check(work, tmp_path / "outside", place, kind, *COMMANDS)
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link"])
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_is_not_the_run_s_own_file_is_not_published(work, tmp_path, name, kind):
+    path = work / "runs" / cross_entropy(work) / name
+    there = tmp_path / "there"
+    if path.exists():
+        path.rename(there)  # the right content: its digest says nothing
+    else:
+        there.write_text(json.dumps({"trials": 1, "runs": 1, "study": SECRET}))
+    (os.symlink if kind == "link" else os.link)(there, path)
+    code, said = hierbench(work, *PUBLISH)
+    assert not (work / "published/shapes").exists() and code == 2, said
+    odd = "hard link" if kind == "hard link" else "symbolic link"
+    damaged = kind == "link" and name != "tuning.json"  # found by the table already, which is then not complete
+    assert (name in said and odd in said) or (damaged and "is damaged" in said), said
+
+
+def test_a_database_that_says_where_artifacts_go_is_not_believed(work, tmp_path):
+    """As it came with a folder: an experiment whose files belong elsewhere, and a trigger that says so again."""
+    database, elsewhere = work / "runs/mlflow.db", tmp_path / "elsewhere"
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        before = connection.execute("select artifact_location from experiments where name = 'shapes'").fetchone()[0]
+        assert before.startswith("file:")
+        connection.execute("update experiments set artifact_location = ?", (elsewhere.as_uri(),))
+    again = ("--set", "train.epochs=2")
+    code, said = hierbench(work, *RUN, *again)
+    assert code == 0 and "warning" not in said and not elsewhere.exists()
+    here = (work / "runs/mlartifacts").as_uri()
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        query = "select artifact_location from experiments where name = 'shapes'"
+        assert connection.execute(query).fetchall() == [(here,)]
+        newest = connection.execute("select artifact_uri from runs order by start_time desc limit 1").fetchone()[0]
+        assert newest.startswith(f"{here}/")
+        text = f"update runs set artifact_uri = '{elsewhere.as_uri()}' where run_uuid = new.run_uuid"
+        connection.execute(f"create trigger t after insert on runs begin {text}; end")
+    code, said = hierbench(work, *RUN, "--set", "train.epochs=3")
+    assert code == 0 and "warning" not in said and not elsewhere.exists()
+    copies = list((work / "runs/mlartifacts").glob("*/artifacts/metrics.json"))
+    assert len(copies) == 6
+
+
+def children(runs):
+    query = "select t.value, r.status from tags t join runs r on r.run_uuid = t.run_uuid where t.key = 'hierbench.id'"
+    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as connection:
+        return sorted(connection.execute(query).fetchall())
+
+
+def test_a_moved_folder_is_not_mirrored_again(work):
+    before = children(work / "runs")
+    assert len(before) == 2 and {status for _, status in before} == {"FINISHED"}
+    (work / "runs").rename(work / "moved")
+    for name in (".plans", f"{cross_entropy_in(work / 'moved')}/mirrored.json"):
+        path = work / "moved" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    code, said = hierbench(work, *RUN, "--runs", "moved")
+    assert code == 0 and children(work / "moved") == before, said
+
+
+def cross_entropy_in(runs):
+    return next(run.folder.name for run in Store(runs).runs() if run.spec()["method"]["name"] == "ce")
+
+
+def parents(runs):
+    query = "select r.run_uuid, r.status from runs r where r.run_uuid not in "
+    query += "(select run_uuid from tags where key = 'mlflow.parentRunId') order by r.start_time"
+    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+def test_the_parent_run_of_a_killed_command_is_ended_by_the_next(work):
+    ((parent, status),) = parents(work / "runs")
+    assert status == "FINISHED"
+    dead = os.fork()
+    if not dead:
+        os._exit(0)
+    with contextlib.closing(sqlite3.connect(work / "runs/mlflow.db")) as connection, connection:
+        query = "select value from tags where key = 'hierbench.process' and run_uuid = ?"
+        owner = json.loads(connection.execute(query, (parent,)).fetchone()[0])
+        connection.execute("update runs set status = 'RUNNING' where run_uuid = ?", (parent,))
+        for pid, expected in ((os.getppid(), "RUNNING"), (dead, "KILLED")):  # a zombie, as its parent has not waited
+            start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+            text = json.dumps(owner | {"pid": pid, "start": start})
+            connection.execute("update tags set value = ? where key = 'hierbench.process'", (text,))
+            connection.commit()
+            code, said = hierbench(work, *RUN)  # all of it is cached, and mirrored
+            assert code == 0 and parents(work / "runs") == [(parent, expected)], said
+    os.waitpid(dead, 0)
