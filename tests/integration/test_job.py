@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hierbench.job import Spec
+from hierbench.store import Store
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "train.epochs=1"]
 SMALL += ["--set", "train.batch_size=96", "--mlflow", "off"]
@@ -100,6 +103,18 @@ def test_a_method_of_the_user(plan, tmp_path):
     assert changed.returncode == 1 and "has changed since the plan" in changed.stderr
     (folder / "mine.py").write_text(text)
     assert hierbench(*command[1:]).returncode == 0
+
+
+def test_a_record_names_no_file_that_is_run(plan, tmp_path, data_dir):
+    """Whoever sends a planned job must not choose code."""
+    (job,) = plan("ce", "--json")["jobs"]
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"open({str(tmp_path / 'harm')!r}, 'w')")
+    spec = Spec.model_validate(json.loads((tmp_path / "runs" / job["id"] / "spec.json").read_text()))
+    spec = spec.model_copy(update={"method": spec.method.model_copy(update={"name": str(evil)})})
+    Store(tmp_path / "runs").run(spec.id).plan(spec.content())
+    one_line(hierbench("job", spec.id, "--runs", tmp_path / "runs", "--data-dir", data_dir), "unknown method")
+    assert not (tmp_path / "harm").exists()
 
 
 def test_jobs_that_can_not_run(plan, tmp_path, data_dir):

@@ -4,11 +4,14 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from hierbench.database import make_database
-from hierbench.files import remove_abandoned, temporary_beside, write_text
+from hierbench.files import process_is_gone, remove_abandoned, temporary_beside, write_text
+from hierbench.store import Store
 
 KILLED = """
 import os, sys
@@ -74,3 +77,56 @@ Search(sys.argv[1], "s", Space({"alpha": (0.3,)}, {}, 1), "grid")
     assert not (tmp_path / "optuna.db").exists() and len(os.listdir(tmp_path)) == 1
     assert Search(storage, "s", Space({"alpha": (0.3,)}, {}, 1), "grid").next().params == {"alpha": 0.3}
     assert os.listdir(tmp_path) == ["optuna.db"]
+
+
+def left_by(pid, path):
+    """Name a temporary file of a process."""
+    name = temporary_beside(path).name.split(".")
+    name[-2] = str(pid)
+    (path.parent / ".".join(name)).touch()
+    return path.parent / ".".join(name)
+
+
+def test_a_zombie_has_left_what_it_did_not_finish(tmp_path):
+    zombie = os.fork()
+    if not zombie:
+        os._exit(0)
+    try:
+        while Path(f"/proc/{zombie}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+        left = left_by(zombie, tmp_path / "lock")
+        assert process_is_gone(str(zombie)) and not process_is_gone(str(os.getpid()))
+        remove_abandoned(tmp_path)
+        assert not left.exists()
+    finally:
+        os.waitpid(zombie, 0)
+
+
+def test_what_killed_commands_left_in_finished_folders_and_at_the_top_is_removed(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    store = Store(tmp_path)
+    run = store.run("a" * 64)
+    run.plan({"a": 1})
+    left = [left_by(gone.pid, place) for place in (run.folder / "lock", tmp_path / "probe", tmp_path / "table.md")]
+    store.writable()
+    store.ask_for(["a" * 64])
+    assert not any(path.exists() for path in left)
+    assert sorted(os.listdir(run.folder)) == ["spec.json", "status.json"] and os.listdir(tmp_path) == ["a" * 64]
+
+
+def test_a_killed_look_whether_runs_can_be_written_leaves_what_the_next_removes(tmp_path):
+    code = """
+import os, sys
+from pathlib import Path
+from hierbench.store import Store
+def killer(event, arguments):
+    if event == "os.remove" and "probe" in str(arguments[0]):
+        os.kill(os.getpid(), 9)
+sys.addaudithook(killer)
+Store(Path(sys.argv[1])).writable()
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == -9
+    assert len(os.listdir(tmp_path)) == 1
+    Store(tmp_path).ask_for([])
+    assert os.listdir(tmp_path) == []
