@@ -124,10 +124,10 @@ def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> 
 
 
 def set_time(path: Path, time_ns: int) -> None:
-    """Set a regular file's times; one with a second name elsewhere is copied first, so that only this one changes."""
+    """Set a regular file's times; another user's, or one with a second name elsewhere, is replaced by a copy first."""
     with open_regular(path) as file:
-        shared = os.fstat(file.fileno()).st_nlink > 1
-    if shared:
+        found = os.fstat(file.fileno())
+    if found.st_nlink > 1 or found.st_uid != os.geteuid():
         write_bytes(path, read_bytes(path))
     os.utime(path, ns=(time_ns, time_ns), follow_symlinks=False)
 

@@ -260,6 +260,8 @@ class Store:
             if entry.is_dir(follow_symlinks=False):
                 try:
                     found[folder] = (folder / "spec.json").lstat().st_mtime_ns
+                except PermissionError:
+                    found[folder] = None
                 except OSError:
                     if is_run and any(os.path.lexists(folder / name) for name in ("status.json", *RESULTS)):
                         found[folder] = None

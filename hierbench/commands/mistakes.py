@@ -50,7 +50,7 @@ def mistakes(
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair))
     target = output or runs / f"mistakes-{dataset}.html"
-    write_result(text, target)
+    write_result(text, target, follow=output is not None)  # a folder of runs may have come with links in it
     for note in (describe_choice(pair, chosen), pair.prepared.meta.get("notice", "")):
         if note:
             print(f"note: {note}", file=sys.stderr, flush=True)

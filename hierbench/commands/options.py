@@ -106,16 +106,16 @@ def check_executor(executor: Executor, address: str | None, jobs: int | None) ->
         raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
 
 
-def write_result(text: str, output: Path | None) -> None:
-    """Print a result, or write it to the file of --output."""
+def write_result(text: str, output: Path | None, *, follow: bool = True) -> None:
+    """Print a result, or write it to the file of --output; `follow` says whether that may be a link."""
     from hierbench.files import write_text
 
     if output is None:
         print(text, end="", flush=True)
         return
-    target = output.resolve()
+    target = output.resolve() if follow else output
     try:
-        if target.exists() and not target.is_file():
+        if follow and target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")  # a device or a pipe is written to, not replaced
         else:
             write_text(target, text)

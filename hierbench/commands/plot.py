@@ -51,11 +51,12 @@ def plot(
     """Draw a figure, for print and without telling anything by colour alone."""
     from importlib import import_module
 
+    from hierbench.files import refuse_links
     from hierbench.plots import style
     from hierbench.plots.source import Request
 
     _check(kind, dataset, source, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
-    target = output or runs / "plots" / _default_name(kind, dataset, source, protocol)
+    target = output or refuse_links(runs, "plots") / _default_name(kind, dataset, source, protocol)
     if output is not None:
         style.check_output(output)
     request = Request(

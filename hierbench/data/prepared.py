@@ -136,7 +136,7 @@ def check(prepared: Prepared, progress: Progress | None = None) -> None:
     if record not in _checked:
         _check_whole(prepared, progress or (lambda share: None))
     with suppress(OSError, LinkError):  # where nothing can be written, every process that trains checks for itself
-        write_json(refuse_links(prepared.folder.parent, prepared.folder.name) / CHECKED, record)
+        write_json(refuse_links(prepared.folder.parents[1], *prepared.folder.parts[-2:]) / CHECKED, record)
 
 
 def _check_whole(prepared: Prepared, progress: Progress) -> None:

@@ -25,7 +25,7 @@ TUNE = ("tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "1", "--
 TUNE += ("--set", "tune.grid.haframe.alpha=[0.3]", "--set", "tune.grid.haframe.gamma=[2]", "--set", "tune.runs=1")
 TABLE = ("leaderboard", "--dataset", "shapes")
 PUBLISH = (*TABLE, "--publish", "published")
-PICTURE = ("plot", "severity", "--dataset", "shapes", "--output", "severity.svg")
+PICTURE = ("plot", "severity", "--dataset", "shapes")
 MISTAKES = ("mistakes", "--dataset", "shapes", "ce:type-I", "crm:type-I")
 PREPARE = ("data", "prepare", "shapes", "--force")
 COMMANDS = {
@@ -35,7 +35,7 @@ COMMANDS = {
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "mirrored.json", "ablation.json", "damaged", "snapshots")
 IN_RUNS = ("collapse", "collapse/CE", ".plans", "mlartifacts", "mlflow.db", "mlflow.db-journal", "optuna.db")
-IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "mistakes-shapes.html", "CE")
+IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "mistakes-shapes.html", "plots", "CE")
 IN_DATA = ("prepared", "prepared/shapes", "prepared/.shapes.partial", "prepared/shapes/train-images.npy")
 IN_DATA += ("prepared/shapes/meta.json", "prepared/shapes/checked.json", "prepared/.shapes.partial/train-rows.npy")
 PLACES = [f"runs/CE/{name}" for name in IN_A_RUN] + [f"runs/{name}" for name in IN_RUNS]
@@ -90,7 +90,10 @@ def put(work, outside, place, kind):
     path = work / place.replace("CE", cross_entropy(work))
     path.parent.mkdir(parents=True, exist_ok=True)
     outside.mkdir(exist_ok=True)
-    there, is_folder = outside / "victim", path.is_dir() or place.endswith(("damaged", "snapshots", "collapse", "CE"))
+    there, is_folder = (
+        outside / "victim",
+        path.is_dir() or place.endswith(("damaged", "snapshots", "collapse", "plots", "CE")),
+    )
     is_folder = is_folder or place.endswith((".plans", "mlartifacts", "partial", "prepared"))
     if kind == "folder":
         if path.is_file():
@@ -141,6 +144,9 @@ QUICK = [
     ("runs/mlflow.db", "link", "run"),
     ("runs/mlflow.db", "hard link", "run"),
     ("runs/CE/metrics.json", "folder", "run"),
+    ("runs/plots", "link", "plot"),
+    ("runs/mistakes-shapes.html", "link", "mistakes"),
+    ("data/prepared", "link", "collapse"),
     ("data/prepared/shapes", "link", "prepare"),
     ("data/prepared/.shapes.partial", "link", "prepare"),
     ("data/prepared/.shapes.partial/train-rows.npy", "link", "prepare"),
