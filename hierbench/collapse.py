@@ -77,8 +77,8 @@ def angular_collapse(vectors: Tensor, ideal: Tensor | float, deviation: Deviatio
     """Return mean and standard deviation, over the pairs i < j, of how far cosines are from the ideal ones.
 
     mean = Avg |cos(x_i, x_j) - S_ij|, the same for either `deviation`; std = Std |cos(x_i, x_j) - S_ij| for
-    "absolute", as in the text, and Std (cos(x_i, x_j) - S_ij) for "raw", as in the authors' code (FIDELITY row 7). All
-    pairs are there, so the standard deviation divides by their number.
+    "absolute", as in the text, and Std (cos(x_i, x_j) - S_ij) for "raw", as in the authors' code (docs/protocols.md,
+    row 7). All pairs are there, so the standard deviation divides by their number.
 
     Args:
         vectors: [K, D], K >= 2: class means (centred for an ETF, not centred for a HAFrame) or a classifier's rows.
@@ -108,7 +108,7 @@ def self_duality(weights: Tensor, means: Tensor, form: Form = "norm") -> float:
         means: [K, D] H. For an ETF give them centred: the text defines H by "class feature means" alone, but measures
             "following" Papyan et al., whose self-duality (NC3) subtracts the global mean, and takes class means
             centred for an ETF and not centred for a HAFrame in its angular collapse.
-        form: "norm", as in the text, or its "square", as in the authors' code (FIDELITY row 6).
+        form: "norm", as in the text, or its "square", as in the authors' code (docs/protocols.md, row 6).
 
     Returns:
         Between 0 (collapsed) and 2 (opposite); squared up to 4. NaN where either is all zero.

@@ -28,7 +28,7 @@ from hierbench.plots.style import house_style, write_figure
 from hierbench.preview import Line, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.progress import Meter
 from hierbench.publish import say_notes
-from hierbench.recipe import FEATURE_TYPES, Evaluation, Recipe, load_recipe
+from hierbench.recipe import FEATURE_TYPES, Recipe, load_recipe
 from hierbench.runner import State
 from hierbench.session import (
     make_setting,
@@ -167,8 +167,7 @@ def measured_curves(planned: Planned, labels: Mapping[str, str]) -> list[Curve]:
     if total:
         from hierbench.feed import Split
 
-        spec = finished[0][1].spec.model_copy(update={"evaluation": Evaluation()})  # no example is dropped
-        split = Split(planned.prepared, "train", spec, torch.device(planned.setting.device))
+        split = Split(planned.prepared, "train", finished[0][1].spec, torch.device(planned.setting.device))
         hierarchy = planned.prepared.hierarchy(planned.recipe.distance)
         lock, stop = Lock(), Event()
         with Meter(f"measuring {total} snapshots", total) as meter:

@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.data.augment import crop_of, normalise
@@ -24,7 +23,7 @@ RESIDENT_SHARE = 0.5  # of the device's free memory that a split's images may ta
 
 
 class Split:
-    """One split of a dataset, fed to one device.
+    """One split of a dataset, fed to one device as images of PyTorch's default dtype.
 
     The images stay on the device where they fit. Otherwise they stay memory-mapped, and a thread copies the next batch
     through pinned memory while the device computes on the one before. Nothing here waits for the device.
@@ -60,8 +59,7 @@ class Split:
         if self.resident:
             self.images = self.images.to(device)
         self.labels = torch.from_numpy(labels).to(device)
-        evaluated = evaluated_rows(labels, spec.evaluation.drop_last)
-        self.evaluated = torch.arange(len(labels)) if evaluated is None else torch.from_numpy(evaluated.nonzero()[0])
+        self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
         self.crop = crop_of(spec.augment)
         self.mean = torch.tensor(spec.augment.mean, device=device)
         self.std = torch.tensor(spec.augment.std, device=device)
@@ -70,7 +68,7 @@ class Split:
         return len(self.labels)
 
     def train_batches(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield augmented images [b, 3, H, W] float32 of this rank's share of each batch, and labels [B] of all of it.
+        """Yield augmented images [b, 3, H, W] of this rank's share of each batch, and labels [B] of all of it.
 
         Args:
             batches: rows [B] of each batch, on the CPU; B is a multiple of the number of ranks.
@@ -84,7 +82,7 @@ class Split:
             yield normalise(cropped, self.mean, self.std), whole
 
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield images [b, 3, H, W] float32 and labels [b] of this rank's share of the evaluated examples, in order."""
+        """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
         share = -(-len(self.evaluated) // self.num_ranks)
         mine = self.evaluated[self.rank * share : (self.rank + 1) * share]
         for images, rows, labels in self._gather(mine.split(EVAL_BATCH) if len(mine) else []):
@@ -104,18 +102,28 @@ class Split:
             yield images, places[: len(rows)], self.labels[rows]
 
 
-def evaluated_rows(labels: Labels, drop_last: bool) -> NDArray[np.bool_] | None:
-    """Return [N] bool, which examples are evaluated, or None for all.
+def evaluated_rows(labels: Labels, name: str, spec: Spec) -> Labels:
+    """Return the rows [M] of a split that are evaluated, in ascending order: all, unless the spec says otherwise.
 
-    With `drop_last` those in the last incomplete batch of 256 in order of class are not, as in the published
-    pipeline (FIDELITY row 5); a split that is smaller than a batch is kept whole.
+    With `evaluation.drop_last` the last incomplete batch of validation and test is left out, as in the published
+    pipeline (docs/protocols.md, row 5); a split that is smaller than a batch is kept whole.
+
+    Args:
+        labels: [N] of the split.
+        name: "train", "val" or "test".
+        spec: of the run.
     """
-    num_dropped = len(labels) % EVAL_BATCH
-    if not drop_last or not num_dropped or num_dropped == len(labels):
-        return None
-    evaluated = np.ones(len(labels), dtype=np.bool_)
-    evaluated[np.argsort(labels, kind="stable")[-num_dropped:]] = False
-    return evaluated
+    batch = EVAL_BATCH if name == "test" else spec.train.batch_size
+    num_dropped = len(labels) % batch
+    if name == "train" or not spec.evaluation.drop_last or num_dropped in (0, len(labels)):
+        return np.arange(len(labels))
+    if spec.evaluation.drop_order == "class":
+        order = np.argsort(labels, kind="stable")
+    elif name == "test":
+        order = np.arange(len(labels))
+    else:  # shuffled once a run
+        order = np.random.default_rng(spec.seed).permutation(len(labels))
+    return np.sort(order[:-num_dropped])
 
 
 def _fits(images: Tensor, device: torch.device) -> bool:

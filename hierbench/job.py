@@ -12,7 +12,7 @@ from hierbench.recipe import Augment, Evaluation, FeatureType, Model, Precision,
 
 # Raise when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that no result of the
 # old code is taken for one of the new.
-CODE_VERSION = 1
+CODE_VERSION = 2
 
 
 class _Frozen(BaseModel):

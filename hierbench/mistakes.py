@@ -172,8 +172,7 @@ def read_pair(a: tuple[Spec, Run], b: tuple[Spec, Run], data_dir: Path, store: S
     prepared = _data_of(spec, data_dir)
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     _, labels = prepared.arrays("test")
-    evaluated = evaluated_rows(labels, spec.evaluation.drop_last)
-    rows = np.arange(len(labels)) if evaluated is None else np.flatnonzero(evaluated)
+    rows = evaluated_rows(labels, "test", spec)
     targets = labels[rows]
     first, second = (_read_side(*which, hierarchy, targets, store) for which in (a, b))
     predicted = np.stack([first[1], second[1]])
@@ -198,8 +197,9 @@ def _check_comparable(a: Spec, b: Spec) -> None:
         raise UserError(f"{names} measure two distances, {a.dataset.distance} and {b.dataset.distance}")
     if a.dataset != b.dataset:
         raise UserError(f"{names} are of different data: digests {a.dataset.digest[:12]} and {b.dataset.digest[:12]}")
-    if a.evaluation.drop_last != b.evaluation.drop_last:
-        raise UserError(f"{names} are of different test examples: evaluation.drop_last is set in one of them")
+    for key in ("drop_last", "drop_order"):
+        if getattr(a.evaluation, key) != getattr(b.evaluation, key):
+            raise UserError(f"{names} are of different test examples: evaluation.{key} is set in one of them")
 
 
 def _data_of(spec: Spec, data_dir: Path) -> Prepared:

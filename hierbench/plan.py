@@ -41,7 +41,7 @@ def type_rates(recipe: Recipe, feature_type: FeatureType) -> Rates:
 
 def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]) -> None:
     """Raise a UserError for all that can be wrong before the data is there, so that no download precedes a typo."""
-    check_backbone(recipe.model.backbone, recipe.model.weights)
+    check_backbone(recipe.model.backbone, recipe.model.weights, recipe.model.wrn_group_input)
     if recipe.data.jpeg_quality and recipe.dataset != "fgvc":
         raise UserError("data.jpeg_quality is a switch of fgvc alone: its published images were re-saved")
     size = min(recipe.expected.image_size)

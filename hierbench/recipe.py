@@ -17,6 +17,7 @@ AskedPrecision = Literal["auto", "float32", "bfloat16"]
 FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
 Protocol = Literal["paper", "authors"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
+GroupInput = Literal["activated", "raw"]
 
 
 class _Closed(BaseModel):
@@ -47,18 +48,21 @@ class Model(_Closed):
     Attributes:
         backbone: see `hierbench.models.build_backbone`.
         weights: what the backbone starts from.
-        type_i_pool: pooling of type-I models (FIDELITY row 11).
-        type_i_units: width of the layer of type-I models; 0 leaves it out with its norms (FIDELITY row 12).
+        wrn_group_input: what the first block of groups 2 and 3 of a wide ResNet gives to its first convolution and to
+            its shortcut: its input after batch norm and activation, or as it is (docs/protocols.md, row 34).
+        type_i_pool: pooling of type-I models (docs/protocols.md, row 11).
+        type_i_units: width of the layer of type-I models; 0 leaves it out with its norms (docs/protocols.md, row 12).
     """
 
     backbone: str
     weights: Literal["none", "imagenet1k-v1", "pass"] = "none"
+    wrn_group_input: GroupInput = "activated"
     type_i_pool: Literal["average", "max"] = "average"
     type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
 
 
 class Train(_Closed):
-    """Optimiser, schedule and length (FIDELITY rows 16 to 21 of the paper's configuration).
+    """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21).
 
     Attributes:
         precision: of backbone and feature extractor; "auto" is bfloat16 where the device has instructions for it. The
@@ -81,10 +85,10 @@ class Augment(_Closed):
     """Augmentation and normalisation.
 
     Attributes:
-        crop: "pad" pads and crops back; "random-resized" stretches a random part to the whole (FIDELITY row 24).
+        crop: "pad" pads and crops back; "random-resized" stretches a random part to the whole.
         pad: pixels on each side, for "pad" alone.
         pad_mode: what the padding shows, for "pad" alone.
-        last_offset: whether crops reach the last of the 2 pad + 1 offsets (FIDELITY row 23), for "pad" alone.
+        last_offset: whether crops reach the last of the 2 pad + 1 offsets, for "pad" alone (docs/protocols.md, row 23).
         flip: flip half of the images.
         mean: per channel, of values from 0 to 1.
         std: per channel.
@@ -111,7 +115,8 @@ class Data(_Closed):
     """How images are stored.
 
     Attributes:
-        jpeg_quality: re-save images as JPEG of this quality before resizing, 0 for no; fgvc alone (FIDELITY row 22).
+        jpeg_quality: re-save images as JPEG of this quality before resizing, 0 for no; fgvc alone
+            (docs/protocols.md, row 22).
     """
 
     jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
@@ -121,22 +126,31 @@ class Evaluation(_Closed):
     """How results are computed.
 
     Attributes:
-        drop_last: leave out the last incomplete batch of 256 examples in order of class, in validation and test
-            (FIDELITY row 5).
-        ddof: of the standard deviation in the interval over runs (FIDELITY row 4).
+        drop_last: leave out the last incomplete batch: of 256 examples in test, of the training's size in validation
+            (docs/protocols.md, row 5).
+        drop_order: which examples are last, for `drop_last` alone: those of the last classes ("class"), or in test
+            those that are stored last and in validation some that the run's seed draws ("file").
+        ddof: of the standard deviation in the interval over runs (docs/protocols.md, row 4).
     """
 
     drop_last: bool = False
+    drop_order: Literal["class", "file"] = "class"
     ddof: Literal[0, 1] = 1
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.drop_order != "class" and not self.drop_last:
+            raise ValueError("drop_order = file needs drop_last = true")
+        return self
 
 
 class Collapse(_Closed):
     """How neural collapse is measured; nothing that is trained depends on it.
 
     Attributes:
-        self_duality: the distance between classifier and class means, or its square (FIDELITY row 6).
+        self_duality: the distance between classifier and class means, or its square (docs/protocols.md, row 6).
         deviation: whether the standard deviation over pairs of classes is of the absolute deviation from the ideal
-            cosine, or of the raw one with its sign (FIDELITY row 7).
+            cosine, or of the raw one with its sign (docs/protocols.md, row 7).
     """
 
     self_duality: Literal["norm", "square"] = "norm"

@@ -187,7 +187,8 @@ class BareBackbone:
 
     def __init__(self, work: Workload, data: Data) -> None:
         self.work = work
-        self.backbone = build_backbone(work.model.backbone).to(data.device).to(memory_format=torch.channels_last)
+        backbone = build_backbone(work.model.backbone, work.model.wrn_group_input)
+        self.backbone = backbone.to(data.device).to(memory_format=torch.channels_last)
         self.images, _ = data.train_batch()
         self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone
 

@@ -23,13 +23,13 @@ from hierbench.data.prepared import Prepared
 from hierbench.fabric import make_fabric
 from hierbench.feed import Split
 from hierbench.hierarchy import Hierarchy
-from hierbench.job import Spec
+from hierbench.job import Spec, TrainSpec
 from hierbench.memory import count_micro_batches
 from hierbench.method import Method
 from hierbench.metrics import Tally, evaluate
 from hierbench.models import Classifier, build_classifier
 from hierbench.models.compiled import compile_embedding
-from hierbench.models.rank_norm import gather_rows, synchronise_norms
+from hierbench.models.rank_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.store import HistoryRow, Run
 
 if TYPE_CHECKING:
@@ -51,6 +51,25 @@ def seed_for(seed: int, part: int) -> int:
 def learning_rate(initial: float, epoch: int, epochs: int) -> float:
     """Return the cosine-annealed rate of an epoch: initial (1 + cos(pi epoch / epochs)) / 2."""
     return initial * (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
+
+
+def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.SGD:
+    """Return SGD over the model's groups; weight decay is on all parameters that get a gradient, norms included."""
+    return torch.optim.SGD(
+        [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
+        lr=1.0,  # see `set_rates`
+        momentum=how.momentum,
+        weight_decay=how.weight_decay,
+        fused=True,
+    )
+
+
+def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int) -> dict[str, float]:
+    """Give each group its learning rate of an epoch, from 0, and return all rates by group."""
+    rates = {name: learning_rate(rate, epoch, how.epochs) for name, rate in how.lr.model_dump().items()}
+    for group in optimizer.param_groups:
+        group["lr"] = rates[group["name"]]
+    return rates
 
 
 def train(
@@ -98,15 +117,9 @@ def train(
     ).to(memory_format=torch.channels_last)
     if num_ranks > 1:
         synchronise_norms(model, device)
+        exclude_from_reduction(model, model.parameters_without_gradient())
         model.gather = gather_rows
-    rates = spec.train.lr.model_dump()
-    optimizer = torch.optim.SGD(
-        [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
-        lr=1.0,  # set per group and epoch below
-        momentum=spec.train.momentum,
-        weight_decay=spec.train.weight_decay,
-        fused=True,
-    )
+    optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     train_split, val_split = (
         Split(prepared, name, spec, fabric.device, *ranks_of(fabric)) for name in ("train", "val")
@@ -124,9 +137,7 @@ def train(
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may have been lost, and is not written again after the last epoch
     for epoch in range(len(history), epochs):
-        current = {name: learning_rate(rate, epoch, epochs) for name, rate in rates.items()}
-        for group in optimizer.param_groups:
-            group["lr"] = current[group["name"]]
+        current = set_rates(optimizer, spec.train, epoch)
         torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
         order = torch.randperm(len(train_split))[: steps * batch_size]  # the last short batch is dropped
         batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])

@@ -58,7 +58,7 @@ def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
 
     Args:
         values: one per run. NaN values do not enter: mistake severity is undefined for a run without mistakes.
-        ddof: of the standard deviation s; the published intervals used 0 and are too narrow (FIDELITY row 4).
+        ddof: of the standard deviation s; the published intervals used 0 and are too narrow (docs/protocols.md, row 4).
     """
     known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(known):

@@ -167,13 +167,16 @@ class HAFrame(Method):
         frame, similarity = hierarchy_aware_frame(
             hierarchy.distances, self.params.gamma, self.params.s_min, seed, hierarchy.height
         )
-        self.register_buffer("frame", torch.from_numpy(frame).float())
-        self.register_buffer("similarity", torch.from_numpy(similarity).float())
+        dtype = torch.get_default_dtype()
+        self.register_buffer("frame", torch.from_numpy(frame).to(dtype))
+        self.register_buffer("similarity", torch.from_numpy(similarity).to(dtype))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and cosines [B, K] for features [B, K]."""
         logits = F.linear(features, self.frame)
-        norms = torch.linalg.vector_norm(features, dim=1, keepdim=True)
+        # A frame that was rounded has rows of a length other than 1: seen where a float32 model goes on in float64.
+        lengths = torch.linalg.vector_norm(self.frame, dim=1)
+        norms = torch.linalg.vector_norm(features, dim=1, keepdim=True) * lengths
         return logits, logits / norms.clamp_min(torch.finfo(norms.dtype).tiny)
 
     def loss(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:

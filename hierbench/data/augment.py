@@ -40,7 +40,7 @@ class PadAndCrop:
         pad: pixels added on each side before cropping back to H x W; 0 for no crop.
         pad_mode: "reflect" (the edge pixel not repeated) or "zero" (black, before normalising).
         flip: flip half of the images.
-        last_offset: draw from all 2 pad + 1 offsets; without it the last one never comes up (FIDELITY row 23).
+        last_offset: draw from all 2 pad + 1 offsets; without it the last never comes up (docs/protocols.md, row 23).
     """
 
     pad: int
@@ -76,7 +76,7 @@ class PadAndCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of each image stretched to the whole, bilinearly, and horizontal flip; float32.
+    """A random part of each image stretched to the whole, bilinearly, and horizontal flip; of the default dtype.
 
     The part has between 8 and 100 % of the area and sides in a ratio between 3/4 and 4/3, drawn at most ten times;
     if none fits, the whole image is taken. As torchvision's transform of the same name, which rounds to whole grey
@@ -105,7 +105,7 @@ class RandomResizedCrop:
             ],
             dim=3,
         )
-        return F.grid_sample(images[rows].float(), grid, mode="bilinear", align_corners=True)
+        return F.grid_sample(images[rows].to(grid.dtype), grid, mode="bilinear", align_corners=True)
 
 
 def crop_of(how: Augment) -> Crop:
@@ -148,14 +148,14 @@ def _reflect(index: Tensor, size: int) -> Tensor:
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Map [B, 3, H, W] with values from 0 to 255 to float32 (x / 255 - mean) / std, channels last.
+    """Map [B, 3, H, W] with values from 0 to 255 to (x / 255 - mean) / std, channels last.
 
     Args:
-        images: the batch, uint8 or float32; a float batch may be overwritten.
-        mean: [3], of values from 0 to 1.
+        images: the batch, uint8 or float; a float batch may be overwritten.
+        mean: [3], of values from 0 to 1; the result has its dtype.
         std: [3].
     """
     scale = (1.0 / (255.0 * std))[:, None, None]
     shift = (mean / std)[:, None, None]
-    floats = images.to(torch.float32, memory_format=torch.channels_last)
+    floats = images.to(mean.dtype, memory_format=torch.channels_last)
     return floats.mul_(scale).sub_(shift)

@@ -1,4 +1,4 @@
-"""CIFAR-100: the last 50 training images of each class are validation (FIDELITY row 23).
+"""CIFAR-100: the last 50 training images of each class are validation (docs/protocols.md, row 23).
 
 torchvision downloads it. Its files are pickles, which can hold any program, and what the user gives need not be the
 official file; so they are read here, by an unpickler that builds arrays and plain values alone.

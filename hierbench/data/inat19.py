@@ -14,7 +14,7 @@ SPLITS = File("dataset_splits/splits_inat19.zip", blob="f3f8837a3bf08256876cb8cd
 ARCHIVE = "train_val2019.tar.gz"
 URL = f"https://ml-inat-competition-datasets.s3.amazonaws.com/2019/{ARCHIVE}"
 MD5 = "c60a6e2962c9b8ccbd458d12c8582644"
-IMAGE_SIZE = (224, 224)  # images are stretched, as in the published pipeline (FIDELITY row 24)
+IMAGE_SIZE = (224, 224)  # images are stretched (docs/protocols.md, row 24)
 
 
 def open_source(request: Request) -> Source:

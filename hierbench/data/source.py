@@ -49,7 +49,7 @@ class Request:
         source: the user's own copy; None downloads where the licence allows.
         downloads: where a download goes.
         offline: folder that holds the trees and split lists which are otherwise fetched.
-        jpeg_quality: re-save the images as JPEG of this quality first (FIDELITY row 22), 0 does not.
+        jpeg_quality: re-save the images as JPEG of this quality first (docs/protocols.md, row 22), 0 does not.
     """
 
     source: Path | None

@@ -13,7 +13,7 @@ TREE = File("data/tiered_imagenet_isa.txt", sha256="db79a24707a00437abd809f9f845
 SPLITS = File(
     "dataset_splits/splits_tiered.zip", sha256="826a0ae5796983cf75f41277a48e5e07b34b2b7fca8347d0def117ff83a5a5de"
 )
-IMAGE_SIZE = (224, 224)  # images are stretched, as in the published pipeline (FIDELITY row 24)
+IMAGE_SIZE = (224, 224)  # images are stretched (docs/protocols.md, row 24)
 
 
 def open_source(request: Request) -> Source:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench.errors import UserError, unknown_name
+from hierbench.recipe import GroupInput
 
 WIDE_RESNET = re.compile(r"wrn(\d{1,4})-(\d{1,4})(?:-s([24]))?")
 
 
 class Backbone(nn.Module):
-    """A network that ends in a feature map of `num_channels` channels."""
+    """A network that ends in a feature map of `num_channels` channels.
 
-    num_channels: int
+    Attributes:
+        norm_momentum: of its batch norms, in PyTorch's sense; a norm that continues the network takes it too.
+        init_convolution: initialises a convolution that continues the network; None leaves PyTorch's default.
+    """
 
-    def __init__(self, layers: nn.Module, num_channels: int) -> None:
+    def __init__(
+        self,
+        layers: nn.Module,
+        num_channels: int,
+        norm_momentum: float = 0.1,
+        init_convolution: Callable[[nn.Conv2d], None] | None = None,
+    ) -> None:
         super().__init__()
         self.layers = layers
         self.num_channels = num_channels
+        self.norm_momentum = norm_momentum
+        self.init_convolution = init_convolution
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] to a feature map [B, C, h, w]."""
@@ -29,11 +42,30 @@ class Backbone(nn.Module):
         return features
 
 
-class WideBlock(nn.Module):
-    """Pre-activation residual block of a wide ResNet: two 3x3 convolutions, a 1x1 shortcut where the shape changes."""
+def init_he_fan_out(convolution: nn.Conv2d) -> None:
+    """Draw the weights from a normal distribution of variance 2 / (out_channels kernel_height kernel_width)."""
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="leaky_relu")
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, momentum: float) -> None:
+
+class WideBlock(nn.Module):
+    """Pre-activation residual block of a wide ResNet: two 3x3 convolutions, a 1x1 shortcut where the shape changes.
+
+    Args:
+        in_channels: C.
+        out_channels: C'.
+        stride: of the first convolution and the shortcut.
+        momentum: of the batch norms.
+        raw_input: give the input as it is to the first convolution and the shortcut. The published pipeline computes
+            the first norm all the same and throws it away. Here it is not computed: its parameters are there, count
+            and are saved, and get no gradient, so that no optimiser moves them; its running statistics, which nothing
+            reads, stay as they were initialised.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, momentum: float, raw_input: bool = False
+    ) -> None:
         super().__init__()
+        self.raw_input = raw_input
         self.bn1 = nn.BatchNorm2d(in_channels, momentum=momentum)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(out_channels, momentum=momentum)
@@ -43,13 +75,15 @@ class WideBlock(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map [B, C, h, w] to [B, C', h / stride, w / stride]."""
-        active = F.leaky_relu(self.bn1(images), 0.1, inplace=True)
+        active = images if self.raw_input else F.leaky_relu(self.bn1(images), 0.1, inplace=True)
         residual = images if self.shortcut is None else self.shortcut(active)
         out: Tensor = self.conv2(F.leaky_relu(self.bn2(self.conv1(active)), 0.1, inplace=True))
         return out + residual
 
 
-def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: int = 1) -> Backbone:
+def wide_resnet(
+    depth: int, width: int, *, momentum: float = 0.1, stem_stride: int = 1, group_input: GroupInput = "activated"
+) -> Backbone:
     """Build a wide ResNet with LeakyReLU 0.1 and He fan-out initialisation.
 
     Args:
@@ -57,6 +91,7 @@ def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: i
         width: channels are 16, 32 and 64 times this.
         momentum: of the batch norms, in PyTorch's sense (weight of the new batch).
         stem_stride: 2 or 4 lowers the resolution at once, which makes the network 4 or 16 times cheaper.
+        group_input: what the first block of groups 2 and 3 convolves, see `hierbench.recipe.Model`.
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
     """
@@ -65,15 +100,16 @@ def wide_resnet(depth: int, width: int, *, momentum: float = 0.1, stem_stride: i
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, stem_stride, 1, bias=False)]
     for group, base in enumerate((16, 32, 64)):
         for block in range(num_blocks):
-            stride = 2 if group > 0 and block == 0 else 1
-            layers.append(WideBlock(channels, base * width, stride, momentum))
+            enters = group > 0 and block == 0  # group 1 keeps its norm in the published pipeline too
+            raw_input = enters and group_input == "raw"
+            layers.append(WideBlock(channels, base * width, 2 if enters else 1, momentum, raw_input))
             channels = base * width
     layers += [nn.BatchNorm2d(channels, momentum=momentum), nn.LeakyReLU(0.1, inplace=True)]
     network = nn.Sequential(*layers)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="leaky_relu")
-    return Backbone(network, channels)
+            init_he_fan_out(module)
+    return Backbone(network, channels, momentum, init_he_fan_out)
 
 
 def resnet50() -> Backbone:
@@ -88,32 +124,38 @@ def resnet50() -> Backbone:
     return Backbone(nn.Sequential(OrderedDict(named)), 2048)
 
 
-def check_backbone(name: str, weights: str = "none") -> None:
+def check_backbone(name: str, weights: str = "none", group_input: GroupInput = "activated") -> None:
     """Raise a UserError for what `build_backbone` does not know, without building anything."""
-    if name == "resnet50":
-        return
     match = WIDE_RESNET.fullmatch(name)
-    if match is None:
+    if match is None and name != "resnet50":
         raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>"])
+    if match is None:
+        if group_input == "raw":
+            raise UserError(
+                f"model.wrn_group_input = raw is a switch of wide ResNets, not of {name}: add "
+                "--set model.wrn_group_input=activated"
+            )
+        return
     if (int(match[1]) - 4) % 6 or int(match[1]) < 10 or int(match[2]) < 1:
         raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {name}")
     if weights != "none":
         raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
 
 
-def build_backbone(name: str) -> Backbone:
+def build_backbone(name: str, group_input: GroupInput = "activated") -> Backbone:
     """Build a backbone by name, with fresh weights.
 
     Args:
         name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
             `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` and `-s4` the same
             with a stem of stride 2 or 4.
+        group_input: of a wide ResNet, see `hierbench.recipe.Model`.
     """
-    check_backbone(name)
+    check_backbone(name, group_input=group_input)
     if name == "resnet50":
         return resnet50()
     match = WIDE_RESNET.fullmatch(name)
     assert match is not None
     depth, width, stride = match.groups()
     momentum = 0.001 if name == "wrn28-8" else 0.1
-    return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=int(stride or 1))
+    return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=int(stride or 1), group_input=group_input)

@@ -12,16 +12,17 @@ from torch import Tensor, nn
 
 from hierbench.hierarchy import Hierarchy
 from hierbench.method import Method
-from hierbench.models.backbones import build_backbone
+from hierbench.models.backbones import WideBlock, build_backbone
 from hierbench.models.features import TypeI, TypeII
 from hierbench.models.weights import load_weights
+from hierbench.precision import at_least_float32
 from hierbench.recipe import FeatureType, Model
 
 
 class Classifier(nn.Module):
     """Images in, the method's outputs out."""
 
-    def __init__(self, backbone: nn.Module, features: nn.Module, method: Method) -> None:
+    def __init__(self, backbone: nn.Module, features: TypeI | TypeII, method: Method) -> None:
         super().__init__()
         self.backbone = backbone
         self.features = features
@@ -39,10 +40,10 @@ class Classifier(nn.Module):
         """Map images [B, 3, H, W] to whatever the method's `loss` and `scores` take.
 
         The method computes in float32 also where the features come from bfloat16: with 8 bits of precision the scores
-        of many classes would tie.
+        of many classes would tie. In float64 everything stays in float64.
         """
         embed = self.compiled_embed if self.training and self.compiled_embed is not None else self.embed
-        features = embed(images).float()
+        features = at_least_float32(embed(images))
         if self.training and self.gather is not None:
             features = self.gather(features)
         kind = features.device.type
@@ -50,9 +51,30 @@ class Classifier(nn.Module):
             return self.method(features)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Return the trainable parameters that share a learning rate: backbone, transform, classifier."""
-        parts = {"backbone": self.backbone, "transform": self.features, "classifier": self.method}
-        return {name: [p for p in part.parameters() if p.requires_grad] for name, part in parts.items()}
+        """Return the trainable parameters that share a learning rate: backbone, transform, classifier.
+
+        The 1x1 convolution of type II learns with the backbone that it ends (docs/protocols.md, row 37).
+        """
+        parts: dict[str, list[nn.Module]] = {
+            "backbone": [self.backbone],
+            "transform": [self.features.transform],
+            "classifier": [self.method],
+        }
+        if isinstance(self.features, TypeII):
+            parts["backbone"].append(self.features.reduce)
+        return {
+            name: [p for part in of_name for p in part.parameters() if p.requires_grad]
+            for name, of_name in parts.items()
+        }
+
+    def parameters_without_gradient(self) -> list[str]:
+        """Return the names of trainable parameters that no output depends on: norms that a raw input goes round."""
+        return [
+            f"{name}.bn1.{parameter}"
+            for name, block in self.named_modules()
+            if isinstance(block, WideBlock) and block.raw_input
+            for parameter, _ in block.bn1.named_parameters()
+        ]
 
 
 def build_classifier(
@@ -76,12 +98,12 @@ def build_classifier(
     Raises:
         UserError: the weights do not fit.
     """
-    network = build_backbone(model.backbone)
+    network = build_backbone(model.backbone, model.wrn_group_input)
     if weights is not None:
         load_weights(network, model.weights, weights)
     features: TypeI | TypeII
     if feature_type == "type-I":
         features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)
     else:
-        features = TypeII(network.num_channels, hierarchy.num_classes)
+        features = TypeII(network.num_channels, hierarchy.num_classes, network.norm_momentum, network.init_convolution)
     return Classifier(network, features, method(hierarchy, features.num_features, params))

@@ -5,6 +5,7 @@ Reference: Liang & Davis, ICCV 2023, sections 3.3 and 4 ("Training Configuration
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -17,8 +18,8 @@ class TypeI(nn.Module):
 
     Args:
         num_channels: C.
-        num_features: D, width of the layer; 0 leaves it out with its norms, and D = C (FIDELITY row 12).
-        pool: "average" or "max" over the whole map (FIDELITY row 11).
+        num_features: D, width of the layer; 0 leaves it out with its norms, and D = C (docs/protocols.md, row 12).
+        pool: "average" or "max" over the whole map (docs/protocols.md, row 11).
     """
 
     def __init__(self, num_channels: int, num_features: int = 600, pool: Pool = "average") -> None:
@@ -61,15 +62,33 @@ class ResidualBlock(nn.Module):
 
 
 class TypeII(nn.Module):
-    """1x1 convolution to K channels without bias, average pool, batch norm, two residual blocks; D = K."""
+    """1x1 convolution to K channels without bias, average pool, batch norm, two residual blocks; D = K.
 
-    def __init__(self, num_channels: int, num_classes: int) -> None:
+    Convolution and norm continue the backbone: the convolution takes its learning rate, the norm its momentum
+    (docs/protocols.md, rows 35 to 37). The norms within the residual blocks have PyTorch's.
+
+    Args:
+        num_channels: C.
+        num_classes: K.
+        norm_momentum: of the batch norm after the convolution, in PyTorch's sense.
+        init_convolution: initialises the convolution; None leaves PyTorch's default.
+    """
+
+    def __init__(
+        self,
+        num_channels: int,
+        num_classes: int,
+        norm_momentum: float = 0.1,
+        init_convolution: Callable[[nn.Conv2d], None] | None = None,
+    ) -> None:
         super().__init__()
         self.num_features = num_classes
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.reduce = nn.Conv2d(num_channels, num_classes, 1, bias=False)
+        if init_convolution is not None:
+            init_convolution(self.reduce)
         self.transform = nn.Sequential(
-            nn.BatchNorm1d(num_classes), ResidualBlock(num_classes), ResidualBlock(num_classes)
+            nn.BatchNorm1d(num_classes, momentum=norm_momentum), ResidualBlock(num_classes), ResidualBlock(num_classes)
         )
 
     def forward(self, feature_map: Tensor) -> Tensor:

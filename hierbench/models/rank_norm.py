@@ -5,12 +5,16 @@ Shapes: B batch of one process, C channels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from hierbench.precision import at_least_float32
 
 
 class _SumOverRanks(torch.autograd.Function):
@@ -74,7 +78,7 @@ class RankNorm(_BatchNorm):
         self._check_input_dim(input)
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
-        values = input.float()
+        values = at_least_float32(input)
         axes = [axis for axis in range(input.ndim) if axis != 1]
         shape = [1, -1, *[1] * (input.ndim - 2)]
         # Twice through the data, because a difference of large sums would lose digits.
@@ -91,6 +95,15 @@ class RankNorm(_BatchNorm):
             scaled = scaled * self.weight.view(shape) + self.bias.view(shape)
         out: Tensor = scaled.to(input.dtype)
         return out
+
+
+def exclude_from_reduction(model: nn.Module, names: Sequence[str]) -> None:
+    """Make DistributedDataParallel leave parameters alone that get no gradient; it would wait for theirs forever.
+
+    `find_unused_parameters` looks for them in the outputs of the forward pass, at every step, and takes what only a
+    method's loss uses for one of them.
+    """
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(names))
 
 
 def synchronise_norms(model: nn.Module, device: str) -> None:

@@ -109,7 +109,11 @@ def test_a_shrunk_recipe_runs(prepared, name, protocol):
         spec = json.loads((folder / "runs" / run / "spec.json").read_text())
         metrics = json.loads((folder / "runs" / run / "metrics.json").read_text())
         assert spec["protocol"] == protocol
-        assert spec["evaluation"] == {"drop_last": protocol == "authors", "ddof": 0 if protocol == "authors" else 1}
+        assert spec["evaluation"] == {
+            "drop_last": protocol == "authors",
+            "drop_order": "file" if (name, protocol) == ("cifar100", "authors") else "class",
+            "ddof": 0 if protocol == "authors" else 1,
+        }
         sizes = find("fgvc-jpeg75" if (name, protocol) == ("fgvc", "authors") else name, folder / "data").meta["splits"]
         kept = 256 if protocol == "authors" and sizes["test"] > 256 else sizes["test"]
         mistakes = round(kept * (100 - metrics["test"]["top1"]) / 100)

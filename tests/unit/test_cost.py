@@ -26,7 +26,7 @@ def linear(inputs, outputs):
 
 
 def expected_parameters(recipe, kind, method):
-    """The layers of FIDELITY rows 11 to 14, 25 and 26, written out; only what is trained counts."""
+    """The layers of docs/protocols.md, rows 11 to 14, 25 and 26, written out; only what is trained counts."""
     sizes = recipe.expected.level_sizes
     num_classes, num_levels = sizes[-1], len(sizes)
     backbone, channels = (wide_resnet_28_8(), 512) if recipe.dataset == "cifar100" else (RESNET50, 2048)

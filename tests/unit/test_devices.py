@@ -40,8 +40,11 @@ def run(job, setting, report=lambda done, total: None):
 
 @pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-II")])
 def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_path, method, kind):
-    """Two steps, of all training images: over more of them, at these learning rates, rounding grows by itself."""
-    job, seen = job_for(shapes, ["train.batch_size=960"], method, kind), []
+    """Two steps, of all training images: over more of them, at these learning rates, rounding grows by itself.
+
+    With raw inputs two norms get no gradient, for which the processes must not wait.
+    """
+    job, seen = job_for(shapes, ["train.batch_size=960", "model.wrn_group_input=raw"], method, kind), []
     both, weights = [], []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -59,7 +62,7 @@ def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_
     for name, value in weights[0].items():
         assert torch.allclose(value.double(), weights[1][name].double(), rtol=1e-3, atol=1e-4), name
     (scores, targets), (same, its) = (one.predictions() for one in both)
-    assert (targets == its).all() and np.abs(scores - same).max() < 1e-3
+    assert (targets == its).all() and np.abs(scores - same).max() < 2e-3
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
 
 

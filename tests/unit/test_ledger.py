@@ -80,11 +80,11 @@ def test_every_row_of_both_boards_is_there_once(ledger):
     } | {("type-I", "mine")}
 
 
-EVERYWHERE = {4, 5}  # under the protocol paper
+EVERYWHERE = {4, 5, 38}  # under the protocol paper
 EXPECTED = {  # (dataset, protocol): rows of all cells, then of some
     ("fgvc", "paper"): (EVERYWHERE | {22}, {"type-I": {11}, "type-II": {18}}, {"hafeature": {29, 30, 33}}),
     ("fgvc", "authors"): (set(), {}, {"hafeature": {29, 33}}),
-    ("cifar100", "paper"): (EVERYWHERE | {23}, {"type-I": {12}}, {"hafeature": {29}}),
+    ("cifar100", "paper"): (EVERYWHERE | {23, 34}, {"type-I": {12}}, {"hafeature": {29}}),
     ("cifar100", "authors"): (set(), {}, {"hafeature": {29}, "flamingo type-I": {25}}),
     ("inat19", "paper"): (EVERYWHERE, {"type-I": {11}}, {"hafeature": {29, 30}}),
     ("inat19", "authors"): (set(), {}, {"hafeature": {29}}),
@@ -132,18 +132,18 @@ def test_markdown(ledger):
     assert {len(cells) for cells in table} == {9} and len(table) == 1 + 11 * 5
     assert table[1] == [
         "type-I", "ce", "Top-1 accuracy ↑", "77.65 +/- 0.2635", "77.00 +/- 0.3866",
-        "-0.65", "yes", "5", "4, 5, 12, 23",
+        "-0.65", "yes", "5", "4, 5, 12, 23, 34, 38",
     ]  # fmt: skip
     assert table[2][:3] == ["", "", "Mistake severity ↓"]
     (own,) = [cells for cells in table if cells[1] == "mine_1 / 100%"]
     assert own[3:] == ["-", "2.00 +/- 0.1000", "-", "-", "5", "-"]
     (missing,) = [cells for cells in table if cells[:2] == ["type-II", "HAFeature"]]
-    assert missing[4:] == ["-", "-", "-", "-", "4, 5, 23, 29"]
+    assert missing[4:] == ["-", "-", "-", "-", "4, 5, 23, 29, 34, 38"]
     (one_run,) = [cells for cells in table if cells[1].startswith("HAFrame (alpha=0.0")]
     assert one_run[4:8] == ["77.00 +/- -", "-0.71", "-", "1 of 5"]
     below = "\n".join(lines)
     assert "Settings: wrn10-1, 1 epochs." in below
-    assert [int(x[2:].split(":")[0]) for x in lines if x.startswith("- ")] == [4, 5, 8, 9, 12, 23, 29]
+    assert [int(x[2:].split(":")[0]) for x in lines if x.startswith("- ")] == [4, 5, 8, 9, 12, 23, 29, 34, 38]
 
 
 def test_another_distance_is_said():
@@ -166,14 +166,14 @@ def test_json_and_csv_hold_the_same_numbers(ledger):
         assert text["differences"] == ", ".join(map(str, entry["differences"]))
     first = content["rows"][0]
     assert first["published"] == 77.65 and first["ours"] == 77.0 and first["overlap"] is True
-    assert first["differences"] == [4, 5, 12, 23] and (first["n"], first["planned"]) == (5, 5)
+    assert first["differences"] == [4, 5, 12, 23, 34, 38] and (first["n"], first["planned"]) == (5, 5)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
 def test_latex_compiles(tmp_path, ledger):
     text = latex(ledger)
     assert r"\multirow{5}{*}{Type-I}" in text and r"mine\_1 \textbar{} 100\%" in text
-    assert "77.65 +/- 0.2635 & 77.00 +/- 0.3866 & -0.65 & yes & 5 & 4, 5, 12, 23" in text
+    assert "77.65 +/- 0.2635 & 77.00 +/- 0.3866 & -0.65 & yes & 5 & 4, 5, 12, 23, 34, 38" in text
     (tmp_path / "table.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -258,8 +258,10 @@ def test_a_switch_set_by_itself_changes_what_touches(tmp_path, shapes):
     assert touched("fgvc", "ce", "type-II", "authors", ["train.lr.type-II.transform=0.01"]) == {18}
     assert touched("fgvc", "hafeature", "type-I", "authors") == {29, 33}
     assert touched("fgvc", "hafeature", "type-I", "paper") == {4, 5, 11, 22, 29, 30, 33}
-    assert touched("cifar100", "haframe", "type-II", "paper") == {4, 5, 8, 9, 23}
-    assert touched("cifar100", "ce", "type-I", "paper", ["model.type_i_units=0"]) == {4, 5, 23}
+    assert touched("cifar100", "haframe", "type-II", "paper") == {4, 5, 8, 9, 23, 34}
+    assert touched("cifar100", "ce", "type-I", "paper", ["model.type_i_units=0"]) == {4, 5, 23, 34}
+    assert touched("cifar100", "ce", "type-II", "paper", ["model.wrn_group_input=raw"]) == {4, 5, 23}
+    assert touched("inat19", "ce", "type-II", "authors", ["train.precision=bfloat16"]) == {38}
     assert touched("cifar100", "flamingo", "type-I", "authors") == {25}
     assert touched("tieredimagenet-h", "flamingo", "type-II", "paper") == {3, 4, 5}
     assert touched("tieredimagenet-h", "ce", "type-II", "paper", ["distance=height"]) == {1, 4, 5}

@@ -441,6 +441,8 @@ def test_runs_that_can_not_be_compared(work):
 
     a = run_of(work, "ce").folder.name
     refused(work, [a, other("evaluation.drop_last=true")], "evaluation.drop_last is set in one of them")
+    by_class, by_file = (other("evaluation.drop_last=true", *more) for more in ((), ("evaluation.drop_order=file",)))
+    refused(work, [by_class, by_file], "evaluation.drop_order is set in one of them")
     refused(work, [a, other("distance=depth")], "measure two distances, height and depth")
     refused(work, [a, other(protocol="authors")], "under two protocols, paper and authors")
     longer = other("train.epochs=9")  # other settings on the same data may be compared

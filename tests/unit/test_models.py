@@ -1,13 +1,21 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import leaky_relu
 
 from hierbench.errors import UserError
+from hierbench.job import TrainSpec
 from hierbench.methods.ce import CrossEntropy
+from hierbench.methods.flamingo import Flamingo
+from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame
 from hierbench.models import TypeI, TypeII, build_backbone, build_classifier
 from hierbench.models.backbones import check_backbone
-from hierbench.recipe import Model
+from hierbench.recipe import Model, Rates
+from hierbench.train import make_optimizer
+
+RATES = ("backbone", "transform", "classifier")
+RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def count(module):
@@ -47,6 +55,46 @@ def test_resnet50():
     with torch.no_grad():
         assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 2048, 2, 2)
     assert count(network) == 25_557_032 - (2048 * 1000 + 1000)  # torchvision's count without its classifier
+
+
+def test_the_first_block_of_groups_2_and_3_in_both_forms():
+    """Either normalises and activates the input of its first convolution and shortcut, or takes it as it is."""
+    networks = {form: build_backbone("wrn16-2", form) for form in ("activated", "raw")}
+    networks["raw"].load_state_dict(networks["activated"].state_dict())  # the same names and shapes
+    for form, network in networks.items():
+        for number in (1, 2, 3, 4, 5, 6):  # two blocks in each group
+            block = network.layers[number]
+            images = torch.randn(4, block.conv1.in_channels, 8, 8)
+            first_of_groups_2_and_3 = number in (3, 5)
+            active = leaky_relu(block.bn1(images), 0.1)
+            start = images if first_of_groups_2_and_3 and form == "raw" else active
+            kept = images if number in (2, 4, 6) else block.shortcut(start)
+            expected = kept + block.conv2(leaky_relu(block.bn2(block.conv1(start)), 0.1))
+            assert torch.allclose(block(images), expected, atol=1e-5), (form, number)
+    published = build_backbone("wrn28-8", "raw")
+    raw = [name for name, block in published.layers.named_children() if getattr(block, "raw_input", False)]
+    assert raw == ["5", "9"]  # after the stem, groups of four blocks
+    assert count(published) == count(build_backbone("wrn28-8"))
+
+
+def test_a_norm_that_a_raw_input_goes_round_is_there_and_stays_as_it_was(cifar100):
+    model = build_classifier(CrossEntropy, cifar100, "type-II", Model(backbone="wrn10-1", wrn_group_input="raw"))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    how = TrainSpec(epochs=1, batch_size=8, momentum=0.9, weight_decay=0.5, lr=Rates(**dict.fromkeys(RATES, 0.1)))
+    optimizer = make_optimizer(model, how)
+    for _ in range(2):
+        optimizer.zero_grad()
+        terms = model.method.loss(model(torch.randn(8, 3, 32, 32)), torch.arange(8))
+        terms["cross_entropy"].backward()
+        optimizer.step()
+    idle = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert idle == [f"backbone.layers.{block}.bn1.{name}" for block in (2, 3) for name in ("weight", "bias")]
+    assert idle == model.parameters_without_gradient()
+    kept = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    norms = [f"backbone.layers.{block}.bn1.{name}" for block in (2, 3) for name in RUNNING]
+    assert kept == {*idle, *norms}  # no weight decay, and no statistics
+    activated = build_classifier(CrossEntropy, cifar100, "type-II", Model(backbone="wrn10-1"))
+    assert activated.parameters_without_gradient() == [] and activated.state_dict().keys() == before.keys()
 
 
 @pytest.mark.parametrize(
@@ -103,11 +151,56 @@ def test_type_two_is_spelt_as_in_the_published_code():
     assert count(features) == 32 * 10 + 20 + 2 * (2 * 100 + 2 * 20 + 2 * 10)
 
 
-def test_parameter_groups_hold_every_trainable_parameter_once(cifar100):
-    for cls, kind in ((CrossEntropy, "type-I"), (CrossEntropy, "type-II"), (HAFrame, "type-II")):
-        model = build_classifier(cls, cifar100, kind, Model(backbone="wrn10-1"))
-        groups = model.parameter_groups()
-        assert list(groups) == ["backbone", "transform", "classifier"]
-        grouped = [id(p) for group in groups.values() for p in group]
-        assert sorted(grouped) == sorted(id(p) for p in model.parameters() if p.requires_grad)
-    assert groups["classifier"] == []  # HAFrame's classifier is fixed
+@pytest.mark.parametrize(
+    ("backbone", "momentum"), [("wrn28-8", 0.001), ("wrn10-1", 0.1), ("wrn10-1-s2", 0.1), ("resnet50", 0.1)]
+)
+def test_the_norm_after_the_convolution_of_type_two_has_the_backbone_s_momentum(cifar100, backbone, momentum):
+    with torch.device("meta"):
+        features = build_classifier(CrossEntropy, cifar100, "type-II", Model(backbone=backbone)).features
+        type_one = build_classifier(CrossEntropy, cifar100, "type-I", Model(backbone=backbone)).features
+    after, *within = [module for module in features.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert after is features.transform[0] and after.momentum == momentum
+    assert [norm.momentum for norm in within] == [0.1] * 4
+    norms = [module for module in type_one.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert [norm.momentum for norm in norms] == [0.1] * 2
+
+
+def test_the_convolution_of_type_two_starts_as_the_backbone_s(cifar100):
+    torch.manual_seed(0)
+    wide = build_classifier(CrossEntropy, cifar100, "type-II", Model(backbone="wrn10-8")).features.reduce.weight
+    assert wide.std().item() == pytest.approx((2 / 100) ** 0.5, rel=0.02)  # He, fan-out of a 1x1 kernel
+    assert wide.abs().max() > 4 * wide.std()  # normal
+    residual = build_classifier(CrossEntropy, cifar100, "type-II", Model(backbone="resnet50")).features.reduce.weight
+    assert residual.abs().max().item() == pytest.approx(2048**-0.5, rel=1e-3)  # PyTorch's default: uniform
+    assert residual.std().item() == pytest.approx((3 * 2048) ** -0.5, rel=0.02)
+
+
+TYPE_ONE = {f"features.transform.{layer}.{name}" for layer in (0, 1, 2) for name in ("weight", "bias")}
+TYPE_TWO = {"features.transform.0.weight", "features.transform.0.bias"}
+for block in (1, 2):
+    TYPE_TWO |= {f"features.transform.{block}.layers.{layer}.weight" for layer in range(6)}
+    TYPE_TWO |= {f"features.transform.{block}.layers.{norm}.bias" for norm in (1, 4)}
+ONE_HEAD, HEADS = {"method.classifier.weight", "method.classifier.bias"}, {"method.heads.weight", "method.heads.bias"}
+HEAD_PER_LEVEL = {f"method.heads.{level}.{name}" for level in range(5) for name in ("weight", "bias")}
+
+
+@pytest.mark.parametrize("backbone", ["wrn10-1", "resnet50"])
+@pytest.mark.parametrize(
+    ("cls", "classifier"),
+    [(CrossEntropy, ONE_HEAD), (Flamingo, HEAD_PER_LEVEL), (HAFeature, HEADS), (HAFrame, set())],
+)
+def test_the_group_of_every_parameter_by_name(cifar100, backbone, cls, classifier):
+    form = "raw" if backbone.startswith("wrn") else "activated"
+    for kind in cls.types:
+        with torch.device("meta"):
+            network = {f"backbone.{name}" for name, _ in build_backbone(backbone).named_parameters()}
+        torch.manual_seed(0)
+        model = build_classifier(cls, cifar100, kind, Model(backbone=backbone, wrn_group_input=form))
+        names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        groups = {group: [names.pop(id(p)) for p in members] for group, members in model.parameter_groups().items()}
+        assert not names  # each is in one group
+        assert {group: set(members) for group, members in groups.items()} == {
+            "backbone": network | ({"features.reduce.weight"} if kind == "type-II" else set()),
+            "transform": TYPE_TWO if kind == "type-II" else TYPE_ONE,
+            "classifier": classifier,
+        }

@@ -15,15 +15,18 @@ from hierbench.job import Spec
 from hierbench.leaderboard.statistics import summarise
 from hierbench.methods.haframe import minimum_similarity
 from hierbench.models import build_classifier
-from hierbench.plan import make_plan
+from hierbench.plan import check_request, make_plan, make_spec
 from hierbench.recipe import Model, load_recipe, recipe_names
 from hierbench.train import predict
 
 PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
-# FIDELITY row: (dataset, key, paper, authors)
+# row of docs/protocols.md: (dataset, key, paper, authors)
 SWITCHES = {
     4: [(name, "evaluation.ddof", 1, 0) for name in PUBLISHED],
-    5: [(name, "evaluation.drop_last", False, True) for name in PUBLISHED],
+    5: [
+        *((name, "evaluation.drop_last", False, True) for name in PUBLISHED),
+        ("cifar100", "evaluation.drop_order", "class", "file"),
+    ],
     6: [(name, "collapse.self_duality", "norm", "square") for name in PUBLISHED],
     7: [(name, "collapse.deviation", "absolute", "raw") for name in PUBLISHED],
     8: [(name, "methods.haframe.s_min", "paper", "authors") for name in PUBLISHED],
@@ -37,6 +40,8 @@ SWITCHES = {
         ("inat19", "methods.hafeature.dissimilarity_levels", "all", (2, 3, 4, 5, 6)),
         ("tieredimagenet-h", "methods.hafeature.dissimilarity_levels", "all", (5, 6, 7, 8, 9, 10, 11)),
     ],
+    34: [("cifar100", "model.wrn_group_input", "activated", "raw")],
+    38: [(name, "train.precision", "auto", "float32") for name in PUBLISHED],
 }
 
 
@@ -87,14 +92,19 @@ def test_a_result_records_its_protocol_and_every_switch(shapes):
     content = spec_of(shapes, protocol="authors", method="haframe", kind="type-II").content()
     recorded = flat(content)
     assert recorded["protocol"] == "authors" and recorded["method.params.s_min"] == "authors"
-    for key in ("evaluation.ddof", "evaluation.drop_last", "model.type_i_pool", "model.type_i_units"):
-        assert key in recorded
     for key in (
+        "evaluation.ddof",
+        "evaluation.drop_last",
+        "evaluation.drop_order",
+        "model.type_i_pool",
+        "model.type_i_units",
+        "model.wrn_group_input",
         "augment.last_offset",
         "augment.crop",
         "dataset.jpeg_quality",
         "dataset.distance",
         "train.lr.transform",
+        "train.precision",
     ):
         assert key in recorded
     assert Spec.model_validate(content).id == spec_of(shapes, protocol="authors", method="haframe", kind="type-II").id
@@ -107,6 +117,7 @@ def test_a_result_records_its_protocol_and_every_switch(shapes):
         "evaluation.drop_last=true",
         "model.type_i_pool=max",
         "model.type_i_units=0",
+        "model.wrn_group_input=raw",
         "augment.last_offset=false",
         "train.lr.type-I.transform=0.1",
     ],
@@ -127,32 +138,67 @@ def test_row_4_the_interval():
     assert summarise([3.0], ddof=0).ci95 is None
 
 
-@pytest.mark.parametrize(
-    ("num_classes", "size", "dropped"),
-    [(100, 3333, 5), (100, 10_000, 16), (1010, 40_737, 33), (608, 15_200, 96), (3, 512, 0), (3, 100, 0)],
-)
-def test_row_5_the_dropped_examples_are_of_the_last_classes(num_classes, size, dropped):
+def published_spec(shapes, name, protocol="authors", seed=0, **sections):
+    """The spec of a paper's dataset, whose images are not here; only its settings count."""
+    recipe = load_recipe(name, ["train.precision=float32"], protocol)
+    return make_spec(recipe, shapes, find_method("ce"), "type-I", seed).model_copy(update=sections)
+
+
+def dropped_rows(spec, labels, name):
+    kept = evaluated_rows(labels, name, spec)
+    assert (np.diff(kept) > 0).all()  # in the order of the split
+    return np.setdiff1d(np.arange(len(labels)), kept)
+
+
+# The published pipeline's batches: 256 in test, those of the training in validation.
+SIZES = [("fgvc", "test", 5), ("cifar100", "test", 16), ("inat19", "test", 33), ("tieredimagenet-h", "test", 96)]
+SIZES += [("fgvc", "val", 5), ("cifar100", "val", 8), ("inat19", "val", 185), ("tieredimagenet-h", "val", 96)]
+
+
+@pytest.mark.parametrize(("name", "split", "num_dropped"), SIZES)
+def test_row_5_how_many_examples_are_left_out(shapes, name, split, num_dropped):
+    expected = load_recipe(name).expected
+    size, num_classes = getattr(expected, split), expected.level_sizes[-1]
     labels = np.random.default_rng(0).permutation(np.arange(size) % num_classes)
-    assert evaluated_rows(labels, drop_last=False) is None
-    evaluated = evaluated_rows(labels, drop_last=True)
-    if not dropped:
-        assert evaluated is None
+    assert len(dropped_rows(published_spec(shapes, name, "paper"), labels, split)) == 0
+    assert len(dropped_rows(published_spec(shapes, name), labels, "train")) == 0
+    gone = dropped_rows(published_spec(shapes, name), labels, split)
+    assert len(gone) == num_dropped
+    if name == "cifar100":
         return
-    gone = np.flatnonzero(~evaluated)
-    assert len(gone) == dropped
-    assert labels[gone].min() >= labels[evaluated].max()
-    last = labels[gone].min()  # of the class that is cut, the last ones go
-    assert gone[labels[gone] == last].min() > np.flatnonzero((labels == last) & evaluated).max()
+    kept = np.setdiff1d(np.arange(size), gone)
+    assert labels[gone].min() >= labels[kept].max()  # those of the last classes,
+    last = labels[gone].min()  # and of the class that is cut the last ones
+    assert gone[labels[gone] == last].min() > kept[labels[kept] == last].max(initial=-1)
+
+
+def test_row_5_cifar100_drops_what_its_files_hold_last_and_eight_at_random(shapes):
+    labels = np.random.default_rng(0).permutation(np.arange(10_000) % 100)
+    specs = [published_spec(shapes, "cifar100", seed=seed) for seed in (0, 1)]
+    for spec in specs:
+        assert dropped_rows(spec, labels, "test").tolist() == list(range(9984, 10_000))
+    one, other = (dropped_rows(spec, labels[:5000], "val") for spec in specs)
+    assert one.tolist() == dropped_rows(specs[0], labels[:5000], "val").tolist()  # the same in every epoch
+    assert set(one) != set(other)  # the shuffled order is the run's
+    by_seed = [dropped_rows(published_spec(shapes, "cifar100", seed=seed), labels[:5000], "val") for seed in range(50)]
+    assert np.concatenate(by_seed).mean() == pytest.approx(2500, abs=300) and {len(rows) for rows in by_seed} == {8}
+
+
+def test_row_5_keeps_a_split_that_is_smaller_than_a_batch(shapes):
+    spec = published_spec(shapes, "fgvc")
+    for size, split in ((100, "test"), (512, "test"), (63, "val"), (128, "val")):
+        assert len(dropped_rows(spec, np.arange(size) % 3, split)) == 0
 
 
 def test_row_5_acts_on_validation_and_test_and_not_on_training(shapes):
-    def sizes(override):
-        spec = spec_of(shapes, override)
-        splits = {name: Split(shapes, name, spec, torch.device("cpu")) for name in ("train", "val", "test")}
-        return [len(splits["train"])] + [sum(len(y) for _, y in splits[n].eval_batches()) for n in ("val", "test")]
+    def sizes(*overrides):
+        spec = spec_of(shapes, overrides)
+        splits = [Split(shapes, name, spec, torch.device("cpu")) for name in ("train", "val", "test")]
+        return [sum(len(y) for _, y in split.eval_batches()) for split in splits]
 
-    assert sizes([]) == [960, 192, 384]
-    assert sizes(["evaluation.drop_last=true"]) == [960, 192, 256]  # 192 is less than a batch of 256
+    assert sizes() == [960, 192, 384]
+    assert sizes("evaluation.drop_last=true") == [960, 192, 256]  # validation is six whole batches of 32
+    assert sizes("evaluation.drop_last=true", "train.batch_size=50") == [960, 150, 256]
 
 
 def test_row_5_leaves_the_other_predictions_as_they_are(shapes):
@@ -163,7 +209,8 @@ def test_row_5_leaves_the_other_predictions_as_they_are(shapes):
     for drop in ("false", "true"):
         spec = spec_of(shapes, [f"evaluation.drop_last={drop}"])
         results[drop] = predict(make_fabric("cpu", "float32"), model, Split(shapes, "test", spec, torch.device("cpu")))
-    kept = torch.from_numpy(evaluated_rows(shapes.arrays("test")[1], drop_last=True))
+    kept = torch.from_numpy(evaluated_rows(shapes.arrays("test")[1], "test", spec))
+    assert len(kept) == 256
     assert torch.equal(results["true"][1], results["false"][1][kept])
     assert torch.allclose(results["true"][0], results["false"][0][kept], atol=1e-5)
 
@@ -207,8 +254,6 @@ def test_row_22_re_saves_the_images(tmp_path, miniatures):
         difference = np.abs(ours.astype(int) - theirs)
         assert 0 < difference.mean() < 12  # noise images; a photograph loses less
     with pytest.raises(UserError, match="a switch of fgvc alone"):
-        from hierbench.plan import check_request
-
         check_request(load_recipe("shapes", ["data.jpeg_quality=75"]), [find_method("ce")], ["type-I"])
 
 
@@ -253,12 +298,32 @@ def test_row_30_refuses_levels_that_are_not_there(cifar100):
             cls(cifar100, 16, cls.Params(dissimilarity_levels=levels))
 
 
+def test_row_34_changes_wide_resnets_alone(cifar100):
+    cls = find_method("ce").cls
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    outputs = []
+    for form in ("activated", "raw"):
+        torch.manual_seed(0)
+        model = Model(backbone="wrn10-1", wrn_group_input=form)
+        outputs.append(build_classifier(cls, cifar100, "type-I", model).eval()(images))
+    assert not torch.allclose(*outputs, atol=1e-2)
+    recipe = load_recipe("cifar100", ["model.backbone=resnet50"], "authors")
+    with pytest.raises(UserError, match=r"wrn_group_input = raw .* not of resnet50: add --set model.wrn_group_input="):
+        check_request(recipe, [find_method("ce")], ["type-I"])
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_row_38_the_authors_train_in_float32_on_any_device(name):
+    assert load_recipe(name, protocol="authors").train.precision == "float32"
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         (["augment.crop=random-resized"], "augment: crop = random-resized pads nothing"),
         (["augment.pad=0", "augment.last_offset=false"], "augment: last_offset = false needs a pad"),
         (["evaluation.ddof=2"], "evaluation.ddof = 2"),
+        (["evaluation.drop_order=file"], "evaluation: drop_order = file needs drop_last = true"),
         (["model.type_i_pool=mean"], "model.type_i_pool = 'mean'"),
     ],
 )
