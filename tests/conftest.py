@@ -40,6 +40,11 @@ def reference():
 
 
 @pytest.fixture(scope="session")
+def published():
+    return _load("published")
+
+
+@pytest.fixture(scope="session")
 def miniatures():
     return _load("miniatures")
 
@@ -62,8 +67,8 @@ def _no_tracking_from_outside(monkeypatch):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What takes long is run on demand: `pytest -m speed`, `pytest -m soak`."""
-    for marker in {"speed", "soak"} - set((config.option.markexpr or "").split()):
+    """What takes long is run on demand: `pytest -m speed`, `-m soak`, `-m fidelity`."""
+    for marker in {"speed", "soak", "fidelity"} - set((config.option.markexpr or "").split()):
         keep = [item for item in items if item.get_closest_marker(marker) is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in keep])
         items[:] = keep
