@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -31,20 +30,17 @@ from hierbench.job import Spec
 from hierbench.lock import LostError, wait_for_lock
 from hierbench.plan import Job
 from hierbench.preview import say
+from hierbench.ray_connection import Watch, connected, load, unchanged
 from hierbench.runner import Queue
 from hierbench.setting import Setting
 from hierbench.store import Run
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read on import: nothing is reported to anybody
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
+with unchanged():
+    ray = load()
+    from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError:
-    raise UserError("--executor ray needs Ray, an extra: pip install 'hierbench[ray]'") from None
 
 RETRIES = 3  # times that a job whose worker was lost is started again
-TIMEOUT = 5.0  # seconds for a cluster to answer
 REPORT_EVERY = 0.5  # seconds
 NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has a digest of its own, in the spec
 
@@ -52,71 +48,30 @@ NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has a dige
 Answer = tuple[str, str, dict[str, bytes], list[str]]
 
 
-def connect(address: str | None, device: str) -> str:
-    """Connect to a cluster and return the device that jobs will have there.
-
-    Args:
-        address: HOST:PORT of the head node; "auto" for the cluster that this machine belongs to; None for that of
-            RAY_ADDRESS, or without one for a cluster of this machine alone, started here and ended with the command.
-        device: "cpu", "cuda", or "auto" for a CUDA device if the cluster has one.
-
-    Raises:
-        UserError: no cluster answers, or it has not what the jobs need.
-    """
-    if device == "mps":
-        raise UserError("--executor ray trains on cpu or cuda, not on mps")
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address not in ("local", "auto"):
-        _knock(address)
-    own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    try:
-        with redirect_stdout(sys.stderr):
-            ray.init(address=address, log_to_driver=False, logging_level="error", **own)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UserError(f"no Ray cluster at {address}: {str(error).strip().split('. ')[0]}") from None
-    resources = ray.cluster_resources()
-    wanted = "GPU" if device == "cuda" else "CPU"
-    if not resources.get(wanted):
-        ray.shutdown()
-        raise UserError(f"the Ray cluster at {address} has no {wanted}")
-    if device == "auto":
-        return "cuda" if resources.get("GPU") else "cpu"
-    return device
-
-
-def _knock(address: str) -> None:
-    """Raise a UserError unless somebody listens: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if "/" in address or not host or not port.isdigit():
-        raise UserError(f"--address: HOST:PORT of a cluster's head node, or auto; got {address!r}")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
-    except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"no Ray cluster at {address}: {reason}") from None
-
-
 def train_on_ray(queue: Queue, setting: Setting) -> None:
-    """Train the jobs of a queue that train on the cluster that `connect` found, and leave it.
+    """Train the jobs of a queue that train on the cluster at `setting.address`.
 
     Raises:
         KeyboardInterrupt: passed on; the cluster stops the tasks of a driver that has left.
+        UserError: there is no cluster, or none of its nodes has what a job needs.
+        ConnectionError: the cluster is lost.
     """
     probe = setting.runs / f".shared-{secrets.token_hex(8)}"
     jobs = [job for job in queue.waiting if job.trains]
     queue.waiting = [job for job in queue.waiting if not job.trains]
-    try:
-        if jobs:
+    if not jobs:
+        return
+    with connected(setting.address) as watch:
+        try:
             write_text(probe, "hierbench looks here whether a node shares this folder\n")
             # Ray prints the log of every raylet that dies; what is lost is said below.
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-                _train(jobs, setting, probe.name, queue)
-    finally:
-        probe.unlink(missing_ok=True)
-        ray.shutdown()
+                _train(jobs, setting, probe.name, queue, watch)
+        finally:
+            probe.unlink(missing_ok=True)
 
 
-def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue) -> None:
+def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watch: Watch) -> None:
     wanted = needs(setting)
     words = {"num_cpus": "CPU", "num_gpus": "GPU"}
     if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
@@ -133,6 +88,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue) -> N
     running = {start(job): job for job in jobs}
     asked = [progress.take.remote()]
     while running:
+        watch.check()
         ended, _ = ray.wait(list(running), num_returns=len(running), timeout=REPORT_EVERY)
         if asked and ray.wait(asked, timeout=0)[0]:
             asked = _show(asked, progress, {job.id: job for job in running.values()}, queue.on_progress)
@@ -143,6 +99,8 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue) -> N
                 for line in notes:
                     queue.note(f"{line} (on {node})")
                 queue.end(job, _received(setting.store.run(job.id), files) or (error and f"{error} (on {node})"))
+            except LocalRayletDiedError:  # nothing that this process starts can run any more
+                raise watch.stopped() from None
             except RayTaskError as error:  # outside `execute`, which lets nothing pass
                 queue.end(job, f"a node could not run it: {_reason(error)}")
             except RayError as error:  # its process, its node, or the result with it

@@ -24,6 +24,7 @@ from hierbench.plan import Job
 from hierbench.precision import resolve_precision
 from hierbench.preview import say
 from hierbench.progress import Meter, duration
+from hierbench.ray_connection import device_on_cluster
 from hierbench.recipe import FeatureType, Recipe
 from hierbench.runner import run_plan
 from hierbench.setting import Setting, side_by_side
@@ -52,11 +53,9 @@ def settle(recipe: Recipe, options: Options) -> tuple[Recipe, Options]:
 
 
 def device_of(options: Options) -> str:
-    """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, connect to the cluster."""
+    """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, ask the cluster."""
     if options.executor == "ray" and not options.dry_run:
-        from hierbench.on_ray import connect  # an extra
-
-        return connect(options.address, options.device)
+        return device_on_cluster(options.address, options.device)
     elsewhere = options.executor == "ray" or options.plan_only
     return options.device if elsewhere else choose_device(options.device)
 
@@ -146,6 +145,7 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         devices=options.devices,
         jobs_per_gpu=options.jobs_per_gpu,
         executor=options.executor,
+        address=options.address,
         **more,
     )
 

@@ -28,7 +28,8 @@ class Setting:
     weights: Path | None = None  # the file that backbones start from
     snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
     apart: frozenset[str] = frozenset()  # see `Store`
-    executor: Literal["local", "ray"] = "local"  # what trains; "ray" after `hierbench.on_ray.connect`
+    executor: Literal["local", "ray"] = "local"  # what trains
+    address: str | None = None  # of the Ray cluster, see `hierbench.ray_connection.connected`
 
     @property
     def store(self) -> Store:

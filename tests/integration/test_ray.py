@@ -71,13 +71,6 @@ def hierbench(*arguments):
     return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
 
 
-def one_line(done, *parts):
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("hierbench: error: ") and all(part in line for part in parts), line
-    return True
-
-
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes with one processor each; what starts them is Ray's own."""
@@ -198,6 +191,47 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     shutil.rmtree(kept)
 
 
+def of_this_process():
+    """What belongs to the caller of Ray: environment, import path, folder, signal handlers."""
+    return dict(os.environ), list(sys.path), os.getcwd(), list(map(signal.getsignal, signal.valid_signals()))
+
+
+@pytest.mark.parametrize("refused", ["", "Version mismatch", "Package size (2.00MiB) exceeds the maximum size"])
+def test_a_connection_and_a_refused_one_leave_the_process_as_it_was(cluster, tmp_path, monkeypatch, refused):
+    import ray
+    from ray._private.runtime_env import packaging
+
+    from hierbench.errors import UserError
+    from hierbench.ray_connection import connected
+
+    if "Version" in refused:
+        monkeypatch.setattr(ray, "__version__", "2.0.0")
+    if "Package" in refused:  # a folder that the user has asked Ray to send
+        (tmp_path / "large").write_bytes(bytes(2**21))
+        monkeypatch.setattr(packaging, "GCS_STORAGE_MAX_SIZE", 2**20)
+        monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps({"runtime_env": {"working_dir": str(tmp_path)}}))
+    before = of_this_process()
+    try:
+        with connected(cluster.address):
+            with pytest.raises(UserError, match="already connected"), connected(cluster.address):
+                pass
+            assert ray.is_initialized()
+        assert not refused
+    except UserError as error:
+        assert refused and str(error).startswith(f"cannot join the Ray cluster at {cluster.address}: {refused}"), error
+        assert "\n" not in str(error)
+    assert of_this_process() == before and not ray.is_initialized()
+
+
+def test_a_cluster_without_a_gpu(cluster):
+    from hierbench.errors import UserError
+    from hierbench.ray_connection import device_on_cluster
+
+    assert device_on_cluster(cluster.address, "auto") == "cpu"
+    with pytest.raises(UserError, match=f"--device cuda: the Ray cluster at {cluster.address} has no GPU"):
+        device_on_cluster(cluster.address, "cuda")
+
+
 @pytest.fixture
 def order(tmp_path, data_dir, undisturbed):
     """What the driver sends a node."""
@@ -245,35 +279,3 @@ def test_what_a_job_asks_of_a_node(tmp_path):
 
     assert needs(Setting(tmp_path, tmp_path, "cpu", threads=2)) == {"num_cpus": 2}
     assert needs(Setting(tmp_path, tmp_path, "cuda")) == {"num_cpus": 1, "num_gpus": 1}
-
-
-@pytest.mark.parametrize("command", ["run", "ablate"])
-def test_a_dry_run_connects_to_nothing(tmp_path, data_dir, command):
-    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
-    done = hierbench(command, "--dataset", "shapes", *where, "--dry-run")
-    assert done.returncode == 0 and " to train" in done.stderr
-    assert "on this machine" not in done.stderr  # the time of a cluster is not known
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--executor", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
-        (["--executor", "ray", "--address", "ray://head:10001"], ["HOST:PORT of a cluster's head node"]),
-        (["--executor", "ray", "--device", "mps"], ["cpu or cuda"]),
-        (["--executor", "ray", "--jobs", "2"], ["--jobs is for this machine"]),
-        (["--address", "127.0.0.1:1"], ["--address is for --executor ray"]),
-        (["--executor", "slurm"], ["Invalid value for '--executor'"]),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, arguments, parts):
-    assert one_line(hierbench("run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments), *parts)
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_ray(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "hierbench.on_ray", raising=False)
-    done = hierbench("run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
-    assert one_line(done, "pip install 'hierbench[ray]'")

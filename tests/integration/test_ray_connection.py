@@ -1,0 +1,260 @@
+"""What Ray does to the process that calls it, and what becomes of a cluster that does not answer."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off", "--json"]
+FAST += ["--set", "train.epochs=1", "--set", "train.batch_size=480"]
+LOOK = """
+import faulthandler, json, logging, os, signal, sys
+import hierbench.ray_connection as connection
+from hierbench.cli import main
+
+connection.CHECK_EVERY, connection.PATIENCE = 0.5, 4.0
+
+
+def state():
+    log = logging.getLogger("ray")
+    return {
+        "environment": dict(os.environ),
+        "path": list(sys.path),
+        "folder": os.getcwd(),
+        "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        "hooks": [str(logging.getLogRecordFactory()), faulthandler.is_enabled()],
+        "logging": [str(logging.getLogger().handlers), log.level, log.propagate, str(log.handlers)],
+    }
+
+
+before = state()
+try:
+    main()
+finally:
+    after = state()
+    print("changed:", {name: (before[name], after[name]) for name in before if before[name] != after[name]})
+"""
+METHOD = """
+import json, os, sys, time
+from pathlib import Path
+import torch.nn.functional as F
+from torch import nn
+import hierbench
+from hierbench import Method
+
+FOLDER = Path({folder!r})
+
+
+class Where(Method):
+    name, title, source = "where", "where", "a test"
+
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.classifier = nn.Linear(num_features, hierarchy.num_classes)
+
+    def forward(self, features):
+        return self.classifier(features)
+
+    def loss(self, outputs, targets):
+        if "default_worker.py" in " ".join(sys.argv):
+            place = [sys.executable, hierbench.__file__, os.environ.get("PYTHONPATH"), os.environ.get("UV")]
+            (FOLDER / "place.json").write_text(json.dumps(place))
+        while (FOLDER / "hold").exists():
+            time.sleep(0.05)
+        return {{"cross_entropy": F.cross_entropy(outputs, targets)}}
+
+    def scores(self, outputs):
+        return outputs
+"""
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A method that says where it runs, and an empty folder to start commands in, with a home of its own."""
+    for name in ("project", "home"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "where.py").write_text(METHOD.format(folder=str(tmp_path)))
+    return tmp_path
+
+
+def start(work, data_dir, *before):
+    """Start a command with a cluster of this machine alone, after what is `before` Python."""
+    where = ["--runs", work / "runs", "--data-dir", data_dir, "--executor", "ray"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "UV"))}
+    return subprocess.Popen(
+        list(map(str, [*before, sys.executable, "-c", LOOK, "run", "--methods", work / "where.py", *FAST, *where])),
+        cwd=work / "project",
+        env=clean | {"HOME": str(work / "home")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process):
+    """Return standard output, without the last line, and standard error; nothing has changed in the process."""
+    try:
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    out, _, changed = out.strip().rpartition("changed: ")
+    assert changed == "{}", (changed, err)
+    return out, err
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="no uv")
+def test_uv_run_sends_nothing_of_the_working_folder(work, data_dir):
+    """With more beside than Ray can send; its workers are this Python's, and nothing is written to the user's home."""
+    with (work / "project/images.tar").open("wb") as file:
+        file.truncate(600 * 2**20)
+    process = start(work, data_dir, "uv", "run", "--no-project", "--offline")
+    out, err = ended(process)
+    assert process.returncode == 0, err
+    assert [row["n"] for row in json.loads(out)["rows"]] == [1]
+    import hierbench
+
+    python, package, python_path, _ = json.loads((work / "place.json").read_text())
+    assert (python, package) == (sys.executable, hierbench.__file__)
+    assert python_path == os.environ.get("PYTHONPATH")
+    assert not (work / "home/.ray").exists()
+
+
+def child(parent, name):
+    """Return the id of a process's child."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            number, _, rest = status.read_text().partition(" (")
+        except OSError:  # it has just ended
+            continue
+        program, _, fields = rest.rpartition(") ")
+        if program == name and int(fields.split()[1]) == parent:
+            return int(number)
+    raise LookupError(name)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ("gcs_server", "the Ray cluster at local is lost ("),
+        ("raylet", "Ray has stopped on this machine, a node of the cluster at local; "),
+    ],
+)
+def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server, message):
+    (work / "hold").touch()
+    process = start(work, data_dir)
+    deadline = time.monotonic() + 120
+    while not (work / "place.json").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(child(process.pid, server), signal.SIGKILL)
+    _, err = ended(process)
+    assert process.returncode == 1, err
+    assert "Traceback" not in err
+    (line,) = [line for line in err.splitlines() if "error" in line.lower()]
+    assert line.startswith(f"hierbench: error: {message}"), line
+    assert line.endswith("what is finished is kept, the same command goes on from there")
+    assert not list((work / "runs").glob(".shared-*"))
+
+
+class Web(BaseHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def test_something_else_that_listens_is_no_head_node(monkeypatch):
+    from hierbench import ray_connection
+
+    monkeypatch.setattr(ray_connection, "TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert ray_connection.silence(f"127.0.0.1:{silent.getsockname()[1]}") == "timed out"
+    with HTTPServer(("127.0.0.1", 0), Web) as web:
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        assert "not the head node" in ray_connection.silence(f"127.0.0.1:{web.server_port}")
+        web.shutdown()
+        thread.join()
+    assert ray_connection.silence(f"127.0.0.1:{web.server_port}") == "Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo noise >&2; echo 'Unable to register worker with raylet.' >&2; exit 1", "Unable to register worker"),
+        ("kill -ABRT $$", "exit code -6"),
+        ("exec sleep 60", "cannot be joined within 0.5 s"),
+    ],
+)
+def test_a_process_that_asks_and_ends_without_an_answer(tmp_path, monkeypatch, script, message):
+    """Ray's C++ ends the process, or tries on and on; Python sees no exception."""
+    from hierbench import ray_connection
+    from hierbench.errors import UserError
+
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(ray_connection, "DEADLINE", 0.5)
+    with pytest.raises(UserError, match=f"at auto: .*{message}"):
+        ray_connection.device_on_cluster("auto", "auto")
+
+
+def hierbench(*arguments):
+    """Run a command in this process, which has paid for its imports."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
+
+
+def one_line(done, *parts):
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("hierbench: error: ") and all(part in line for part in parts), line
+    return True
+
+
+@pytest.mark.parametrize("command", ["run", "ablate"])
+def test_a_dry_run_connects_to_nothing(tmp_path, data_dir, command):
+    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
+    done = hierbench(command, "--dataset", "shapes", *where, "--dry-run")
+    assert done.returncode == 0 and " to train" in done.stderr
+    assert "on this machine" not in done.stderr  # the time of a cluster is not known
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--executor", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
+        (["--executor", "ray", "--address", "ray://head:10001"], ["HOST:PORT of a cluster's head node"]),
+        (["--executor", "ray", "--device", "mps"], ["cpu or cuda"]),
+        (["--executor", "ray", "--jobs", "2"], ["--jobs is for this machine"]),
+        (["--address", "127.0.0.1:1"], ["--address is for --executor ray"]),
+        (["--executor", "slurm"], ["Invalid value for '--executor'"]),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, arguments, parts):
+    assert one_line(hierbench("run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments), *parts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_ray(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = hierbench("run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
+    assert one_line(done, "pip install 'hierbench[ray]'")
