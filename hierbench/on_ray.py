@@ -232,8 +232,9 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
 
 def _files(run: Run) -> dict[str, bytes]:
     """Return a run's files but its spec, which the driver has, and what is hidden, which is not finished."""
-    paths = [path for path in run.folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    return {path.name: path.read_bytes() for path in paths if path.name != "spec.json"}
+    paths = [path for path in run.folder.iterdir() if path.is_file() and not path.is_symlink()]
+    shown = [path for path in paths if not path.name.startswith(".") and path.name != "spec.json"]
+    return {path.name: path.read_bytes() for path in shown}
 
 
 def _reporter(job_id: str, progress: Any) -> Callable[[float, int], None]:
