@@ -86,9 +86,9 @@ class Hierarchy:
 
         Raises:
             ValueError: naming the node that is in a cycle, has two parents, is a second root, is listed twice, is
-                unknown, or is a class and yet a parent.
+                unknown, is a class and yet a parent, or whose name is no string; also for what is no pair.
         """
-        parent = _parents_of(edges)
+        parent = _parents_of(map(_named_edge, edges))
         inner = set(parent.values())
         leaves = {node for node in parent if node not in inner}
         order = sorted(map(str, leaves)) if classes is None else [str(name) for name in classes]
@@ -111,7 +111,9 @@ class Hierarchy:
         for name, path in paths.items():
             if isinstance(path, str) or not path or path[-1] != name:
                 raise ValueError(f"the path of class {name!r} must end in the class itself, got {path!r}")
-            if any(not isinstance(part, str) or not part for part in path):
+            if odd := [part for part in path if not isinstance(part, str)]:
+                raise ValueError(f"names of nodes must be strings, got {odd[0]!r} on the path of class {name!r}")
+            if not all(path):
                 raise ValueError(f"the path of class {name!r} has an empty name: {tuple(path)!r}")
             above, node = _ROOT, _ROOT
             for part in path:
@@ -172,6 +174,20 @@ class Hierarchy:
         content = [self.classes, self.height, self.level_targets.tolist(), self.distances.tolist()]
         text = json.dumps(content, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _named_edge(edge: tuple[str, str]) -> tuple[str, str]:
+    """Return a (parent, child) pair of names as it is; a ValueError for anything else."""
+    try:
+        above, node = edge
+    except (TypeError, ValueError):
+        raise ValueError(f"an edge must be a pair (parent, child), got {edge!r}") from None
+    for name in (above, node):
+        if not isinstance(name, str):
+            raise ValueError(f"names of nodes must be strings, got {name!r} in the edge {(above, node)!r}")
+        if not name:
+            raise ValueError(f"the edge {(above, node)!r} has an empty name")
+    return above, node
 
 
 def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Hashable]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -18,6 +19,8 @@ from hierbench.hierarchy import Hierarchy
 
 DEFAULT_KS = (1, 5, 20)
 CHUNK = 1024  # examples at a time: bounds what is held beside the scores
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # that PyTorch can rank
+REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, *INTEGERS)
 
 
 def top_classes(scores: Tensor, k: int) -> Tensor:
@@ -31,8 +34,9 @@ def top_classes(scores: Tensor, k: int) -> Tensor:
         [N, k] int64 class indices, best first.
 
     Raises:
-        ValueError: a score is NaN.
+        ValueError: the scores are no real numbers, or one is NaN.
     """
+    _check_scores(scores)
     classes, num_nan = _ranked(scores, k)
     _raise_for(int(num_nan), 0, scores.shape[1])
     return classes
@@ -100,7 +104,7 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
         classes ranked first.
 
     Raises:
-        ValueError: shapes do not fit, a target is no class, or a score is NaN.
+        ValueError: shapes or dtypes do not fit, a target is no class, or a score is NaN.
     """
     sums = _sums(scores, targets, hierarchy, ks)
     num_nan, num_no_class = sums[:2].tolist()  # host-device sync
@@ -134,8 +138,19 @@ def _check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
     if scores.ndim != 2 or scores.shape[1] != num_classes or targets.shape != scores.shape[:1]:
         shapes = f"{tuple(scores.shape)} and {tuple(targets.shape)}"
         raise ValueError(f"scores and targets must be [N, {num_classes}] and [N], got {shapes}")
-    if len(targets) and (targets.is_floating_point() or targets.dtype == torch.bool):
-        raise ValueError(f"targets must be integers from 0 to {num_classes - 1}")
+    _check_scores(scores)
+    if len(targets) and (targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex()):
+        raise ValueError(f"targets must be integers from 0 to {num_classes - 1}, got {_name(targets.dtype)}")
+
+
+def _check_scores(scores: Tensor) -> None:
+    if scores.dtype not in REALS or scores.layout != torch.strided:
+        layout = "" if scores.layout == torch.strided else f" in the layout {_name(scores.layout)}"
+        raise ValueError(f"scores must be real numbers, got {_name(scores.dtype)}{layout}")
+
+
+def _name(kind: torch.dtype | torch.layout) -> str:
+    return str(kind).removeprefix("torch.")
 
 
 class Tally:
@@ -215,9 +230,21 @@ def evaluate(
         hierdist@k: mean over examples of the mean distance of the k classes ranked first.
 
     Raises:
-        ValueError: no examples, shapes that do not fit, a target that is no class, a NaN score.
+        ValueError: no examples, shapes that do not fit, scores that are no real numbers (bool, object, strings and
+            complex numbers are none), a target that is no class, a NaN score.
     """
-    return _tally(torch.as_tensor(scores), torch.as_tensor(targets), hierarchy, ks).metrics()
+    ranked = _tensor_of(scores, "scores must be real numbers [N, K]")
+    return _tally(ranked, _tensor_of(targets, "targets must be integers [N]"), hierarchy, ks).metrics()
+
+
+def _tensor_of(values: Tensor | ArrayLike, wanted: str) -> Tensor:
+    """Return an array as a tensor; a ValueError that begins with what is wanted where it holds no numbers."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        if isinstance(values, np.ndarray) and values.dtype.kind not in "fiu":
+            raise ValueError(f"{wanted}, got an array of dtype {values.dtype}") from None
+        raise ValueError(f"{wanted}, got {type(values).__name__} ({' '.join(str(error).split())[:160]})") from None
 
 
 def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tally:

@@ -120,6 +120,11 @@ def test_a_name_that_follows_itself_is_a_node_and_its_child():
         ([("r", "a"), ("a", "b"), ("r", "c")], ["a", "c"], "'a' is also the parent"),
         ([("r", "a")], None, "at least two classes"),
         ([], None, "no edges"),
+        ([(0, 1), (0, 2)], None, r"names of nodes must be strings, got 0 in the edge \(0, 1\)"),
+        ([("r", "a"), ("r", None)], None, r"names of nodes must be strings, got None in the edge \('r', None\)"),
+        ([("r", "a"), ("r", "")], None, "has an empty name"),
+        ([("r", "a"), ("r",)], None, r"an edge must be a pair \(parent, child\), got \('r',\)"),
+        ([1, 2], None, "an edge must be a pair"),
     ],
 )
 def test_what_is_no_tree_is_an_error_that_names_the_node(edges, classes, message):
@@ -136,6 +141,7 @@ def test_what_is_no_tree_is_an_error_that_names_the_node(edges, classes, message
         ({"x": ("a", "y"), "y": ("a", "y")}, "class 'x' must end in the class"),
         ({"x": (), "y": ("y",)}, "class 'x' must end"),
         ({"x": ("", "x"), "y": ("y",)}, "class 'x' has an empty name"),
+        ({"x": (7, "x"), "y": ("y",)}, "names of nodes must be strings, got 7 on the path of class 'x'"),
     ],
 )
 def test_paths_that_contradict_each_other(paths, message):

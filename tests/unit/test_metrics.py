@@ -140,6 +140,46 @@ def test_bad_input(scores, targets, message):
         evaluate(scores, targets, TREE)
 
 
+ROWS = [[0.5, 0.1, 0.2, 0.3, 0.4]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "got"),
+    [
+        (torch.tensor(ROWS) > 0.2, "bool"),
+        ([[True, False, True, False, True]], "bool"),
+        (torch.tensor(ROWS) + 0j, "complex64"),
+        (np.array(ROWS, dtype=object), "an array of dtype object"),
+        (np.array(ROWS).astype(str), "an array of dtype <U"),
+        ([["a", "b", "c", "d", "e"]], "list"),
+        ([[0.5, None, 0.2, 0.3, 0.4]], "list"),
+        (None, "NoneType"),
+        (torch.tensor(ROWS).to_sparse(), "float32 in the layout sparse_coo"),
+    ],
+)
+def test_scores_that_are_no_real_numbers(scores, got):
+    with pytest.raises(ValueError, match=rf"^scores must be real numbers( \[N, K\])?, got {got}"):
+        evaluate(scores, [0], TREE)
+
+
+def test_scores_that_cannot_be_ranked_are_refused_everywhere():
+    bad = torch.tensor(ROWS) > 0.2
+    for call in (
+        lambda: top_classes(bad, 2),
+        lambda: mistakes_by_distance(bad, torch.tensor([0]), TREE),
+        lambda: Tally(TREE).add(bad, torch.tensor([0])),
+        lambda: HierarchicalMetrics(TREE).update(bad, torch.tensor([0])),
+    ):
+        with pytest.raises(ValueError, match="scores must be real numbers, got bool"):
+            call()
+
+
+@pytest.mark.parametrize("targets", [[1j], [True], [0.0], np.array(["a"]), np.array([0], dtype=object), [None]])
+def test_targets_that_are_no_integers(targets):
+    with pytest.raises(ValueError, match="targets must be integers"):
+        evaluate(torch.eye(5)[:1], targets, TREE)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_targets_of_any_integer_type(dtype):
     assert evaluate(torch.eye(5), torch.arange(5).to(dtype), TREE)["top1"] == 100.0
