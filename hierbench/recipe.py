@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hierbench.errors import UserError, unknown_name
+from hierbench.validation import first_problem
 
 FeatureType = Literal["type-I", "type-II"]
 Precision = Literal["float32", "bfloat16"]
@@ -248,38 +249,7 @@ def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"{where}: {_first_problem(error, Recipe)}") from None
-
-
-def describe_params_error(error: ValidationError, model: type[BaseModel], method: str) -> UserError:
-    """Return the one-line error for a method's bad hyperparameters."""
-    return UserError(f"hyperparameters of {method}: {_first_problem(error, model)}")
-
-
-def _first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    first = error.errors()[0]
-    location = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return str(unknown_name("key", location, _keys(model)))
-    if first["type"] == "missing":
-        return f"key {location} is missing"
-    message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
-    if first["type"] == "value_error":  # of a whole section
-        return f"{location}: {first['ctx']['error']}"
-    return f"{location} = {first['input']!r}: {message}"
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return all dotted keys of a closed model."""
-    keys = []
-    for name, field in model.model_fields.items():
-        key = prefix + (field.alias or name)
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            keys += _keys(inner, f"{key}.")
-        else:
-            keys.append(key)
-    return keys
+        raise UserError(f"{where}: {first_problem(error, Recipe)}") from None
 
 
 def _override(content: dict[str, Any], override: str) -> None:

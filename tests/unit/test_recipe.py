@@ -76,6 +76,37 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "hint", "known"),
+    [
+        (
+            "train.epoch=3",
+            "did you mean 'train.epochs'? ",
+            "train.batch_size, train.epochs, train.lr, train.micro_batch, train.momentum, train.precision, "
+            "train.weight_decay",
+        ),
+        (
+            "train.lr.type-I.head=1",
+            "",
+            "train.lr.type-I.backbone, train.lr.type-I.classifier, train.lr.type-I.transform",
+        ),
+        ("evaluation.ddofs=1", "did you mean 'evaluation.ddof'? ", "evaluation.ddof, evaluation.drop_last"),
+        # A key of another section: that one is meant.
+        ("data.backbone=x", "did you mean 'model.backbone'? ", "data.jpeg_quality"),
+        (
+            "epochs=3",
+            "did you mean 'train.epochs'? ",
+            "augment, collapse, data, dataset, distance, evaluation, expected, methods, model, protocol, seeds, title, "
+            "train, tune",
+        ),
+    ],
+)
+def test_an_unknown_key_lists_the_keys_of_its_section(override, hint, known):
+    with pytest.raises(UserError) as error:
+        load_recipe("shapes", [override])
+    assert str(error.value) == f"recipe shapes: unknown key {override.partition('=')[0]!r}; {hint}known: {known}"
+
+
 def test_an_unknown_recipe():
     with pytest.raises(UserError, match="unknown dataset 'shape'; did you mean 'shapes'"):
         load_recipe("shape")
