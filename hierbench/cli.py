@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from hierbench import __version__
 from hierbench.commands import data, methods
 from hierbench.commands.bench import bench
 from hierbench.commands.collapse import collapse
@@ -23,7 +25,6 @@ from hierbench.text import one_line
 LONGEST = 4000  # characters of an error: a name in damaged data may have a million
 
 app = typer.Typer(
-    help="Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -40,6 +41,21 @@ app.command()(tune)
 app.command()(bench)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"hierbench {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics."""
 
 
 @app.command()

@@ -16,7 +16,7 @@ from hierbench.files import read_json
 from hierbench.job import Spec
 from hierbench.leaderboard.settings import departures
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
-from hierbench.recipe import Protocol
+from hierbench.recipe import Protocol, recipe_names
 from hierbench.store import Run, Store
 from hierbench.text import one_line
 
@@ -26,15 +26,29 @@ if TYPE_CHECKING:
 PAPER_RUNS = 5  # behind every row of the paper
 
 
-@dataclass
+class NoRunsError(UserError):
+    """There are no runs to make a table of."""
+
+
+@dataclass(repr=False)
 class Board:
-    """Rows that may be ranked together."""
+    """Rows that may be ranked together; a notebook shows it as a table."""
 
     dataset: str
     protocol: str
     distance: str
     rows: list[Row]
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
+
+    def __repr__(self) -> str:
+        """Return what it is of, and how many rows and runs it has."""
+        runs, planned = (sum(getattr(row, name) for row in self.rows) for name in ("n", "planned"))
+        return f"<Board {self.dataset}, protocol {self.protocol}: {len(self.rows)} rows, {runs} of {planned} runs>"
+
+    def _repr_html_(self) -> str:
+        from hierbench.leaderboard.render import html
+
+        return html(self)
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
@@ -104,7 +118,8 @@ def board_from_runs(
         protocol: only runs under it; None takes that of the newest.
 
     Raises:
-        UserError: no runs of the dataset under the protocol, or `ids` of more than one protocol.
+        NoRunsError: no runs of the dataset under the protocol.
+        UserError: no such dataset, or `ids` of more than one protocol.
     """
     runs = store.runs() if ids is None else map(store.run, ids)
     records = ((spec, run) for spec, run in map(_record, runs) if spec is not None)
@@ -119,9 +134,11 @@ def board_from_runs(
     if protocol is not None:
         found = [(spec, run) for spec, run in found if spec.protocol == protocol]
     if not found:
+        if dataset not in recipe_names():
+            raise unknown_name("dataset", dataset, recipe_names())
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods all --dataset {dataset}{option}"
-        raise UserError(f"no runs of {dataset}{which} in {store.root}; run: {command}")
+        raise NoRunsError(f"no runs of {dataset}{which} in {store.root}; run: {command}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]
     others = sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished)

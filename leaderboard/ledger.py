@@ -7,7 +7,7 @@ import io
 import tomllib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import groupby
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from hierbench.errors import UserError
 from hierbench.job import Spec
-from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs, paper_datasets
+from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
 from hierbench.leaderboard.render import ARROWS, TITLES, json_text, number, seeds, tex_template
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
@@ -97,7 +97,7 @@ class Line:
 
 @dataclass
 class Ledger:
-    """All lines of one dataset, and the differences that occur in them."""
+    """All lines of one dataset, the differences that occur in them, and why there is no run among them."""
 
     dataset: str
     protocol: str
@@ -106,6 +106,7 @@ class Ledger:
     lines: list[Line]
     differences: list[Difference]
     remark: str = ""
+    note: str = ""
 
 
 def known_differences() -> list[Difference]:
@@ -115,15 +116,19 @@ def known_differences() -> list[Difference]:
 
 
 def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = None) -> Ledger:
-    """Return the ledger of the runs on disk.
+    """Return the ledger of the runs on disk; without any it is the published column alone, and its note says so.
 
     Raises:
-        UserError: the paper has no table of the dataset, or there are no runs of it.
+        UserError: the paper has no table of the dataset.
     """
     if dataset not in paper_datasets():
         known = ", ".join(paper_datasets())
         raise UserError(f"the paper has no table of {dataset} to set runs beside; --source both takes: {known}")
-    ours = board_from_runs(dataset, store, protocol=protocol)
+    published, note = board_from_paper(dataset), ""
+    try:
+        ours = board_from_runs(dataset, store, protocol=protocol)
+    except NoRunsError as error:
+        ours, note = Board(dataset, protocol or "paper", published.distance, []), str(error)
     recipe = recipe_of(dataset, ours.protocol)
     settings = {} if recipe is None else recipe.methods
 
@@ -134,7 +139,7 @@ def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = Non
         params = spec_of(row).method.params
         return all(params.get(name) == value for name, value in settings.get(row.method, {}).items())
 
-    return build_ledger(ours, board_from_paper(dataset), as_published, spec_of)
+    return replace(build_ledger(ours, published, as_published, spec_of), note=note)
 
 
 def build_ledger(

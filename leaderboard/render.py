@@ -6,8 +6,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,33 @@ def markdown(board: Board) -> str:
         cells = [row.metrics.get(metric) for metric in metrics]
         texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
         title = markdown_escaped(row.title) + (" *" if row.competitive else "")
-        budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
-        lines.append([row.type, title, *texts, seeds(row), *([budget] if tuned else [])])
-    headers = ["Model", "Method", *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics), "Runs"]
-    headers += ["Tuning"] if tuned else []
-    table = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
+        lines.append([row.type, title, *texts, seeds(row), *([_budget(row)] if tuned else [])])
+    table = tabulate(lines, _headers(metrics, tuned=tuned), tablefmt="pipe", disable_numparse=True)
     return f"{table}\n\n{legend(board)}\n"
+
+
+def html(board: Board) -> str:
+    """Return the same as an HTML table for a notebook; whatever stands in the data is shown and nothing of it acts."""
+    metrics, tuned = shown_metrics(board), any(row.tuning for row in board.rows)
+    lines = []
+    for row in ordered_rows(board):
+        cells = [row.metrics.get(metric) for metric in metrics]
+        texts = [f"<b>{number(cell)}</b>" if cell and cell.best else number(cell) for cell in cells]
+        title = escape(one_line(row.title)) + (" *" if row.competitive else "")
+        lines.append([escape(row.type), title, *texts, seeds(row), *([escape(_budget(row))] if tuned else [])])
+    table = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in line)}</tr>" for line in lines)
+    head = "".join(f"<th>{escape(text)}</th>" for text in _headers(metrics, tuned=tuned))
+    about = f"{one_line(board.dataset)}, protocol {board.protocol}, distance {board.distance}. {board.remark}"
+    return f"<table><caption>{escape(about)}</caption><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>"
+
+
+def _headers(metrics: Sequence[str], *, tuned: bool) -> list[str]:
+    names = [f"{TITLES[metric][0]} {ARROWS[TITLES[metric][1]]}" for metric in metrics]
+    return ["Model", "Method", *names, "Runs", *(["Tuning"] if tuned else [])]
+
+
+def _budget(row: Row) -> str:
+    return f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
 
 
 def legend(board: Board) -> str:

@@ -50,7 +50,10 @@ def leaderboard(
         for line in damaged_runs(dataset, Store(runs)):
             print(f"note: {line}", file=sys.stderr, flush=True)
     if source == "both":
-        return write_result(ledger.FORMATS[format_.value](ledger.ledger_from_runs(dataset, Store(runs), which)), output)
+        both = ledger.ledger_from_runs(dataset, Store(runs), which)
+        if both.note:
+            print(f"note: {both.note}", file=sys.stderr, flush=True)
+        return write_result(ledger.FORMATS[format_.value](both), output)
     board = board_from_paper(dataset) if source == "paper" else board_from_runs(dataset, Store(runs), protocol=which)
     if publish is not None:
         print(f"wrote {publish_board(board, Store(runs), publish)}, its JSON and the records of its runs")

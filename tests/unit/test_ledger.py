@@ -184,8 +184,24 @@ def test_latex_compiles(tmp_path, ledger):
 def test_a_dataset_without_a_published_table(tmp_path):
     with pytest.raises(UserError, match=r"the paper has no table of shapes .* cifar100, fgvc"):
         ledger_from_runs("shapes", Store(tmp_path))
-    with pytest.raises(UserError, match="no runs of fgvc"):
-        ledger_from_runs("fgvc", Store(tmp_path))
+
+
+@pytest.mark.parametrize("protocol", [None, "authors"])
+def test_without_runs_the_published_column_is_printed(tmp_path, monkeypatch, capsys, protocol):
+    from hierbench.cli import main
+
+    ledger = ledger_from_runs("fgvc", Store(tmp_path), protocol)
+    printed = [cell for row in board_from_paper("fgvc").rows for cell in row.metrics.values()]
+    assert [line.published for line in ledger.lines] == printed and not any(line.ours for line in ledger.lines)
+    assert ledger.protocol == (protocol or "paper")
+    option = [] if protocol is None else ["--protocol", protocol]
+    arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--runs", str(tmp_path / "runs"), *option]
+    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert end.value.code == 0 and "| type-I  | cross-entropy | Top-1 accuracy ↑   | 79.18 +/- 0.5511 | -" in out
+    assert err.startswith("note: no runs of fgvc") and "run: hierbench run --methods all --dataset fgvc" in err
 
 
 def test_publishing_a_ledger_is_a_mistake(tmp_path, monkeypatch, capsys):

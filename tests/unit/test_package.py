@@ -1,7 +1,9 @@
+import io
 import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,35 @@ def test_public_names():
     assert all(getattr(hierbench, name).__name__ == name for name in hierbench.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         hierbench.nothing  # noqa: B018
+
+
+def test_help_opens_with_a_quick_start_that_runs_and_the_public_names():
+    import pydoc
+
+    opening = pydoc.plain(pydoc.render_doc(hierbench)).partition("PACKAGE CONTENTS")[0]
+    first = opening.index("Quick start")
+    assert first < opening.index("from hierbench import Hierarchy, evaluate") < opening.index("Public names:")
+    for name in hierbench.__all__:
+        assert f"\n        {name} " in opening
+    code = [line[4:] for line in hierbench.__doc__.splitlines() if line.startswith("    ")]
+    program = "\n".join(code[: next(i for i, line in enumerate(code) if line.startswith("print(")) + 1])
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(program, {})
+    assert "'top1':" in printed.getvalue() and "'hierdist@2':" in printed.getvalue()
+
+
+def test_the_version_is_that_of_the_package():
+    from importlib.metadata import version
+
+    from hierbench.cli import main
+
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["hierbench", "--version"])
+        main()
+    assert end.value.code == 0
+    assert printed.getvalue() == f"hierbench {hierbench.__version__}\n" == f"hierbench {version('hierbench')}\n"
 
 
 def tracked():

@@ -3,6 +3,7 @@ import io
 import json
 import shutil
 import subprocess
+from xml.etree import ElementTree
 
 import pytest
 
@@ -34,6 +35,27 @@ def test_markdown(board):
     assert [line.split("|")[2].strip() for line in lines[2:5]] == ["a", "z_1 & 100% {of} \\~^\\\\ #$\\<é> *", "b *"]
     assert lines[2].count(" - ") >= 5
     assert "0 of 3" in lines[2] and "1 of 3" in lines[3] and "**2.00 +/- 0.1000**" in lines[4]
+
+
+def test_a_notebook_shows_a_table_and_nothing_of_the_data_acts(board):
+    board.dataset, board.remark = "<i>data", "<script>alert(1)</script>"
+    board.rows[0].title, board.rows[0].type = "<img src=x onerror=alert(1)>", "a & b"
+    board.rows[1].tuning = {"trials": "<b>4", "runs": 2, "study": "<u>"}
+    text = board._repr_html_()
+    root = ElementTree.fromstring(text)  # well-formed, so that every bracket of the data is escaped
+    assert {element.tag for element in root.iter()} == {
+        *("table", "caption", "thead", "tbody", "tr", "th", "td", "b"),
+    }
+    assert root.find("caption").text.startswith("<i>data, protocol paper") and "<script>" in root.find("caption").text
+    cells = [["".join(cell.itertext()) for cell in row] for row in root.find("tbody")]
+    assert [row[1] for row in cells] == ["<img src=x onerror=alert(1)> *", "a", "z_1 & 100% {of} ~^\\ #$<é> *"]
+    assert cells[0][2] == "2.00 +/- 0.1000" and cells[2][-2:] == ["1 of 3", "<b>4 x 2"]
+    assert len(root.findall(".//b")) == len(METRICS)  # the best of the competitive
+
+
+def test_repr_is_short(board):
+    assert repr(board) == "<Board shapes, protocol paper: 3 rows, 4 of 9 runs>"
+    assert repr(board_from_paper("fgvc")) == "<Board fgvc, protocol published: 9 rows, 45 of 45 runs>"
 
 
 def test_a_pipe_in_a_title_does_not_break_the_table(board):
