@@ -42,7 +42,7 @@ def plot(
     ] = None,
     run: Annotated[str | None, typer.Option(help="Beginning of the run's id, for confusion.")] = None,
     method: Annotated[str | None, typer.Option(help="Of the run, for confusion.")] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="Of the run, for confusion.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Of that run; by default the first.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the run, for confusion; by default the smallest.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="File, .svg .pdf or .png; by default plots/KIND-DATASET.svg in the runs folder.")

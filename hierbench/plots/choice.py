@@ -13,7 +13,7 @@ SHOWN = 6  # choices in an error's line
 
 
 def choose_run(request: Request) -> tuple[Run, Spec]:
-    """Return the run that was asked for and its spec.
+    """Return the run that was asked for and its spec: with the smallest seed and of the first type, unless given.
 
     Raises:
         UserError: no such run, several that fit, or one of another dataset, without result or of validation alone.
@@ -29,10 +29,15 @@ def choose_run(request: Request) -> tuple[Run, Spec]:
             raise UserError(f"no finished run of {request.dataset} with {name} {value}; there is {', '.join(known)}")
     smallest = min(spec.seed for _, spec in found)
     found = [(run, spec) for run, spec in found if spec.seed == smallest]
+    several = len({spec.method.name for _, spec in found}) > 1
+    if not several:
+        first = min(spec.type for _, spec in found)
+        found = [(run, spec) for run, spec in found if spec.type == first]
     if len(found) > 1:
         choices = [f"{spec.label} (--run {run.folder.name[:8]})" for run, spec in found[:SHOWN]]
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        raise UserError(f"say which run with --method, --type or --run: {', '.join(choices)}{more}")
+        how = "--method or --run" if several else "--run"
+        raise UserError(f"say which run with {how}: {', '.join(choices)}{more}")
     return found[0]
 
 

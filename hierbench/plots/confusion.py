@@ -91,7 +91,7 @@ def draw(request: Request) -> style.Drawing:
     about += "" if severity is None else f", mistake severity {severity:.2f}"
     title = f"{load_recipe(request.dataset).title}, protocol {spec.protocol}"
     axes.set_title(f"{title}\n{style.plain(metrics['title'])}, {spec.type}, seed {spec.seed}: {about}", loc="left")
-    return style.Drawing(figure, [f"run {run.folder.name}"])
+    return style.Drawing(figure, [f"run {run.folder.name} ({spec.label}; --type and --seed show others)"])
 
 
 def _tree(axes: Axes, tree: Tree, order: IntArray) -> None:

@@ -89,7 +89,7 @@ def test_published_numbers_and_every_tree_need_no_runs(tmp_path):
         (["tradeoff", "--dataset", "shapes", "--source", "paper"], "unknown table"),
         (["tradeoff", "--dataset", "fgvc", "--source", "paper", "--protocol", "paper"], "--protocol is for runs"),
         (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
-        (["confusion", "--dataset", "shapes"], "say which run with --method, --type or --run: ce type-II seed 0"),
+        (["confusion", "--dataset", "shapes"], "say which run with --method or --run: ce type-II seed 0"),
         (["confusion", "--dataset", "shapes", "--method", "hafram"], "there is ce, crm, haframe"),
         (["confusion", "--dataset", "shapes", "--run", "x"], "no run begins with it in runs"),
         (["confusion", "--dataset", "shapes", "--run", "x", "--seed", "1"], "leave out --seed"),

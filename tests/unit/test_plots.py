@@ -344,11 +344,14 @@ def test_choosing_a_run(tmp_path, small):
         (Request("shapes", runs=tmp_path, seed=0), "with seed 0; there is 4"),
         (Request("shapes", runs=tmp_path, run="0"), "no run begins with it"),
         (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
-        (Request("tiny-imagenet", runs=PUBLISHED), "say which run .* and 3 more"),
+        (Request("tiny-imagenet", runs=PUBLISHED), "say which run with --method or --run: .* and 3 more"),
         (Request("tiny-imagenet", runs=PUBLISHED, run="a"), "2 runs begin with it"),
     ):
         with pytest.raises(UserError, match=problem):
             choice.choose_run(request)
+    for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
+        _, spec = choice.choose_run(Request("tiny-imagenet", runs=PUBLISHED, method=method, type=kind))
+        assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     with pytest.raises(UserError, match="another tree"):
         confusion.draw(Request("shapes", runs=tmp_path, data_dir=tmp_path))
     with pytest.raises(UserError, match=r"has no predictions\.npz"):
