@@ -24,7 +24,7 @@ from hierbench.errors import UserError
 from hierbench.files import read_json, refuse_links, write_json
 from hierbench.job import Spec, digest_of
 from hierbench.mend import is_finished
-from hierbench.options import Options
+from hierbench.options import Options, is_path
 from hierbench.preview import Line, say, summary
 from hierbench.publish import publish_board, say_notes, show_board
 from hierbench.recipe import Recipe, load_recipe
@@ -107,7 +107,7 @@ def _file(options: Options, recipe: Recipe) -> Path:
     """
     names = [name.strip() for name in options.methods.split(",")]
     elsewhere = options.executor != "local" or options.plan_only
-    if options.dry_run or elsewhere or any(name.endswith(".py") or "/" in name for name in names) or _entries():
+    if options.dry_run or elsewhere or any(map(is_path, names)) or _entries():
         raise UserError("somebody's methods may depend on anything")
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     if prepared is None:

@@ -15,7 +15,7 @@ from hierbench.files import write_json
 from hierbench.leaderboard.board import Board
 from hierbench.method import Method
 from hierbench.one_job import show_commands
-from hierbench.options import Options, chosen_types
+from hierbench.options import Options, chosen_types, is_path
 from hierbench.plan import Job, check_request, make_plan
 from hierbench.preview import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
 from hierbench.publish import publish_board, say_notes, show_board
@@ -31,16 +31,16 @@ from hierbench.session import (
     workers_and_threads,
 )
 from hierbench.store import Store
-from hierbench.tuned import Tuned, default_file, read_tuned
+from hierbench.tuned import Tuned, find_tuned, read_tuned, tuned_file
 
 
-def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = None) -> int:
+def compare(options: Options, *, tuned: bool = False, file: Path | None = None) -> int:
     """Run the command and return its exit code: 0, or 1 where a job failed.
 
     Args:
         options: of the command.
         tuned: use the hyperparameters that tuning found, where it found some.
-        tuned_file: where they are, None for the usual place.
+        file: where they are, None for the folder of runs and what the project ships.
     """
     recipe = load_recipe(options.dataset, options.overrides, options.protocol)
     seeds = options.count_seeds(recipe)
@@ -48,7 +48,7 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
     with redirect_stdout(sys.stderr):
         methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
-    found_before = tuned_params(recipe, methods, types, tuned_file) if tuned else {}
+    found_before = tuned_params(recipe, methods, types, options.runs, file) if tuned else {}
     asked, read = options, recipe
     recipe, options = settle(recipe, options)
 
@@ -71,21 +71,22 @@ def compare(options: Options, *, tuned: bool = False, tuned_file: Path | None = 
 
 
 def tuned_params(
-    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], file: Path | None
+    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], runs: Path, file: Path | None
 ) -> dict[tuple[str, FeatureType], Tuned]:
     """Return what tuning found for these methods under the recipe's protocol.
 
     Raises:
         UserError: nothing, or hyperparameters that a method does not take.
     """
-    place = file or default_file(recipe.dataset)
+    known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
     asked = {found.name: found for found in methods}
     found = {
         (method, kind): entry
-        for (protocol, method, kind), entry in read_tuned(place).items()
+        for (protocol, method, kind), entry in known.items()
         if protocol == recipe.protocol and method in asked and kind in types
     }
     if not found:
+        place = file or tuned_file(runs, recipe.dataset)
         raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
     for (method, kind), entry in found.items():
         asked[method].params(recipe.methods.get(method, {}) | entry.params)
@@ -132,7 +133,9 @@ def carry_out(
         return publish_board(recipe.dataset, options.runs, [job.id for job in plan if job.shown])
 
     with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
-        board, failed = run_and_mirror(plan, setting, options, options.methods, labels, publish)
+        # Named as methods are, not as files: a path says where this user's things are, and MLflow may be shared.
+        names = [Path(name).stem if is_path(name) else name for name in _asked(options.methods)]
+        board, failed = run_and_mirror(plan, setting, options, ",".join(names), labels, publish)
     show_board(board, options)
     say_failures(failed, labels, options)
     return failed
@@ -140,8 +143,7 @@ def carry_out(
 
 def _methods(text: str) -> tuple[list[Found], int]:
     """Return the methods asked for, and how many can not be imported: those are reported and left out."""
-    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
+    found = [item for name in _asked(text) for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]
     if not methods:
@@ -150,3 +152,7 @@ def _methods(text: str) -> tuple[list[Found], int]:
     for item in broken:
         say(f"warning: {item.reason}; it is left out")
     return list(methods.values()), len(broken)
+
+
+def _asked(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

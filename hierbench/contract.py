@@ -13,8 +13,9 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
+from hierbench.errors import UserError, is_interrupt, one_line_of
 from hierbench.hierarchy import Hierarchy
-from hierbench.method import Method, PostHoc
+from hierbench.method import Method, PostHoc, loss_names
 
 BATCH = 8
 NUM_FEATURES = 20  # of type I: none of the sizes below, so that a dimension tells what it counts
@@ -44,8 +45,10 @@ def check_method(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, str]]
             check(cls)
         except ContractError as error:
             yield name, str(error)
-        except (Exception, SystemExit, GeneratorExit) as error:  # somebody else's code may do anything
-            yield name, " ".join(f"{type(error).__name__}: {error}".split())
+        except BaseException as error:  # foreign code may raise anything
+            if is_interrupt(error):
+                raise
+            yield name, one_line_of(error)
         else:
             yield name, ""
 
@@ -105,6 +108,17 @@ def _check_shapes(cls: type[Method]) -> None:
     _objective(method, features, targets)
 
 
+def _check_loss_names(cls: type[Method]) -> None:
+    method, (features, targets) = _built(cls, _hierarchy()), _batch(cls)
+    batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
+    names: list[str] = []
+    for inner, labels in batches * 2:
+        try:
+            names = loss_names(method.train().loss(method(inner), labels), names)
+        except UserError as error:
+            raise ContractError(str(error)) from None
+
+
 def _check_gradients(cls: type[Method]) -> None:
     method, (features, targets) = _built(cls, _hierarchy()), _batch(cls)
     features.requires_grad_()
@@ -138,26 +152,51 @@ def _check_independence(cls: type[Method]) -> None:
 
 def _check_relabelling(cls: type[Method]) -> None:
     """Permute the classes in the tree, the targets and every dimension of size K or M: the scores must follow."""
-    hierarchy, relabelled = _hierarchy(), _relabelled()
+    hierarchy = _hierarchy()
     num_classes, num_nodes = len(PATHS), sum(hierarchy.level_sizes)
     leaves = torch.tensor(RELABELLING)
     nodes = torch.cat([torch.arange(num_nodes - num_classes), leaves + num_nodes - num_classes])
-    method, moved = _built(cls, hierarchy), _built(cls, relabelled, seed=3)
+    method = _built(cls, hierarchy)
     state = {}
     for name, value in method.state_dict().items():
         for dim, size in enumerate(value.shape):
             if size in (num_classes, num_nodes):
                 value = value.index_select(dim, leaves if size == num_classes else nodes)
         state[name] = value
-    moved.load_state_dict(state)
+    problem = _relabelled_problem(cls, method, state)
+    if problem:
+        _require(False, problem + _derived_tables(cls, method, state))
+
+
+def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
+    """Return what does not follow when the classes are relabelled and the new model has this state, "" if all does."""
+    moved, leaves = _built(cls, _relabelled(), seed=3), torch.tensor(RELABELLING)
     features, targets = _batch(cls)
-    moved_features = features[:, leaves] if features.shape[1] == num_classes else features
+    moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
     moved_targets = leaves.argsort()[targets]
+    try:
+        moved.load_state_dict(moved.state_dict() | state)
+    except RuntimeError as error:
+        return one_line_of(error)
     expected = _scores(method, features)[:, leaves]
-    message = "relabelling the classes must permute the scores (one row per class, or per node with the classes last)"
-    _require(torch.allclose(_scores(moved, moved_features), expected, rtol=1e-4, atol=1e-5), message)
+    if not torch.allclose(_scores(moved, moved_features), expected, rtol=1e-4, atol=1e-5):
+        return "relabelling the classes must permute the scores (one row per class, or per node with the classes last)"
     losses = _objective(method, features, targets), _objective(moved, moved_features, moved_targets)
-    _require(torch.allclose(*losses, rtol=1e-4, atol=1e-5), "relabelling the classes changes the loss")
+    return "" if torch.allclose(*losses, rtol=1e-4, atol=1e-5) else "relabelling the classes changes the loss"
+
+
+def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
+    """Return advice if all follows where buffers are not loaded but made from the tree anew: they hold indices."""
+    buffers = [name for name, _ in method.named_buffers() if name in state]
+    own = _built(cls, _relabelled(), seed=3).state_dict()
+    for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):
+        tables = [name for name in names if not torch.equal(own[name], state[name])]
+        kept = {name: value for name, value in state.items() if name not in tables}
+        if tables and not _relabelled_problem(cls, method, kept):
+            return (
+                f"; the reason is the permuted {', '.join(tables)}: register derived index tables with persistent=False"
+            )
+    return ""
 
 
 def _check_checkpoint(cls: type[Method]) -> None:
@@ -237,6 +276,7 @@ def _check_rescore_hyperparameters(cls: type[PostHoc]) -> None:
 
 METHOD_CHECKS: dict[str, Check] = {
     "shapes and finite values": _check_shapes,
+    "loss terms keep their names": _check_loss_names,
     "gradients reach every parameter": _check_gradients,
     "the loss depends on the targets": _check_targets,
     "same seed, same numbers": _check_determinism,

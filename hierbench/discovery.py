@@ -10,8 +10,9 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
-from dataclasses import dataclass
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -20,10 +21,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from hierbench.errors import UserError, unknown_name
-from hierbench.files import write_text
+from hierbench.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
+from hierbench.files import read_bytes, write_text
 from hierbench.method import Method, Parameters, PostHoc
-from hierbench.recipe import FEATURE_TYPES, describe_params_error
+from hierbench.options import is_path
+from hierbench.recipe import FEATURE_TYPES
+from hierbench.validation import describe_params_error
 
 GROUP = "hierbench.methods"
 
@@ -36,11 +39,13 @@ class Found:
         reference: how to find it again, in another process too: a name or a path.
         cls: the class itself.
         code: digest of its file, see `code_digest`.
+        source: its file where that is not one of this project; None for the project's own methods.
     """
 
     reference: str
     cls: type[Method] | type[PostHoc]
     code: str
+    source: Path | None = None
 
     @property
     def name(self) -> str:
@@ -53,10 +58,6 @@ class Found:
             return self.cls.Params.model_validate(values)
         except ValidationError as error:
             raise describe_params_error(error, self.cls.Params, self.name) from None
-
-
-class BrokenMethodError(UserError):
-    """A method's file that can not be imported or holds no method."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,26 @@ def find_method(reference: str) -> Found:
     Raises:
         UserError: an unknown name (the nearest is suggested), no such file, or a file that holds no valid method.
     """
-    if reference.endswith(".py") or "/" in reference:
+    if is_path(reference):
         return _from_path(Path(reference))
     folder, entries = _folder(), _entries()
-    if (folder / f"{reference}.py").is_file():
-        module = _imported(reference, lambda: importlib.import_module(f"hierbench.methods.{reference}"))
-        return _checked(reference, _only_method(module, reference), folder / f"{reference}.py", reference)
+    file = folder / f"{reference}.py"
+    if file.is_file():
+
+        def own() -> Found:
+            module = importlib.import_module(f"hierbench.methods.{reference}")
+            return _checked(reference, _only_method(module, reference), file, reference)
+
+        return _imported(reference, own, file.name)
     if reference in entries:
-        cls = _imported(reference, entries[reference].load)
-        file = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
-        return _checked(reference, cls, Path(file) if file else None, reference)
+
+        def installed() -> Found:
+            cls = entries[reference].load()
+            name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
+            source = Path(name) if name else None
+            return replace(_checked(reference, cls, source, reference), source=source)
+
+        return _imported(reference, installed)
     raise unknown_name("method", reference, method_names())
 
 
@@ -126,21 +137,27 @@ def _from_path(path: Path) -> Found:
         raise UserError(f"{path} is no Python file")
     module, loader = importlib.util.module_from_spec(spec), spec.loader
     sys.modules[module_name] = module
-    _imported(str(path), lambda: loader.exec_module(module))
-    return _checked(path.stem, _only_method(module, str(path)), path, str(path))
+
+    def given() -> Found:
+        loader.exec_module(module)
+        return replace(_checked(path.stem, _only_method(module, str(path)), path, str(path)), source=path)
+
+    return _imported(str(path), given, path.name)
 
 
-def _imported(what: str, load: Any) -> Any:
-    """Run an import; whatever goes wrong in somebody's file becomes one line that names it."""
+def _imported(what: str, load: Callable[[], Found], file_name: str = "") -> Found:
+    """Import a method; whatever goes wrong becomes one line, with the last line that ran of the method's own file."""
     try:
         return load()
-    except (Exception, SystemExit, GeneratorExit) as error:
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        line = f" (line {place.tb_lineno} of {Path(place.tb_frame.f_code.co_filename).name})" if place else ""
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise BrokenMethodError(f"method {what} can not be imported: {reason}{line}") from error
+    except BrokenMethodError:
+        raise
+    except BaseException as error:  # a file may raise anything
+        if is_interrupt(error) or isinstance(error, MemoryError):
+            raise
+        places = [(Path(f.f_code.co_filename).name, number) for f, number in traceback.walk_tb(error.__traceback__)]
+        lines = [f" (line {number} of {name})" for name, number in places if name == file_name]
+        line = lines[-1] if lines else ""
+        raise BrokenMethodError(f"method {what} can not be imported: {one_line_of(error)}{line}") from error
 
 
 def _only_method(module: ModuleType, what: str) -> Any:
@@ -199,8 +216,14 @@ def new_method(name: str, folder: Path) -> Path:
 
 
 def code_digest(path: Path) -> str:
-    """Return the SHA-256 of a Python file's text without comments, docstrings and blank lines: only its code counts."""
-    with tokenize.open(path) as file:
+    """Return the digest of a Python file's code, see `digest_of_code`."""
+    return digest_of_code(read_bytes(path))
+
+
+def digest_of_code(content: bytes) -> str:
+    """Return the SHA-256 of Python source without comments, docstrings and blank lines: only its code counts."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    with io.TextIOWrapper(io.BytesIO(content), encoding) as file:
         source = file.read()
     lines = source.splitlines(keepends=True)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

@@ -1,5 +1,6 @@
-"""Errors a user can cause, and the suggestion that goes with a misspelt name."""
+"""Errors a user can cause, the suggestion that goes with a misspelt name, and what foreign code raised in one line."""
 
+import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -8,9 +9,35 @@ class UserError(ValueError):
     """A mistake the user can mend: printed as one line, exit code 2, never a traceback."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Return the error for a name that is not among `known`, with the nearest one suggested."""
+class BrokenMethodError(UserError):
+    """A method's file that can not be imported or holds no method."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> UserError:
+    """Return the error for a name that is not among `known`, with the nearest one suggested.
+
+    Args:
+        kind: what it is a name of.
+        name: as given.
+        known: all that are possible; the error lists them.
+        meant: what is suggested, "" for nothing; None for the nearest of the known.
+    """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    if meant is None:
+        meant = next(iter(get_close_matches(name, names, n=1, cutoff=0.4)), "")
+    hint = f"did you mean {meant!r}? " if meant else ""
     return UserError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")
+
+
+def one_line_of(error: BaseException) -> str:
+    """Return the type and text of any exception in one line, of its type alone where the text cannot be had."""
+    try:
+        text = str(error)
+    except BaseException:  # an exception of foreign code may raise here, too
+        text = ""
+    return " ".join(f"{type(error).__name__}: {text}".split()).rstrip(":")
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an exception is the user's Ctrl-C; where that is ignored, as in a worker, it is what a method raised."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -14,10 +14,12 @@ import torch
 
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
+from hierbench.discovery import digest_of_code
 from hierbench.elsewhere import POLL, Elsewhere
-from hierbench.errors import UserError
-from hierbench.files import remove_abandoned
+from hierbench.errors import UserError, is_interrupt, one_line_of
+from hierbench.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.integrity import PREDICTIONS, fingerprints
+from hierbench.job import Spec
 from hierbench.lock import Holder, Lock, LostError
 from hierbench.mend import Note, is_finished, mend, set_aside
 from hierbench.method import Method, PostHoc
@@ -100,6 +102,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         _set_aside_checkpoint(job, run, note)
         if (run.folder / "checkpoint.pt").exists():  # it goes on: its time is that of all its sessions
             details |= {key: value for key, value in run.status.items() if key in details}
+        _keep_source(job, run)
         sign("running", pid=os.getpid())
         if job.trains:
             _train(job, setting, run, report, lambda: sign("running", pid=os.getpid()))
@@ -109,15 +112,33 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         sign("done", files=fingerprints(run.folder))
     except LostError:
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:  # somebody's method may do anything
+    except BaseException as error:  # somebody's method may do anything
+        if is_interrupt(error):
+            raise
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
-        reason = _reason(error, run.folder) if expected else " ".join(f"{type(error).__name__}: {error}".split())
+        reason = _reason(error, run.folder) if expected else one_line_of(error)
         try:
             sign("failed", error=reason, traceback=traceback.format_exc())
         except OSError:
             pass  # a full disk: the reason still reaches the caller
         return reason
     return ""
+
+
+def _keep_source(job: Job, run: Run) -> None:
+    """Keep the file of a method that is not one of this project beside its result; nothing here ever runs that copy."""
+    if job.found.source is None:
+        return
+    content = read_bytes(job.found.source)
+    if digest_of_code(content) != job.spec.method.code:
+        raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
+    run.guard()
+    write_bytes(kept_source(run, job.spec), content)
+
+
+def kept_source(run: Run, spec: Spec) -> Path:
+    """Return where the file of a method that is not one of this project is kept: it can be given as `--methods`."""
+    return run.folder / f"{spec.method.name}.py"
 
 
 def _reason(error: BaseException, folder: Path) -> str:

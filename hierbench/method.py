@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from hierbench.errors import UserError
 from hierbench.hierarchy import Hierarchy
 from hierbench.recipe import FEATURE_TYPES, FeatureType
 
@@ -75,6 +76,8 @@ class Method(nn.Module):
     def loss(self, outputs: Any, targets: Tensor) -> dict[str, Tensor]:
         """Return the named loss terms, already weighted and averaged over the batch; the objective is their sum.
 
+        The names are the same at every call and in the same order; see `loss_names`.
+
         Args:
             outputs: what `forward` returned.
             targets: [B] class indices.
@@ -84,6 +87,31 @@ class Method(nn.Module):
     def scores(self, outputs: Any) -> Tensor:
         """Return scores [B, K], larger = ranked earlier; their softmax is what post-hoc methods take."""
         raise NotImplementedError(f"{type(self).__name__} defines no scores")
+
+
+def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
+    """Return the names of the loss terms that a method returned; they become columns of the history.
+
+    Args:
+        terms: what `Method.loss` returned.
+        before: their names at the call before, () at the first.
+
+    Raises:
+        UserError: it is no dict of terms; a name is no string, is "loss", which stands for their sum, or is not what
+            it was before.
+    """
+    if not isinstance(terms, dict) or not terms:
+        raise UserError("loss must return a dict of named terms")
+    names = list(terms)
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise UserError(f"loss names must be strings that are not empty, got {name!r}")
+        if name == "loss":
+            raise UserError("a loss term cannot be called 'loss', the name of their sum in the history")
+    if before and names != list(before):
+        then, now = ", ".join(before), ", ".join(names)
+        raise UserError(f"loss names must be the same at every call, in the same order: first {then}, then {now}")
+    return names
 
 
 class PostHoc:

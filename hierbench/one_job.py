@@ -13,8 +13,8 @@ import torch
 from pydantic import ValidationError
 
 from hierbench.discovery import find_method, method_names
-from hierbench.errors import UserError, unknown_name
-from hierbench.execute import execute_when_free
+from hierbench.errors import UserError
+from hierbench.execute import execute_when_free, kept_source
 from hierbench.job import CODE_VERSION, Spec
 from hierbench.mend import is_finished
 from hierbench.models.weights import find_weights
@@ -76,15 +76,17 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
     Raises:
         UserError: there is no such job, or not its method or weights.
     """
-    spec = _spec(_planned(name, setting.store))
-    weights = setting.weights
+    run = _planned(name, setting.store)
+    spec, weights = _spec(run), setting.weights
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model.weights, setting.data_dir / "weights")
+    if method is None and spec.method.name not in method_names():  # the record may be anyone's: it names no code to run
+        kept = kept_source(run, spec)
+        there = f"; what ran is kept in {kept}: read it before you give that" if kept.is_file() else ""
+        raise UserError(f"{spec.method.name} is a method from a file; give it with --method{there}")
     with redirect_stdout(sys.stderr):  # a method may print
-        if method is None and spec.method.name not in method_names():  # the record may be anyone's: it names no file
-            raise unknown_name("method", spec.method.name, method_names())
         job = Job(spec, find_method(spec.method.name if method is None else str(method.resolve())))
         if job.found.name != spec.method.name:
             raise UserError(f"--method {method} is {job.found.name}; the job is {spec.label}")

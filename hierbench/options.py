@@ -47,6 +47,11 @@ class Options:
         return seeds
 
 
+def is_path(method: str) -> bool:
+    """Whether a method is given as a file, rather than by name."""
+    return method.endswith(".py") or "/" in method
+
+
 def chosen_types(text: str) -> list[FeatureType]:
     """Return the types that an option names, separated by commas."""
     asked = [part.strip() for part in text.split(",") if part.strip()]

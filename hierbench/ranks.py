@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from hierbench.discovery import find_method
+from hierbench.errors import one_line_of
 from hierbench.execute import Report, train_here
 from hierbench.job import Spec
 from hierbench.memory import count_micro_batches
@@ -134,7 +135,7 @@ def _rank(
         else:
             train_here(job, setting, run, lambda done, total: None, lambda: None)
         connection.send(None)
-    except (Exception, SystemExit) as error:  # somebody's method may do anything
+    except BaseException as error:  # somebody's method may do anything; Ctrl-C is ignored here
         connection.send(_sendable(error))
         os._exit(1)  # not waiting for the others, which wait for this one
 
@@ -146,10 +147,10 @@ def _send(connection: Connection, *message: Any) -> None:
 def _sendable(error: BaseException) -> BaseException:
     """Return the error, or one with its text where it can not be sent; where it was raised goes along as a note."""
     where = traceback.format_exc()
-    try:
-        copy: BaseException = pickle.loads(pickle.dumps(error))
-    except Exception:  # somebody's exception
-        copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy: BaseException = RuntimeError(one_line_of(error))
+    if not isinstance(error, KeyboardInterrupt):  # which would be taken for Ctrl-C where it arrives
+        with suppress(Exception):  # somebody's exception
+            copy = pickle.loads(pickle.dumps(error))
     copy.add_note(where)
     return copy
 

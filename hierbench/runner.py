@@ -21,8 +21,9 @@ import torch
 
 from hierbench.discovery import find_method
 from hierbench.elsewhere import POLL, Elsewhere, OnProgress
-from hierbench.errors import UserError
+from hierbench.errors import UserError, one_line_of
 from hierbench.execute import Report, execute
+from hierbench.isolation import ending
 from hierbench.job import Spec
 from hierbench.lock import Holder, Lock, LostError
 from hierbench.mend import Note, is_finished, mend, needs_mending
@@ -218,8 +219,7 @@ class Worker:
                     on_progress(self.job, *content)
         except (EOFError, OSError):
             self.process.join(5)
-            code = self.process.exitcode or 0
-            how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+            how = ending(self.process.exitcode or 0)
             self._end(f"the worker process ended ({how}); run the same command to go on from its last epoch", end)
             return False
         return True
@@ -233,6 +233,7 @@ class Worker:
         """End the process at once."""
         self.process.terminate()
         self.process.join(5)
+        self.process.kill()  # a method may have it ignore the first
         self.connection.close()
 
 
@@ -252,8 +253,8 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
             content, reference, dead = connection.recv()
             try:
                 job = Job(Spec.model_validate(content), find_method(reference))
-            except UserError as error:  # the method's file has gone or broken since the plan
-                connection.send(("end", str(error)))
+            except (UserError, MemoryError) as error:  # the method's file has gone or broken since the plan
+                connection.send(("end", str(error) if isinstance(error, UserError) else one_line_of(error)))
                 continue
             note = partial(_send, connection, "note")
             connection.send(("end", execute(job, setting, _reporter(connection), note, dead)))

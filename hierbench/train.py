@@ -25,7 +25,7 @@ from hierbench.feed import Split
 from hierbench.hierarchy import Hierarchy
 from hierbench.job import Spec, TrainSpec
 from hierbench.memory import count_micro_batches
-from hierbench.method import Method
+from hierbench.method import Method, loss_names
 from hierbench.metrics import Tally, evaluate
 from hierbench.models import Classifier, build_classifier
 from hierbench.models.compiled import compile_embedding
@@ -133,6 +133,7 @@ def train(
     if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
         shape = (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"])
         compile_embedding(model, shape, fabric.autocast)
+    names: list[str] = []  # of the loss terms
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may have been lost, and is not written again after the last epoch
@@ -148,13 +149,14 @@ def train(
             values = torch.zeros((), device=fabric.device)
             for images, targets in islice(batches, num_micro):
                 terms = model.method.loss(wrapped(images), targets)
+                names = loss_names(terms, names)
                 shares = torch.stack(list(terms.values())) * (len(targets) / batch_size)
                 fabric.backward(shares.sum())
                 values = values + shares.detach()
             wrapped_optimizer.step()
             losses.append(values)  # stays on the device: no synchronisation within the epoch
             report(epoch + (step + 1) / steps, epochs)
-        mean_terms = _mean_terms(torch.stack(losses), list(terms), epoch)
+        mean_terms = _mean_terms(torch.stack(losses), names, epoch)
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
         row: HistoryRow = {"epoch": epoch + 1}

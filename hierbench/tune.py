@@ -33,7 +33,7 @@ from hierbench.session import (
 from hierbench.setting import Setting
 from hierbench.tracking import Mirror, default_uri, sqlite_uri
 from hierbench.trials import OBJECTIVE, Target, Tuning, search_space, shown
-from hierbench.tuned import Tuned, default_file, write_tuned
+from hierbench.tuned import Tuned, tuned_file, write_tuned
 
 
 def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> int:
@@ -64,7 +64,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     prepared, weights, digest = got
     say_notes(prepared)
     setting = make_setting(options, len(kinds), weights=weights)
-    file = output or default_file(recipe.dataset)
+    file = output or tuned_file(options.runs, recipe.dataset)
     failed = False
     for found, kind in pairs:
         target = Target(recipe, prepared, found, kind, digest)

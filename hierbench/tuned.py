@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,19 @@ class Tuned(BaseModel):
 Found = dict[tuple[Protocol, str, FeatureType], Tuned]
 
 
-def default_file(dataset: str) -> Path:
-    """Return where the tuned hyperparameters of a dataset are kept: beside its recipe."""
-    from importlib import resources
+def tuned_file(runs: Path, dataset: str) -> Path:
+    """Return where tuning writes what it found on a dataset: to the folder of runs, as all results."""
+    return runs / "tuned" / f"{dataset}.toml"
 
-    return Path(str(resources.files("hierbench.benchmarks"))) / "tuned" / f"{dataset}.toml"
+
+def find_tuned(runs: Path, dataset: str) -> Found:
+    """Return what tuning found on a dataset, in this folder of runs or else as the project ships it.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    shipped = Path(str(resources.files("hierbench.benchmarks"))) / "tuned" / f"{dataset}.toml"
+    return read_tuned(shipped) | read_tuned(tuned_file(runs, dataset))
 
 
 def read_tuned(file: Path) -> Found:

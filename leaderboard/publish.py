@@ -20,7 +20,8 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
     """Write `<dataset>.md`, `<dataset>.json` and `<dataset>/<id>/` with the records; return the table's path.
 
     The records are renamed to their place at the end, when the tables are there: what has records is whole and of one
-    publication. Only one process at a time publishes into a folder.
+    publication. Only one process at a time publishes into a folder. With the records goes the file of a method that is
+    not part of this project: without it nobody can run it again.
 
     Raises:
         UserError: a run of the table is not finished, so the table would not be what it says; a record is a link or has
@@ -42,7 +43,7 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
         for row in board.rows:
             for run_id in row.runs:
                 (staging / run_id).mkdir(parents=True)
-                for name, content in _records(store.run(run_id).folder):
+                for name, content in _records(store.run(run_id)):
                     write_bytes(staging / run_id / name, content)
                 if not Run(staging / run_id).done:  # the table was made from what it was a moment ago
                     raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
@@ -61,15 +62,17 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
     return table
 
 
-def _records(folder: Path) -> list[tuple[str, bytes]]:
+def _records(run: Run) -> list[tuple[str, bytes]]:
     """Return (name, content) of a run's records, which must be files of its folder and of no other.
 
     Raises:
-        UserError: one is not.
+        UserError: one is not, or the method's file is not the one that ran.
     """
+    method = run.spec()["method"]
+    kept = f"{method['name']}.py"
     found = []
-    for name in RECORDS:
-        path = folder / name
+    for name in (*RECORDS, *([kept] if "/" not in kept else [])):
+        path = run.folder / name
         if not os.path.lexists(path):
             continue
         try:
@@ -82,5 +85,16 @@ def _records(folder: Path) -> list[tuple[str, bytes]]:
             raise UserError(
                 f"{path} can not be published: it has a second name elsewhere (a hard link); copy the folder"
             )
+        if name == kept and not _is_code(content, method["code"]):
+            raise UserError(f"{path} can not be published: it is not the method that ran")
         found.append((name, content))
     return found
+
+
+def _is_code(content: bytes, digest: str) -> bool:
+    from hierbench.discovery import digest_of_code  # with PyTorch, which tables do without
+
+    try:
+        return digest_of_code(content) == digest
+    except (SyntaxError, ValueError):
+        return False

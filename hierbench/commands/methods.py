@@ -23,18 +23,29 @@ def list_() -> None:
 
 
 @app.command("check")
-def check(method: Annotated[str, typer.Argument(help="Name, or path of a file.")]) -> None:
-    """Check that a method keeps the contract."""
-    from hierbench.contract import check_method
-    from hierbench.discovery import find_method
+def check(
+    method: Annotated[str, typer.Argument(help="Name, or path of a file.")],
+    limit: Annotated[float, typer.Option(min=1, help="Seconds for the import, and for each check.")] = 60.0,
+) -> None:
+    """Check that a method keeps the contract, in a process of its own."""
+    from hierbench.isolation import NOT_RUN, check_apart
+    from hierbench.text import one_line
 
-    found = find_method(method)
-    failures = 0
-    for name, problem in check_method(found.cls):
-        failures += bool(problem)
-        print(f"{'FAILED' if problem else 'ok':7} {name}{': ' + problem if problem else ''}")
-    print(f"{found.name}: {f'{failures} checks failed' if failures else 'all checks passed'}")
-    raise typer.Exit(1 if failures else 0)
+    steps = check_apart(method, limit)
+    _, title = next(steps)
+    failed = skipped = 0
+    for name, problem in steps:
+        if problem == NOT_RUN:
+            skipped += 1
+            print(f"{NOT_RUN} {name}")
+            continue
+        failed += bool(problem)
+        print(
+            f"{'FAILED' if problem else 'ok':7} {name}{': ' + one_line(problem, 1000) if problem else ''}", flush=True
+        )
+    summary = f"{failed} {'check' if failed == 1 else 'checks'} failed" + (f", {skipped} not run" if skipped else "")
+    print(f"{title}: {summary if failed else 'all checks passed'}")
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command("new")

@@ -49,7 +49,7 @@ def run(
     devices: DevicesOption = 1,
     mlflow: MlflowOption = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
-    tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the usual place.")] = None,
+    tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the runs folder.")] = None,
     executor: ExecutorOption = Executor.local,
     address: AddressOption = None,
     dry_run: DryRunOption = False,
@@ -90,7 +90,7 @@ def run(
         return
     from hierbench.compare import compare
 
-    raise typer.Exit(compare(options, tuned=tuned or tuned_file is not None, tuned_file=tuned_file))
+    raise typer.Exit(compare(options, tuned=tuned or tuned_file is not None, file=tuned_file))
 
 
 def ablate(

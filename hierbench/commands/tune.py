@@ -58,7 +58,7 @@ def tune(
     mlflow: MlflowOption = None,
     dry_run: DryRunOption = False,
     output: Annotated[
-        Path | None, typer.Option(help="File for the winner; by default benchmarks/tuned/<dataset>.toml.")
+        Path | None, typer.Option(help="File for the winner; by default tuned/<dataset>.toml in the runs folder.")
     ] = None,
 ) -> None:
     """Search a method's hyperparameters on the validation set, and keep the best for run --tuned."""

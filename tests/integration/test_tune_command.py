@@ -7,17 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib import resources
 
 import pytest
 
 from hierbench.tuned import read_tuned
 
 SMALL = (
-    "tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--jobs", "1", "--output", "tuned.toml",
+    "tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--jobs", "1",
     "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=2",
     "--set", "train.epochs=1", "--set", "train.batch_size=96",
 )  # fmt: skip
 KEY = ("paper", "haframe", "type-II")
+FOUND = "runs/tuned/shapes.toml"
 
 
 def start(folder, *arguments):
@@ -64,9 +66,10 @@ def test_all_configurations_are_compared(alone):
     rows = [line for line in out.splitlines() if re.match(r"\| [1-4] ", line)]
     values = [float(row.split("|")[4].split()[0]) for row in rows]
     assert len(rows) == 4 and values == sorted(values)
-    tuned = read_tuned(folder / "tuned.toml")[KEY]
+    tuned = read_tuned(folder / FOUND)[KEY]
     assert tuned.mean == pytest.approx(values[0], abs=1e-4) and (tuned.trials, tuned.runs) == (4, 2)
     assert "4 configurations x 2 runs, 0 done" in err and "Warning" not in err
+    assert KEY not in read_tuned(resources.files("hierbench.benchmarks") / "tuned/shapes.toml")  # in the package
     states = started(folder)
     assert len(states) == 8 and {state["state"] for state in states.values()} == {"done"}
     for name in states:
@@ -85,11 +88,12 @@ def test_killed_and_started_again_it_ends_with_the_same_winner(alone, data):
     process.communicate()
     before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
     assert 2 <= len(before) < 8
-    out, _ = finish(start(folder, *SMALL))
+    out, _ = finish(start(folder, *SMALL, "--output", "elsewhere.toml"))
     after = started(folder)
     assert {name: after[name] for name in before} == before  # nothing is trained twice
-    expected = read_tuned(alone[0] / "tuned.toml")[KEY]
-    assert read_tuned(folder / "tuned.toml")[KEY].model_copy(update={"date": expected.date}) == expected
+    expected = read_tuned(alone[0] / FOUND)[KEY]
+    assert read_tuned(folder / "elsewhere.toml")[KEY].model_copy(update={"date": expected.date}) == expected
+    assert not (folder / FOUND).exists()
     assert [line for line in out.splitlines() if line.startswith("|")] == [
         line for line in alone[1][0].splitlines() if line.startswith("|")
     ]
@@ -100,16 +104,16 @@ def test_two_at_once_share_the_grid(alone, data):
     outputs = [finish(process) for process in [start(folder, *SMALL), start(folder, *SMALL)]]
     tried = [re.findall(r"alpha ([\d.]+), gamma ([\d.]+): validation", err) for _, err in outputs]
     assert sorted(tried[0] + tried[1]) == [("0.3", "2"), ("0.3", "4"), ("0.5", "2"), ("0.5", "4")]
-    expected = read_tuned(alone[0] / "tuned.toml")[KEY]
-    assert read_tuned(folder / "tuned.toml")[KEY].params == expected.params
+    expected = read_tuned(alone[0] / FOUND)[KEY]
+    assert read_tuned(folder / FOUND)[KEY].params == expected.params
 
 
 def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone):
     folder, _ = alone
     fast = ("--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96")
     run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", *fast)
-    out, err = finish(start(folder, *run, "--tuned-file", "tuned.toml"))
-    params = read_tuned(folder / "tuned.toml")[KEY].params
+    out, err = finish(start(folder, *run, "--tuned"))
+    params = read_tuned(folder / FOUND)[KEY].params
     assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err
     rows = {
         cells[2].strip(): cells[-2].strip() for cells in (line.split("|") for line in out.splitlines()) if cells[1:]
@@ -130,6 +134,7 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone):
         (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
         (["tune", "--dataset", "shapes", "--types", "type-I"], "can not stand on type-I"),
         (["run", "--dataset", "shapes", "--tuned-file", "nowhere.toml"], "nothing in nowhere.toml was tuned"),
+        (["run", "--dataset", "shapes", "--tuned", "--runs", "none"], "nothing in none/tuned/shapes.toml was tuned"),
     ],
 )
 def test_a_mistake_is_one_line(alone, monkeypatch, capsys, arguments, part):

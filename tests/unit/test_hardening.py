@@ -1,6 +1,7 @@
 """What careless users, odd method files and damaged records must not break."""
 
 import json
+import signal
 
 import pytest
 
@@ -61,6 +62,38 @@ def test_a_method_that_exits_fails_its_job_and_its_check(tmp_path, shapes, data_
 def test_odd_class_attributes_are_named(tmp_path, body, message):
     with pytest.raises(BrokenMethodError, match=message):
         find_method(str(method_file(tmp_path, body)))
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ("raise KeyboardInterrupt", r"KeyboardInterrupt \(line 1 of odd\.py\)"),
+        ("raise GeneratorExit('now')", r"GeneratorExit: now \(line 1 of odd\.py\)"),
+        ("raise type('Boom', (BaseException,), {})('x')", r"Boom: x \(line 1 of odd\.py\)"),
+        ("raise type('Mute', (BaseException,), {'__str__': lambda e: 1 / 0})", r"Mute \(line 1 of odd\.py\)"),
+        ("def f(): f()\nf()", r"RecursionError: .* \(line 1 of odd\.py\)"),
+        ("import os\nos.remove(__file__)", r"FileNotFoundError: .*odd\.py'"),
+        ("import json\njson.loads('{')", r"JSONDecodeError: .* \(line 2 of odd\.py\)"),  # its own line
+        ("def f(:", r"SyntaxError: invalid syntax \(odd\.py, line 1\)"),
+    ],
+)
+def test_whatever_a_file_raises_is_one_line(tmp_path, monkeypatch, first, reason):
+    """In a process where Ctrl-C is ignored, as it is in a worker: an interrupt can be the file's alone."""
+    path = method_file(tmp_path)
+    path.write_text(f"{first}\n{path.read_text()}", encoding="utf-8")
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(BrokenMethodError, match=rf"^method .*odd\.py can not be imported: {reason}$"):
+            find_method(str(path))
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def test_the_users_interrupt_is_passed_on(tmp_path):
+    path = tmp_path / "odd.py"
+    path.write_text("raise KeyboardInterrupt", encoding="utf-8")
+    with pytest.raises(KeyboardInterrupt):
+        find_method(str(path))
 
 
 def test_the_digest_sees_code_beside_a_docstring_and_no_docstring(tmp_path):

@@ -64,10 +64,20 @@ class Wrong(Method):
 
     def loss(self, outputs, targets):
         if self.how == "nan":
-            return {"loss": outputs.sum() * float("nan")}
+            return {"term": outputs.sum() * float("nan")}
         if self.how == "targets":
-            return {"loss": outputs.square().mean()}
-        return {"loss": torch.nn.functional.cross_entropy(outputs, targets) + 0 * torch.rand(())}
+            return {"term": outputs.square().mean()}
+        if self.how == "calls":
+            self.calls = getattr(self, "calls", 0) + 1
+        name = {
+            "integer": 3,
+            "empty": " ",
+            "sum": "loss",
+            "calls": f"term {getattr(self, 'calls', 0)}",
+            "size": f"term {len(targets)}",
+            "classes": f"term {len(targets.unique())}",
+        }.get(self.how, "term")
+        return {name: torch.nn.functional.cross_entropy(outputs, targets) + 0 * torch.rand(())}
 
     def scores(self, outputs):
         return outputs
@@ -84,12 +94,53 @@ class Wrong(Method):
         ("order", "relabelling permutes the scores", "must permute"),
         ("table", "checkpoint round trip", "loaded checkpoint"),
         ("", "every hyperparameter acts", "beta does not change"),
+        ("integer", "loss terms keep their names", "loss names must be strings that are not empty, got 3"),
+        ("empty", "loss terms keep their names", "loss names must be strings that are not empty, got ' '"),
+        ("sum", "loss terms keep their names", "a loss term cannot be called 'loss'"),
+        ("calls", "loss terms keep their names", "same at every call, .* first term 1, then term 2"),
+        ("size", "loss terms keep their names", "same at every call, .* first term 8, then term 2"),
+        ("classes", "loss terms keep their names", "same at every call, .* first term 7, then term 2"),
     ],
 )
 def test_the_contract_catches(how, check, message):
     cls = type("Case", (Wrong,), {"how": how})
     with pytest.raises(ContractError, match=message):
         METHOD_CHECKS[check](cls)
+
+
+class Tables(Wrong):
+    """A second loss on a partner of the class, looked up in a table of class indices; and what is drawn at random."""
+
+    persistent = True
+
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        partner = {"ash": "oak", "oak": "ash", "cat": "dog", "dog": "cat"}
+        index = {name: i for i, name in enumerate(hierarchy.classes)}
+        table = torch.tensor([index[partner.get(name, name)] for name in index])
+        self.register_buffer("partner", table, persistent=self.persistent)
+        self.register_buffer("noise", torch.rand(hierarchy.num_classes, num_features))
+
+    def forward(self, features):
+        return self.linear(features) + features @ self.noise.T
+
+    def loss(self, outputs, targets):
+        cross_entropy = torch.nn.functional.cross_entropy
+        return {"own": cross_entropy(outputs, targets), "partner": cross_entropy(outputs, self.partner[targets])}
+
+
+def test_derived_tables_of_indices_are_told_from_other_mistakes():
+    """Rows can be permuted with the classes, indices within them can not; what the model needs from the state stays."""
+    check = METHOD_CHECKS["relabelling permutes the scores"]
+    with pytest.raises(ContractError) as error:
+        check(Tables)
+    assert str(error.value) == (
+        "relabelling the classes changes the loss; the reason is the permuted partner: "
+        "register derived index tables with persistent=False"
+    )
+    check(type("Fixed", (Tables,), {"persistent": False}))
+    with pytest.raises(ContractError, match=r"must permute the scores \(one row per class, or per node .* last\)$"):
+        check(type("Order", (Tables,), {"forward": lambda self, features: self.linear(features) + self.first}))
 
 
 @pytest.mark.parametrize("gamma", [1, 3, 5])

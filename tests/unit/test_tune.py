@@ -20,7 +20,7 @@ from hierbench.setting import Setting
 from hierbench.store import Store
 from hierbench.trials import FIRST_SEED, Target, search_space
 from hierbench.tune import winner
-from hierbench.tuned import Tuned, read_tuned, write_tuned
+from hierbench.tuned import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
 
 GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}, 4)
 
@@ -330,6 +330,18 @@ def test_tuned_files_keep_what_others_found(tmp_path):
     found = read_tuned(file)
     assert found[("paper", "haframe", "type-II")] == TUNED and len(found) == 3
     assert found[("authors", "haframe", "type-II")] == other
+
+
+def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
+    from hierbench import tuned
+
+    monkeypatch.setattr(tuned.resources, "files", lambda package: tmp_path / "package")
+    shipped = {("paper", name, "type-II"): TUNED for name in ("haframe", "other")}
+    write_tuned(tmp_path / "package/tuned/shapes.toml", shipped)
+    assert find_tuned(tmp_path / "runs", "shapes") == shipped
+    own = TUNED.model_copy(update={"mean": 1.0})
+    write_tuned(tuned_file(tmp_path / "runs", "shapes"), {("paper", "haframe", "type-II"): own})
+    assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): own}
 
 
 @pytest.mark.parametrize("text", ["[", "paper = 3", "[paper.haframe.type-II]\nparams = 1\n"])

@@ -1,0 +1,120 @@
+"""Method files that end their process, hang, raise what nobody expects or change what is not theirs."""
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+from hierbench.contract import METHOD_CHECKS
+from hierbench.errors import UserError
+from hierbench.isolation import NOT_RUN, check_apart
+
+METHOD = """import torch
+BEFORE
+from hierbench import Method
+class Foreign(Method):
+    name = title = source = "foreign"
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.classifier = torch.nn.Linear(num_features, hierarchy.num_classes)
+    def forward(self, features):
+        return self.classifier(features)
+    def loss(self, outputs, targets):
+        LOSS
+        return {"cross_entropy": torch.nn.functional.cross_entropy(outputs, targets)}
+    def scores(self, outputs):
+        return outputs
+"""
+NAMES = list(METHOD_CHECKS)
+FAST = (
+    "--seeds",
+    "1",
+    "--types",
+    "type-I",
+    "--mlflow",
+    "off",
+    "--set",
+    "train.epochs=1",
+    "--set",
+    "train.batch_size=96",
+)
+
+
+def method(folder, before="pass", loss="pass"):
+    path = folder / "foreign.py"
+    path.write_text(METHOD.replace("BEFORE", before).replace("LOSS", loss), encoding="utf-8")
+    return str(path)
+
+
+def command(*arguments):
+    """Return exit code, standard output and standard error."""
+    from hierbench.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return end.value.code, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ("import os; os._exit(0)", r"it ended the process \(exit code 0\)"),
+        ("import os; os.kill(os.getpid(), 9)", r"it ended the process \(killed by signal 9 \(SIGKILL\)\)"),
+        ("while True: pass", "it took longer than 2 s and was stopped"),
+        ("import os; os.closerange(3, 500)", "it closes files that are not its own"),
+        ("raise MemoryError", "MemoryError"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(tmp_path, before, reason):
+    with pytest.raises(UserError, match=rf"^method .*foreign\.py can not be imported: {reason}$"):
+        list(check_apart(method(tmp_path, before), limit=2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [
+        ("import os; os._exit(0)", "it ended the process (exit code 0)"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended the process (killed by signal 9 (SIGKILL))"),
+        ("while True: pass", "it took longer than 2 s and was stopped"),
+    ],
+)
+def test_checks_that_are_not_carried_out_have_not_passed(tmp_path, loss, reason):
+    steps = list(check_apart(method(tmp_path, loss=loss), limit=2))
+    assert steps == [("", "foreign"), (NAMES[0], reason), *((name, NOT_RUN) for name in NAMES[1:])]
+
+
+def test_what_a_method_raises_fails_its_checks(tmp_path):
+    """Be it what Python ends by: the other checks are carried out all the same."""
+    problems = dict(check_apart(method(tmp_path, loss="raise KeyboardInterrupt")))
+    assert [name for name, problem in problems.items() if problem == ""] == ["examples do not mix"]
+    assert set(problems.values()) == {"", "foreign", "KeyboardInterrupt"}
+
+
+def test_a_report_that_is_not_whole_is_no_pass(tmp_path):
+    steps = list(check_apart(method(tmp_path, "import hierbench.contract as c; c.METHOD_CHECKS.clear()")))
+    assert steps[1] == (NAMES[0], "it changes the checks, or what they report")
+    assert {problem for _, problem in steps[2:]} == {NOT_RUN}
+
+
+def test_the_command(tmp_path, capfd):
+    """What a method prints is no part of the verdict, and the exit code is that of the checks."""
+    path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: import os; os._exit(0)")
+    code, out, _ = command("methods", "check", path)
+    assert code == 1 and out.splitlines()[-1] == f"foreign: 1 check failed, {len(NAMES) - 1} not run"
+    assert "all checks passed" not in out and "all checks passed" in capfd.readouterr().err
+    code, out, _ = command("methods", "check", "ce")
+    assert code == 0 and out.splitlines() == [*(f"ok      {name}" for name in NAMES), "ce: all checks passed"]
+
+
+def read(path):
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def test_an_interrupt_that_a_method_raises_is_not_the_users(tmp_path, data_dir):
+    options = ("--dataset", "shapes", *FAST, "--runs", tmp_path / "runs", "--data-dir", data_dir)
+    code, _, err = command("run", "--methods", method(tmp_path, loss="raise KeyboardInterrupt"), *options)
+    assert code == 1 and "failed: foreign type-I seed 0: KeyboardInterrupt" in err and "interrupted" not in err
