@@ -1,14 +1,21 @@
-"""Method files that end their process, hang, raise what nobody expects or change what is not theirs."""
+"""Method files that end their process, hang or raise what nobody expects; and what is kept of a method's file."""
 
 import io
+import json
+import sqlite3
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
 from hierbench.contract import METHOD_CHECKS
+from hierbench.discovery import code_digest, find_method
 from hierbench.errors import UserError
+from hierbench.execute import execute
 from hierbench.isolation import NOT_RUN, check_apart
+from hierbench.plan import make_plan
+from hierbench.recipe import load_recipe
+from hierbench.setting import Setting
 
 METHOD = """import torch
 BEFORE
@@ -118,3 +125,39 @@ def test_an_interrupt_that_a_method_raises_is_not_the_users(tmp_path, data_dir):
     options = ("--dataset", "shapes", *FAST, "--runs", tmp_path / "runs", "--data-dir", data_dir)
     code, _, err = command("run", "--methods", method(tmp_path, loss="raise KeyboardInterrupt"), *options)
     assert code == 1 and "failed: foreign type-I seed 0: KeyboardInterrupt" in err and "interrupted" not in err
+
+
+def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(tmp_path, data_dir):
+    """Its source can be read, published and given again; nothing runs it unasked."""
+    path = method(tmp_path)
+    runs = ("--runs", tmp_path / "runs", "--data-dir", data_dir)
+    options = ("--dataset", "shapes", *FAST[:4], *FAST[6:], *runs)  # with MLflow
+    code, _, err = command("run", "--methods", f"{path},ce", *options)
+    assert code == 0, err
+    specs = {folder.parent.name: json.loads(folder.read_text()) for folder in (tmp_path / "runs").glob("*/spec.json")}
+    (job,) = [name for name, spec in specs.items() if spec["method"]["name"] == "foreign"]
+    (kept,) = (tmp_path / "runs").glob("*/*.py")  # of the project's own methods there is none
+    assert kept == tmp_path / "runs" / job / "foreign.py" and read(kept) == read(tmp_path / "foreign.py")
+    assert code_digest(kept) == specs[job]["method"]["code"]
+    code, _, err = command("run", "--methods", kept, *options, "--dry-run")
+    assert code == 0 and "1 jobs, 0 to train, 0 to re-rank, 1 cached" in err
+
+    with sqlite3.connect(tmp_path / "runs/mlflow.db") as database:
+        names = {name for (name,) in database.execute("select name from runs")}
+    (parent,) = names - {"foreign type-I seed 0", "ce type-I seed 0"}
+    assert parent.startswith("foreign,ce 2")
+
+    code, _, err = command("job", job, *runs)
+    assert code == 2 and f"foreign is a method from a file; give it with --method; what ran is kept in {kept}" in err
+    code, _, err = command("leaderboard", "--dataset", "shapes", *runs[:2], "--publish", tmp_path / "published")
+    assert code == 0 and read(tmp_path / "published/shapes" / job / "foreign.py") == read(kept), err
+
+
+def test_a_file_that_changed_since_the_plan_is_not_kept(tmp_path, shapes, data_dir):
+    path = method(tmp_path)
+    found = find_method(path)
+    (job,) = make_plan(load_recipe("shapes", FAST[7::2]), shapes, [found], ["type-I"], 1)
+    method(tmp_path, before="x = 1")
+    setting = Setting(tmp_path / "runs", data_dir)
+    assert "the file of foreign has changed since the plan" in execute(job, setting, lambda done, total: None)
+    assert not list((tmp_path / "runs").glob("*/*.py"))
