@@ -7,9 +7,7 @@ Both come from the repository of Bertinetto et al., Making Better Mistakes, CVPR
 from __future__ import annotations
 
 import hashlib
-import http.client
 import re
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +16,8 @@ import numpy as np
 from hierbench.data.archives import DAMAGED, open_zip, zip_member
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
+from hierbench.download import DownloadError, Remote, discard, fetch
 from hierbench.errors import UserError
-from hierbench.files import write_atomically
 from hierbench.tree_files import edges_from_lines
 
 COMMIT = "f0bb7d0a7c4a9c7c9517045a4be4446e9baf824f"
@@ -28,7 +26,6 @@ LICENCE = (
     f"tree and split lists: github.com/fiveai/making-better-mistakes at {COMMIT[:7]} (Bertinetto et al., CVPR 2020), "
     "CC BY-NC-SA 4.0, not for commercial use"
 )
-TIMEOUT = 60.0  # seconds without an answer
 LARGEST = 1 << 26  # bytes of a file, and of a list in it; all of tieredImageNet-H's have 1.8 MB
 
 
@@ -98,22 +95,22 @@ def _content(file: File, downloads: Path, offline: Path | None) -> Path:
         if not file.fits(found[0].read_bytes()):
             raise UserError(f"{found[0]} has another checksum than {file.name} at commit {COMMIT[:7]}")
         return found[0]
-    path = downloads / "making-better-mistakes" / file.name
+    folder = downloads / "making-better-mistakes"
+    path = folder / file.name
     if path.is_file() and file.fits(path.read_bytes()):
         return path
-    url = f"{URL}/{file.path}"
+    compared = f"it is compared with git's SHA-1 of it, {file.blob}"
+    remote = Remote(file.name, f"{URL}/{file.path}", file.sha256, instead=compared, largest=LARGEST)
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
-            content: bytes = answer.read(LARGEST + 1)
-    except (OSError, ValueError, http.client.HTTPException) as error:
+        path = fetch(remote, folder)
+        if not file.fits(path.read_bytes()):
+            raise DownloadError(f"it is not the file of commit {COMMIT[:7]}: it is not used")
+    except DownloadError as error:
+        discard(path)
         raise UserError(
-            f"{file.name} could not be fetched from {url} ({error}); get it elsewhere and give its folder "
+            f"{file.name} could not be fetched from {remote.url} ({error}); get it elsewhere and give its folder "
             "with --offline"
         ) from None
-    if not file.fits(content):
-        raise UserError(f"{url} has another checksum than it had: it is not used")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda target: target.write(content))
     return path
 
 

@@ -1,6 +1,6 @@
 """CIFAR-100: the last 50 training images of each class are validation (docs/protocols.md, row 23).
 
-torchvision downloads it. Its files are pickles, which can hold any program, and what the user gives need not be the
+Its files are pickles, which can hold any program, and what the user gives need not be the
 official file; so they are read here, by an unpickler that builds arrays and plain values alone.
 """
 
@@ -19,11 +19,14 @@ from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths, unpack
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, download, shipped_paths, unpack
+from hierbench.download import Remote
 from hierbench.errors import UserError
 from hierbench.files import file_digest, read_bytes
 
 FOLDER = CIFAR100.base_folder
+ARCHIVE = Remote("CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7")
+MD5S = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
 VAL_PER_CLASS = 50
 LARGEST = 1 << 28  # bytes of a file; the official training file has 155 MB
 # All that the official files refer to besides plain containers.
@@ -46,37 +49,35 @@ def open_source(request: Request) -> Source:
         UserError: no data, damaged data, or files that hold more than arrays and lists.
     """
     root = _root(request.source, request.downloads)
-    names = [entry[0] for entry in (*CIFAR100.train_list, *CIFAR100.test_list)] + [CIFAR100.meta["filename"]]
-    for name in names:
+    for name in MD5S:
         if not (root / FOLDER / name).is_file():
             raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
     train, test = (_read_split(root / FOLDER / name) for name in ("train", "test"))
     paths = shipped_paths("cifar100")
     if _unpickled(root / FOLDER / "meta").get("fine_label_names") != list(paths):
         raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
-    md5s = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
-    changed = [name for name, md5 in md5s.items() if not check_integrity(root / FOLDER / name, md5)]
+    changed = _changed(root)
     is_val = _last_of_each_class(train.labels, VAL_PER_CLASS)
     pixels = {"train": train.images[~is_val], "val": train.images[is_val], "test": test.images}
     labels_of = {"train": train.labels[~is_val], "val": train.labels[is_val], "test": test.labels}
     remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
-    checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in names}
+    checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in MD5S}
     return Source(paths, labels_of, (32, 32), lambda: _pieces(pixels), checksums=checksums, remarks=remarks)
 
 
 def _root(source: Path | None, downloads: Path) -> Path:
     if source is None:
-        try:
-            CIFAR100(downloads, download=True)
-        except (OSError, RuntimeError) as error:
-            raise UserError(
-                f"CIFAR-100 could not be downloaded ({error}); get cifar-100-python.tar.gz elsewhere and run: "
-                "hierbench data prepare cifar100 --source FILE"
-            ) from None
-        return downloads
+        if not _changed(downloads):
+            return downloads
+        return unpack(download(ARCHIVE, downloads, "hierbench data prepare cifar100"), downloads)
     if source.is_dir():
         return source.parent if source.name == FOLDER else source
     return unpack(source, downloads)
+
+
+def _changed(root: Path) -> list[str]:
+    """Return the names of the files that are not the official ones."""
+    return [name for name, md5 in MD5S.items() if not check_integrity(root / FOLDER / name, md5)]
 
 
 def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

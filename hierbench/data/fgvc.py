@@ -1,4 +1,4 @@
-"""FGVC-Aircraft through torchvision: the banner cropped, resized to 224x224, the tree joined from the annotations."""
+"""FGVC-Aircraft: the banner cropped, resized to 224x224, the tree joined from the annotations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from hierbench.data.source import (
     Piece,
     Request,
     Source,
+    download,
     identity_of,
-    staged,
     unpack,
 )
+from hierbench.download import Remote
 from hierbench.errors import UserError
 from hierbench.files import file_digest, read_bytes, read_text
 
 FOLDER = "fgvc-aircraft-2013b"
+ARCHIVE = Remote(
+    "FGVC-Aircraft",
+    FGVCAircraft._URL,
+    sha256="e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834",
+)
 BANNER = 20  # pixels at the bottom with the copyright
 SIZE = 224
 LEVELS = ("manufacturer", "family", "variant")
@@ -94,15 +100,8 @@ def _root(request: Request) -> Path:
     if source is None:
         if (downloads / FOLDER).is_dir():
             return downloads
-        try:
-            with staged(downloads) as staging:  # torchvision takes half an archive for a whole one
-                FGVCAircraft(str(staging), download=True)
-        except (OSError, RuntimeError) as error:
-            raise UserError(
-                f"FGVC-Aircraft could not be downloaded ({error}); get {FOLDER}.tar.gz elsewhere and run: "
-                f"hierbench data prepare fgvc{' --protocol authors' if request.jpeg_quality else ''} --source FILE"
-            ) from None
-        return downloads
+        command = f"hierbench data prepare fgvc{' --protocol authors' if request.jpeg_quality else ''}"
+        return unpack(download(ARCHIVE, downloads, command), downloads)
     root = source if source.is_dir() else unpack(source, downloads)
     root = root.parent if root.name == FOLDER else root
     if not (root / FOLDER / "data" / "images").is_dir():

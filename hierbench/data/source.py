@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from hierbench.data.archives import DAMAGED, opened, tar_members, tar_stream
 from hierbench.data.image import Images
+from hierbench.download import DownloadError, Remote, discard, fetch
 from hierbench.errors import UserError
-from hierbench.files import process_is_gone
+from hierbench.files import process_is_gone, refuse_links
 
 Labels = NDArray[np.int64]
 CHUNK = 256  # rows of arrays that are there already, written at a time
@@ -115,32 +116,33 @@ def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:
     return {path[-1]: path for path in paths}
 
 
-def download(url: str, md5: str, folder: Path, dataset: str, what: str) -> Path:
-    """Download a file with progress and checksum, or return the one that is there.
+def download(remote: Remote, folder: Path, command: str) -> Path:
+    """Download an archive with progress and checksum, or return the one that is there.
+
+    Args:
+        remote: the archive.
+        folder: where it goes.
+        command: that takes the user's own copy with --source.
 
     Raises:
         UserError: saying what to put where.
     """
-    from torchvision.datasets.utils import check_integrity, download_url
-
-    path = folder / url.rpartition("/")[2]
-    if path.exists() and check_integrity(path, md5):
+    if (path := remote.there(folder)) is not None:
         return path
     try:
-        download_url(url, folder, md5=md5)
-    except (OSError, RuntimeError) as error:
-        path.unlink(missing_ok=True)
+        return fetch(remote, folder)
+    except DownloadError as error:
+        discard(folder / remote.name)
         raise UserError(
-            f"{what} could not be downloaded from {url} ({error}); get it elsewhere and run: "
-            f"hierbench data prepare {dataset} --source FILE"
+            f"{remote.title} could not be downloaded from {remote.url} ({error}); get {remote.name} elsewhere and run: "
+            f"{command} --source FILE"
         ) from None
-    return path
 
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """Yield an empty folder; what is in it at the end moves to `folder`, and after an error nothing does."""
-    folder.mkdir(parents=True, exist_ok=True)
+    refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
     for left in folder.glob(".staged.partial-*"):
         if process_is_gone(left.name.rpartition("-")[2]):
             shutil.rmtree(left, ignore_errors=True)

@@ -26,12 +26,16 @@ from hierbench.data.source import (
     identity_of,
     shipped_paths,
 )
+from hierbench.download import Remote
 from hierbench.errors import UserError
 from hierbench.files import file_digest
 
-URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
-MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 ROOT = "tiny-imagenet-200"
+ARCHIVE = Remote(
+    "the zip of Tiny ImageNet (for research use only)",
+    f"http://cs231n.stanford.edu/{ROOT}.zip",
+    sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+)
 SIZE = 64
 VAL_SHARE = 10  # one in so many of each class's train images
 LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
@@ -48,9 +52,7 @@ def open_source(request: Request) -> Source:
     """
     source = request.source
     if source is None:
-        path = download(
-            URL, MD5, request.downloads, "tiny-imagenet", "the zip of Tiny ImageNet (for research use only)"
-        )
+        path = download(ARCHIVE, request.downloads, "hierbench data prepare tiny-imagenet")
     else:
         path = source / f"{ROOT}.zip" if source.is_dir() else source
     if not path.is_file():

@@ -5,8 +5,6 @@ A name and a shape that is missing or unexpected is an error; nothing is skipped
 
 from __future__ import annotations
 
-import http.client
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hierbench.download import Remote, discard, fetch
 from hierbench.errors import UserError
 from hierbench.files import file_digest, open_regular
 from hierbench.known_weights import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
-
-TIMEOUT = 60.0  # seconds without an answer
 
 
 def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:
@@ -37,10 +34,7 @@ def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | N
         if not given.is_file():
             raise UserError(f"--weights: no file {given}")
         return given
-    path = folder / KNOWN[name].url.rpartition("/")[2]
-    if path.is_file() and not file_digest(path, follow=True).startswith(KNOWN[name].sha256):
-        path.unlink()  # a damaged download
-    return path if path.is_file() else None
+    return _remote(name).there(folder)
 
 
 def download_weights(name: str, folder: Path) -> Path:
@@ -49,24 +43,22 @@ def download_weights(name: str, folder: Path) -> Path:
     Raises:
         UserError: naming the ways out.
     """
-    known = KNOWN[name]
-    path = folder / known.url.rpartition("/")[2]
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
+    known, remote = KNOWN[name], _remote(name)
+    path = folder / remote.name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Written under another name, moved when whole, removed when the digest is another.
-        torch.hub.download_url_to_file(known.url, str(path), hash_prefix=known.sha256 or None)
-        _network_state(known, path)  # a connection that broke off leaves a file that can not be read
-    except (OSError, RuntimeError, http.client.HTTPException, UserError) as error:
-        path.unlink(missing_ok=True)
+        path = fetch(remote, folder)
+        _network_state(known, path)  # of a file without known digest it is all that can be said
+    except UserError as error:
+        discard(path)
         raise UserError(
             f"{known.title} could not be downloaded from {known.url} ({error}); give your copy with --weights FILE, "
             "or train from scratch with --set model.weights=none"
         ) from None
-    finally:
-        socket.setdefaulttimeout(before)
     return path
+
+
+def _remote(name: str) -> Remote:
+    return Remote(KNOWN[name].title, KNOWN[name].url, KNOWN[name].sha256)
 
 
 def check_weights(name: str, path: Path) -> None:

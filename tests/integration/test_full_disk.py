@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from hashlib import md5
+from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -260,13 +260,15 @@ class Quiet(SimpleHTTPRequestHandler):
 
 def test_a_download_without_room_keeps_nothing(disk, tmp_path):
     from hierbench.data.source import download
+    from hierbench.download import Remote
 
     content = bytes(MiB)
     (tmp_path / "archive.zip").write_bytes(content)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}/archive.zip"
-        what = (address, md5(content).hexdigest(), disk.path / "downloads", "tiny-imagenet", "the zip")
+        remote = Remote("the zip", address, sha256(content).hexdigest())
+        what = (remote, disk.path / "downloads", "hierbench data prepare tiny-imagenet")
         disk.fill(left=65536)
         with pytest.raises(UserError, match="No space left"):
             download(*what)

@@ -1,0 +1,164 @@
+"""Every download is compared with a full SHA-256, or says before it starts that there is none."""
+
+import hashlib
+import http.server
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import hierbench
+from hierbench import download
+from hierbench.data import better_mistakes, cifar100, fgvc, inat19, tieredimagenet_h, tiny_imagenet
+from hierbench.data.better_mistakes import File, read_lists
+from hierbench.data.source import download as download_archive
+from hierbench.download import DownloadError, Remote, discard, fetch
+from hierbench.errors import UserError
+from hierbench.known_weights import KNOWN
+
+CONTENT = b"some content " * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def site(monkeypatch):
+    """(address, what happened in order: lines that were said, and requests; how the server answers)."""
+    events, how = [], {"announced": len(CONTENT), "sent": CONTENT, "status": 200}
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            events.append("GET")
+            self.send_response(how["status"])
+            if how["announced"] is not None:
+                self.send_header("Content-Length", str(how["announced"]))
+            self.end_headers()
+            self.wfile.write(how["sent"])
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setattr(download, "_say", events.append)
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/x.bin", events, how
+        server.shutdown()
+
+
+def remotes():
+    weights = [Remote(known.title, known.url, known.sha256) for known in KNOWN.values()]
+    return [*weights, *(module.ARCHIVE for module in (cifar100, fgvc, tiny_imagenet))]
+
+
+def test_what_is_downloaded_has_a_full_digest_or_none_at_all():
+    """The beginning of a digest is no digest; whose file has none is listed here."""
+    files = [file for module in (inat19, tieredimagenet_h) for file in (module.TREE, module.SPLITS)]
+    assert all(re.fullmatch("[0-9a-f]{64}|", entry.sha256) for entry in (*remotes(), *files))
+    assert [remote.name for remote in remotes() if not remote.sha256] == ["moco_v2_800ep.pth.tar"]
+    assert [file.name for file in files if not file.sha256] == ["splits_inat19.zip"]
+    assert re.fullmatch("[0-9a-f]{40}", inat19.SPLITS.blob)
+    assert KNOWN["imagenet1k-v1"].sha256.startswith("0676ba61")  # as the file's own name says
+
+
+def test_nothing_is_downloaded_elsewhere():
+    """Neither by a library that checks less; `hierbench.download` is the only module that opens an address."""
+    words = (
+        "urlopen",
+        "urlretrieve",
+        "download_url",
+        "torch.hub",
+        "download=True",
+        "requests.",
+        "load_state_dict_from",
+    )
+    root = Path(hierbench.__file__).parent
+    found = [
+        path.name for path in root.rglob("*.py") if any(word in path.read_text(encoding="utf-8") for word in words)
+    ]
+    assert found == ["download.py"]
+
+
+def test_a_known_digest_is_said_and_compared(tmp_path, site):
+    url, events, how = site
+    remote = Remote("the file", url, SHA256)
+    assert remote.there(tmp_path / "new") is None
+    path = fetch(remote, tmp_path / "new")
+    assert events == [f"downloading the file from {url} (SHA-256 {SHA256})", "GET"]
+    assert path.read_bytes() == CONTENT and remote.there(tmp_path / "new") == path
+    assert [file.name for file in path.parent.iterdir()] == ["x.bin"]
+    path.write_bytes(CONTENT[:-1])
+    assert remote.there(tmp_path / "new") is None  # damaged on the disk
+    how["sent"] = CONTENT[:-1] + b"!"
+    with pytest.raises(DownloadError, match=rf"its SHA-256 is [0-9a-f]{{64}}, not {SHA256}: it is not used"):
+        fetch(remote, tmp_path / "other")
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_an_unknown_digest_is_said_before_the_download_and_noted_after_it(tmp_path, site):
+    url, events, _ = site
+    remote = Remote("the file", url)
+    path = fetch(remote, tmp_path)
+    assert events == [
+        f"downloading the file from {url}; no SHA-256 of it is known: what comes cannot be verified",
+        "GET",
+        f"SHA-256 of x.bin: {SHA256}",
+    ]
+    check = subprocess.run(["sha256sum", "-c", "x.bin.sha256"], cwd=tmp_path, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+    assert remote.there(tmp_path) == path
+    path.write_bytes(CONTENT[:-1])
+    assert remote.there(tmp_path) is None  # not what came
+    (tmp_path / "x.bin.sha256").unlink()
+    assert remote.there(tmp_path) == path  # put there by hand
+    discard(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
+    from hierbench.models.weights import download_weights
+
+    url, events, _ = site
+    known = KNOWN["pass"]
+    monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
+    with pytest.raises(UserError, match="no file of weights"):  # it is looked into, at least
+        download_weights("pass", tmp_path)
+    assert events[0].startswith("downloading the PASS weights") and "no SHA-256 of it is known" in events[0]
+    assert events[1] == "GET" and not list(tmp_path.iterdir())
+
+
+def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
+    url, events, how = site
+    monkeypatch.setattr(better_mistakes, "URL", url.rpartition("/")[0])
+    how["sent"], how["announced"] = b"a b\na c\n", None
+    tree = File("x.txt", sha256=hashlib.sha256(how["sent"]).hexdigest())
+    with pytest.raises(UserError, match=r"y\.zip could not be fetched .*it is not the file of commit f0bb7d0"):
+        read_lists(tree, File("y.zip", blob="0" * 40), tmp_path, None)
+    assert events[2].endswith(f"no SHA-256 of it is known: it is compared with git's SHA-1 of it, {'0' * 40}")
+    assert [path.name for path in (tmp_path / "making-better-mistakes").iterdir()] == ["x.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"sent": CONTENT[:100]}, "it broke off after 100 of 13,000 bytes"),
+        ({"status": 404}, "HTTP Error 404"),
+        ({"sent": CONTENT * 2, "announced": None}, "it has more than 0 MiB"),
+    ],
+)
+def test_what_does_not_come_whole_is_not_kept(tmp_path, site, change, reason):
+    url, _, how = site
+    how |= change
+    remote = Remote("the file", url, SHA256, largest=20_000)
+    command = "hierbench data prepare x"
+    with pytest.raises(UserError, match=rf"the file could not be downloaded from {url} \({reason}.*{command} --source"):
+        download_archive(remote, tmp_path, command)
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_is_said_now_and_then(tmp_path, site, monkeypatch):
+    url, events, _ = site
+    monkeypatch.setattr(download, "SAY_EVERY", -1.0)
+    monkeypatch.setattr(download, "BLOCK", 10_000)
+    fetch(Remote("the file", url, SHA256), tmp_path)
+    assert events[2:] == ["x.bin: 0 of 0 MiB, 77 %", "x.bin: 0 of 0 MiB, 100 %"]
