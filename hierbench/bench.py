@@ -35,7 +35,7 @@ from hierbench.metrics import Tally, evaluate
 from hierbench.posthoc import rescored_chunks
 from hierbench.precision import resolve_precision
 from hierbench.recipe import FEATURE_TYPES, Augment, Model, Precision
-from hierbench.timing import BareBackbone, Data, Step, Workload, in_turn, median_ratio, seconds_of, wait_for
+from hierbench.timing import BareBackbone, Data, Step, Workload, in_turn, median_ratio, wait_for
 
 INAT = (3, 4, 9, 34, 57, 72, 1010)  # nodes per level of iNaturalist 2019
 SMALL_IMAGES = Augment(crop="pad", pad=4, pad_mode="reflect", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
@@ -56,7 +56,8 @@ class Sizes:
         rounds: of steps, all in turn; medians are taken.
         examples: N of evaluation and CRM.
         levels: nodes per level of their tree and of the frame's.
-        photographs: images that are prepared in a round.
+        photographs: images that are prepared in a round; of fewer the start of the threads is a part of the time.
+        prepare_rounds: of preparing, which takes half a second.
         large: (backbone, batch) at 224x224 with random parts, and at 32x32; on CUDA alone.
         matmul: side of the matrices whose product gives the card's rate.
     """
@@ -67,11 +68,12 @@ class Sizes:
     examples: int = 40_000
     levels: tuple[int, ...] = INAT
     photographs: int = 192
+    prepare_rounds: int = 5
     large: tuple[tuple[str, int], tuple[str, int]] = (("resnet50", 256), ("wrn28-8", 64))
     matmul: int = 8192
 
 
-QUICK = Sizes(rounds=1, photographs=64)
+QUICK = Sizes(rounds=1)
 
 
 def parts_of(device: str) -> list[str]:
@@ -209,15 +211,17 @@ def _prepare(sizes: Sizes) -> Prepare:
         folder = Path(name)
         files = [photograph(folder / f"{index}.jpg", width, height, index) for index in range(16)]
         files = [files[index % len(files)] for index in range(sizes.photographs)]
-        seconds = prepare_seconds(files, folder, sizes.rounds)
+        seconds = prepare_seconds(files, folder, sizes.prepare_rounds)
     ours, bare = zip(*seconds, strict=True)
     num = len(files)
     speeds = num / statistics.median(ours), num / statistics.median(bare)
     return Prepare(width, height, *speeds, ratio=median_ratio(bare, ours))
 
 
-def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[tuple[float, float]]:
+def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[float]]:
     """Return per round the seconds of `write_images` over JPEG files and of bare decoding, both on all cores.
+
+    Each has run once before: the first images of a process take seconds, in which libraries are loaded.
 
     Args:
         files: what is decoded.
@@ -242,7 +246,7 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[tuple[
             for _ in pool.map(_decode, files):
                 pass
 
-    return [(seconds_of(ours, "cpu"), seconds_of(bare, "cpu")) for _ in range(rounds)]
+    return in_turn([ours, bare], rounds, "cpu")
 
 
 def _load(file: Path) -> Images:

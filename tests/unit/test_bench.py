@@ -1,5 +1,6 @@
 import json
 import math
+import time
 from dataclasses import asdict
 
 import pytest
@@ -16,7 +17,7 @@ from hierbench.recipe import load_recipe
 from hierbench.session import time_to_train
 from hierbench.timing import Step
 
-TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
+TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
 ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
 ROWS |= {("type-II", "haframe")}
 
@@ -67,6 +68,23 @@ def test_what_is_measured_on_cuda_runs_on_a_cpu(monkeypatch, report):
 def test_a_photograph_is_as_large_as_one(tmp_path):
     bits = 8 * photograph(tmp_path / "a.jpg", 500, 375, 0).stat().st_size / (500 * 375)
     assert 1.5 < bits < 4.5  # per pixel
+
+
+def test_preparing_is_measured_warm_and_as_much_of_it_whatever_is_asked(tmp_path, monkeypatch):
+    """The first images of a process take seconds; `--quick` and the whole measurement differ in the steps alone."""
+    calls, write = [], measuring.write_images
+
+    def cold(source, folder, done):
+        calls.append(len(source.labels["train"]))
+        if len(calls) == 1:
+            time.sleep(0.5)  # what is loaded then
+        return write(source, folder, done)
+
+    monkeypatch.setattr(measuring, "write_images", cold)
+    files = [photograph(tmp_path / "a.jpg", 64, 48, 0)] * 4
+    rounds = measuring.prepare_seconds(files, tmp_path, 2)
+    assert len(rounds) == 2 and len(calls) == 3 and max(ours for ours, _ in rounds) < 0.5
+    assert (QUICK.photographs, QUICK.prepare_rounds) == (Sizes().photographs, Sizes().prepare_rounds)
 
 
 def test_the_command(monkeypatch, report):
