@@ -71,6 +71,14 @@ def collapsed(folder, compared):
     return out, err
 
 
+@pytest.fixture
+def copy(folder, collapsed, tmp_path):
+    """The folder as it was then, for commands that write its tables and figures anew."""
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    (tmp_path / "data").symlink_to(folder / "data")
+    return tmp_path
+
+
 def test_finished_runs_are_repeated_bit_by_bit_apart_from_them(folder, compared, collapsed):
     _, err = collapsed
     assert "2 jobs, 2 to train" in err and "2 of these have a run without snapshots; it stays" in err
@@ -112,29 +120,29 @@ def test_the_curves(folder, collapsed):
     assert first in line and last in line
 
 
-def test_again_it_trains_and_measures_nothing(folder, collapsed, monkeypatch):
-    before = contents(folder / "runs")
+def test_again_it_trains_and_measures_nothing(copy, collapsed, monkeypatch):
+    before = contents(copy / "runs")
     monkeypatch.setattr(measuring, "measure", None)
     monkeypatch.setattr(training, "train", None)
-    code, out, err = command(folder, "collapse", *ARGUMENTS)
+    code, out, err = command(copy, "collapse", *ARGUMENTS)
     assert (code, out) == (0, collapsed[0])
     assert "0 to train, 0 to re-rank, 2 cached" in err and "done: " not in err
-    assert contents(folder / "runs") == before  # figures too
-    code, out, _ = command(folder, "collapse", *ARGUMENTS, "--every", "2")
-    assert code == 0 and [row["epoch"] for row in rows(folder)] == ["2", "3"] * 2
+    assert contents(copy / "runs") == before  # figures too
+    code, out, _ = command(copy, "collapse", *ARGUMENTS, "--every", "2")
+    assert code == 0 and [row["epoch"] for row in rows(copy)] == ["2", "3"] * 2
 
 
-def test_the_switches_change_their_columns_alone(folder, collapsed):
-    command(folder, "collapse", *ARGUMENTS)
-    paper = rows(folder)
-    code, out, _ = command(folder, "collapse", *ARGUMENTS, "--set", "collapse.deviation=raw")
+def test_the_switches_change_their_columns_alone(copy):
+    command(copy, "collapse", *ARGUMENTS)
+    paper = rows(copy)
+    code, out, _ = command(copy, "collapse", *ARGUMENTS, "--set", "collapse.deviation=raw")
     assert code == 0 and "std of cos - ideal" in out
-    changed = [{name for name in one if one[name] != two[name]} for one, two in zip(paper, rows(folder), strict=True)]
+    changed = [{name for name in one if one[name] != two[name]} for one, two in zip(paper, rows(copy), strict=True)]
     assert all("deviation" in names for names in changed)
     # where all cosines are above the ideal ones, as at the very beginning, the standard deviations are the same
     assert set.union(*changed) == {"deviation", "features_std", "classifiers_std"}
-    command(folder, "collapse", *ARGUMENTS, "--set", "collapse.self_duality=square")
-    for one, two in zip(paper, rows(folder), strict=True):
+    command(copy, "collapse", *ARGUMENTS, "--set", "collapse.self_duality=square")
+    for one, two in zip(paper, rows(copy), strict=True):
         assert {name for name in one if one[name] != two[name]} == {"self_duality_form", "self_duality"}
         assert float(two["self_duality"]) == pytest.approx(float(one["self_duality"]) ** 2)
 

@@ -61,20 +61,20 @@ def one_line(done, *parts):
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    """All methods on both types, two seeds."""
+    """All methods on both types, two seeds; `board` is the table as JSON, which later commands write anew."""
     done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST[:-2])
     assert done.returncode == 0, done.stderr
+    done.board = json.loads((folder / "runs/leaderboard-shapes.json").read_text())
     return done
 
 
-def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished, folder):
+def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished):
     rows = [line for line in finished.stdout.splitlines() if line.startswith("| type-")]
     assert len(rows) == 9
     assert [row.split("|")[1].strip() for row in rows] == ["type-I"] * 4 + ["type-II"] * 5
     assert "18 jobs, 14 to train, 4 to re-rank, 0 cached" in finished.stderr
     assert "mlflow ui --backend-store-uri sqlite:" in finished.stderr
-    content = json.loads((folder / "runs/leaderboard-shapes.json").read_text())
-    assert [row["n"] for row in content["rows"]] == [2] * 9
+    assert [row["n"] for row in finished.board["rows"]] == [2] * 9
 
 
 def test_again_it_trains_nothing(finished, folder):

@@ -108,8 +108,8 @@ def test_two_at_once_share_the_grid(alone, data):
     assert read_tuned(folder / FOUND)[KEY].params == expected.params
 
 
-def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone):
-    folder, _ = alone
+def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path):
+    folder = shutil.copytree(alone[0], tmp_path / "tuned")
     fast = ("--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96")
     run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", *fast)
     out, err = finish(start(folder, *run, "--tuned"))
