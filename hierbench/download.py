@@ -7,12 +7,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
-from hierbench.errors import UserError
+from hierbench.errors import UserError, one_line_of
 from hierbench.files import file_digest, read_text, refuse_links, write_atomically, write_text
 
 TIMEOUT = 60.0  # seconds without an answer
@@ -68,7 +69,7 @@ def fetch(remote: Remote, folder: Path) -> Path:
     else:
         about = f"; no SHA-256 of it is known: {remote.instead or 'what comes cannot be verified'}"
     _say(f"downloading {remote.title} from {remote.url}{about}")
-    digest = sha256()
+    digest, new_folder = sha256(), not folder.exists()
 
     def copy(target: IO[bytes]) -> None:
         for block in _blocks(remote):
@@ -84,9 +85,10 @@ def fetch(remote: Remote, folder: Path) -> Path:
             write_text(_record(path), f"{digest.hexdigest()}  {path.name}\n")
             _say(f"SHA-256 of {path.name}: {digest.hexdigest()}")
     except (OSError, ValueError, http.client.HTTPException) as error:
-        if isinstance(error, DownloadError):
-            raise
-        raise DownloadError(str(error) or type(error).__name__) from None
+        if new_folder:
+            with suppress(OSError):
+                folder.rmdir()
+        raise DownloadError(str(error) or one_line_of(error)) from None
     return path
 
 

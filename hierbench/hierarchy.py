@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.files import read_text
-from hierbench.tree_files import DEEPEST, MOST_CLASSES, edges_from_lines, paths_from_csv
+from hierbench.tree_files import DEEPEST, MOST_CLASSES, edges_from_lines, named_edge, paths_from_csv
 
 Distance = Literal["height", "depth"]
 IntArray = NDArray[np.int64]
@@ -88,7 +88,7 @@ class Hierarchy:
             ValueError: naming the node that is in a cycle, has two parents, is a second root, is listed twice, is
                 unknown, is a class and yet a parent, or whose name is no string; also for what is no pair.
         """
-        parent = _parents_of(map(_named_edge, edges))
+        parent = _parents_of(map(named_edge, edges))
         inner = set(parent.values())
         leaves = {node for node in parent if node not in inner}
         order = sorted(map(str, leaves)) if classes is None else [str(name) for name in classes]
@@ -174,20 +174,6 @@ class Hierarchy:
         content = [self.classes, self.height, self.level_targets.tolist(), self.distances.tolist()]
         text = json.dumps(content, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _named_edge(edge: tuple[str, str]) -> tuple[str, str]:
-    """Return a (parent, child) pair of names as it is; a ValueError for anything else."""
-    try:
-        above, node = edge
-    except (TypeError, ValueError):
-        raise ValueError(f"an edge must be a pair (parent, child), got {edge!r}") from None
-    for name in (above, node):
-        if not isinstance(name, str):
-            raise ValueError(f"names of nodes must be strings, got {name!r} in the edge {(above, node)!r}")
-        if not name:
-            raise ValueError(f"the edge {(above, node)!r} has an empty name")
-    return above, node
 
 
 def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Hashable]:

@@ -108,7 +108,7 @@ def _process(order: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], i
         try:
             # What a method prints goes to standard error. Ctrl-C is ours to handle, so it gets a session of its own.
             process = subprocess.Popen(
-                [sys.executable, "-c", START],
+                [sys.executable, "-P", "-c", START],  # without the working folder, whose json.py is none of Python's
                 stdin=subprocess.PIPE,
                 stdout=2,
                 pass_fds=(theirs,),

@@ -56,3 +56,17 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
             raise ValueError(f"line {number}: duplicate class {path[-1]!r}")
         paths[path[-1]] = path
     return paths
+
+
+def named_edge(edge: tuple[str, str]) -> tuple[str, str]:
+    """Return a (parent, child) pair of names as it is; a ValueError for anything else."""
+    try:
+        above, node = edge
+    except (TypeError, ValueError):
+        raise ValueError(f"an edge must be a pair (parent, child), got {edge!r}") from None
+    for name in (above, node):
+        if not isinstance(name, str):
+            raise ValueError(f"names of nodes must be strings, got {name!r} in the edge {(above, node)!r}")
+        if not name:
+            raise ValueError(f"the edge {(above, node)!r} has an empty name")
+    return above, node

@@ -107,8 +107,10 @@ def test_a_report_that_is_not_whole_is_no_pass(tmp_path):
     assert {problem for _, problem in steps[2:]} == {NOT_RUN}
 
 
-def test_the_command(tmp_path, capfd):
+def test_the_command(tmp_path, capfd, monkeypatch):
     """What a method prints is no part of the verdict, and the exit code is that of the checks."""
+    (tmp_path / "json.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)  # what lies beside a method does not take the place of Python's own
     path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: import os; os._exit(0)")
     code, out, _ = command("methods", "check", path)
     assert code == 1 and out.splitlines()[-1] == f"foreign: 1 check failed, {len(NAMES) - 1} not run"
