@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hierbench.data import prepared as data
 from hierbench.errors import UserError
 from hierbench.files import DEEPEST, file_digest, read_json, read_json_object, read_text, write_text
+from hierbench.integrity import fingerprints
 from hierbench.snapshots import load_snapshot, snapshot_file
 from hierbench.store import Run, Store
 
@@ -247,6 +248,7 @@ def test_an_error_of_a_million_characters_is_cut_and_moves_no_cursor(work):
     odd = work / "runs" / ("\x1b[31m" + "x" * 200)
     file.parent.rename(odd)
     (odd / "metrics.json").write_text("{}")
+    Run(odd).set_status("done", files=fingerprints(odd))
     assert "\x1b" not in one_line(hierbench(work, *LEADERBOARD))
     line = one_line(hierbench(work, "leaderboard", "--dataset", "y" * 1_000_000))
     assert line.endswith("…\n")

@@ -265,7 +265,7 @@ def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):
 
 
 def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path, monkeypatch):
-    class StoppedError(BaseException):
+    class StoppedError(KeyboardInterrupt):
         pass
 
     def stop(done, total):

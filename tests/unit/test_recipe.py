@@ -90,7 +90,11 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
             "",
             "train.lr.type-I.backbone, train.lr.type-I.classifier, train.lr.type-I.transform",
         ),
-        ("evaluation.ddofs=1", "did you mean 'evaluation.ddof'? ", "evaluation.ddof, evaluation.drop_last"),
+        (
+            "evaluation.ddofs=1",
+            "did you mean 'evaluation.ddof'? ",
+            "evaluation.ddof, evaluation.drop_last, evaluation.drop_order",
+        ),
         # A key of another section: that one is meant.
         ("data.backbone=x", "did you mean 'model.backbone'? ", "data.jpeg_quality"),
         (
