@@ -62,12 +62,11 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
         for check, problem in steps:
             if not left or check != left[0]:
                 raise EndedError(GARBLED)
-            left.pop(0)
-            yield check, problem
+            yield left.pop(0), problem
         if left:
             raise EndedError(GARBLED)
-    except EndedError as error:
-        yield left[0], str(error)
+    except EndedError as error:  # after the last check, it has spoilt the end of the report
+        yield left[0] if left else "the report is whole", str(error)
         for check in left[1:]:
             yield check, NOT_RUN
 

@@ -5,6 +5,7 @@ Ray changes its caller's process (environment, signal handlers, logging), and en
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import importlib.util
 import json
@@ -29,9 +30,9 @@ TIMEOUT = 5.0  # seconds for a head node to answer
 DEADLINE = 90.0  # seconds to join a cluster; Ray itself gives up after 60 where this machine is not a node of it
 CHECK_EVERY = 5.0  # seconds
 PATIENCE = 40.0  # seconds without an answer until a cluster is lost; after 60 Ray ends the process
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
-    [0, 0, 0, 4, 0, 0, 0, 0, 0]
-)  # with empty settings (RFC 9113, 3.4)
+LEAVE = 10.0  # seconds to leave a lost cluster
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2: length, type, flags, stream (RFC 9113, 6.5)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS  # how a client begins (RFC 9113, 3.4)
 # What Ray reads from the environment, where the user has not said otherwise: nothing is reported to anybody, and
 # `uv run` is a way to start a command, not an order to send the working folder to every node and install it there.
 UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
@@ -75,7 +76,7 @@ def missing() -> UserError:
 
 
 def _resources(where: str) -> dict[str, float]:
-    """Return the resources of a cluster; a process of its own asks, as Ray may hang, write pages or end the process."""
+    """Return the resources of a cluster, asked from a child process: Ray may hang, log for pages or end the process."""
     knock(where)
     command = [sys.executable, "-P", "-m", "hierbench.ray_connection", where]
     try:
@@ -104,7 +105,7 @@ def knock(where: str) -> None:
 
 
 def silence(address: str) -> str:
-    """Return why no head node answers at HOST:PORT, or "" if one does: it speaks gRPC, which is HTTP/2."""
+    """Return why no head node answers at HOST:PORT, or "" if one does; it speaks gRPC, that is HTTP/2."""
     host, _, port = address.rpartition(":")
     answer = b""
     try:
@@ -112,11 +113,11 @@ def silence(address: str) -> str:
             if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
                 return ""
             connection.sendall(PREFACE)
-            while len(answer) < 9 and (more := connection.recv(9 - len(answer))):
+            while len(answer) < len(SETTINGS) and (more := connection.recv(len(SETTINGS) - len(answer))):
                 answer += more
     except (OSError, OverflowError) as error:
         return str(getattr(error, "strerror", None) or error)
-    is_settings = len(answer) == 9 and answer[3] == 4
+    is_settings = len(answer) == len(SETTINGS) and answer[3] == SETTINGS[3]
     return "" if is_settings else "what answers there is not the head node of a Ray cluster"
 
 
@@ -134,28 +135,54 @@ def connected(address: str | None) -> Iterator[Watch]:
         ray = load()
         if ray.is_initialized():
             raise UserError("--executor ray: this process is already connected to a Ray cluster")
-        constants = ray._private.ray_constants
-        switch = getattr(constants, UV, None)  # an import before ours has read the environment without `OURS`
-        if os.environ[UV] == OURS[UV]:
-            setattr(constants, UV, False)
-        own: dict[str, Any] = {}
-        if where == LOCAL:
-            own["include_dashboard"] = False
-            os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
+        leave = ray.shutdown
         try:
-            try:
-                with redirect_stdout(sys.stderr):
-                    ray.init(address=where, log_to_driver=False, logging_level="error", **own)
-                watch = Watch(where)
-            except Exception as error:  # Ray raises whatever it comes across
-                raise UserError(_refusal(where, error)) from None
+            watch = _join(ray, where)
             try:
                 yield watch
-            except ray.exceptions.RayError as error:
+            except (ray.exceptions.RayError, ConnectionError) as error:
+                leave = _abandon
+                if isinstance(error, ConnectionError):
+                    raise
                 raise ConnectionError(f"the Ray cluster at {where} is lost ({reason(error)}); {RESUME}") from None
         finally:
-            ray.shutdown()
-            setattr(constants, UV, switch)
+            leave()
+
+
+def _join(ray: Any, where: str) -> Watch:
+    constants = ray._private.ray_constants
+    switch = getattr(constants, UV, None)  # an import before ours has read the environment without `OURS`
+    if os.environ[UV] == OURS[UV]:
+        setattr(constants, UV, False)
+    own: dict[str, Any] = {}
+    if where == LOCAL:
+        own["include_dashboard"] = False
+        os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
+    try:
+        with redirect_stdout(sys.stderr):
+            ray.init(address=where, log_to_driver=False, logging_level="error", **own)
+        return Watch(where)
+    except Exception as error:  # Ray raises many types, and documents none
+        raise UserError(_refusal(where, error)) from None
+    finally:
+        setattr(constants, UV, switch)
+
+
+def _abandon() -> None:
+    """Leave a cluster that is lost: where its head node hangs, so do Ray's shutdown and the end of the process."""
+    import ray
+
+    thread = threading.Thread(target=ray.shutdown, daemon=True)
+    thread.start()
+    thread.join(LEAVE)
+    if thread.is_alive():
+        atexit.register(_exit)
+
+
+def _exit() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def load() -> Any:
@@ -172,7 +199,7 @@ def load() -> Any:
 def _refusal(where: str, error: Exception) -> str:
     if where == LOCAL:
         return f"Ray cannot start on this machine: {reason(error)}"
-    if isinstance(error, ConnectionError) and where != "auto":  # somebody has answered there
+    if isinstance(error, ConnectionError) and where != "auto":  # its head node answers
         how = f"it must be one of its nodes (ray start --address={where}), with its token if it has one"
         return f"this machine cannot join the Ray cluster at {where}: {how}"
     return f"cannot join the Ray cluster at {where}: {reason(error)}"
@@ -186,7 +213,7 @@ def reason(error: BaseException) -> str:
 
 
 class Watch:
-    """Notices that a cluster is lost, before Ray does."""
+    """Detects that a cluster is lost before Ray does, which then ends the process without telling its caller."""
 
     def __init__(self, where: str) -> None:
         import ray
@@ -222,7 +249,7 @@ class Watch:
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Put back what Ray changes in its caller's process: environment, import path, signal handlers, hooks, logging."""
+    """Restore what Ray changes in its caller's process: environment, import path, signals, hooks, logging."""
     environment, path, hook, faults = dict(os.environ), list(sys.path), sys.excepthook, faulthandler.is_enabled()
     logger, factory = logging.getLogger("ray"), logging.getLogRecordFactory()
     logs = logger.level, logger.propagate, list(logger.handlers)

@@ -25,7 +25,7 @@ def list_() -> None:
 @app.command("check")
 def check(
     method: Annotated[str, typer.Argument(help="Name, or path of a file.")],
-    limit: Annotated[float, typer.Option(min=1, help="Seconds for the import, and for each check.")] = 60.0,
+    limit: Annotated[float, typer.Option(min=1, max=86400, help="Seconds for the import, and for each check.")] = 60.0,
 ) -> None:
     """Check that a method keeps the contract, in a process of its own."""
     from hierbench.isolation import NOT_RUN, check_apart

@@ -123,12 +123,6 @@ def read(path):
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def test_an_interrupt_that_a_method_raises_is_not_the_users(tmp_path, data_dir):
-    options = ("--dataset", "shapes", *FAST, "--runs", tmp_path / "runs", "--data-dir", data_dir)
-    code, _, err = command("run", "--methods", method(tmp_path, loss="raise KeyboardInterrupt"), *options)
-    assert code == 1 and "failed: foreign type-I seed 0: KeyboardInterrupt" in err and "interrupted" not in err
-
-
 def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(tmp_path, data_dir):
     """Its source can be read, published and given again; nothing runs it unasked."""
     path = method(tmp_path)

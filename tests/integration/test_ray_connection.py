@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import faulthandler, json, logging, os, signal, sys
 import hierbench.ray_connection as connection
 from hierbench.cli import main
 
-connection.CHECK_EVERY, connection.PATIENCE = 0.5, 4.0
+connection.CHECK_EVERY, connection.PATIENCE, connection.TIMEOUT, connection.LEAVE = 0.5, 4.0, 1.0, 10.0
 
 
 def state():
@@ -33,6 +33,7 @@ def state():
         "environment": dict(os.environ),
         "path": list(sys.path),
         "folder": os.getcwd(),
+        "group": os.getpgrp(),
         "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "hooks": [str(logging.getLogRecordFactory()), faulthandler.is_enabled()],
         "logging": [str(logging.getLogger().handlers), log.level, log.propagate, str(log.handlers)],
@@ -146,20 +147,27 @@ def child(parent, name):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
 @pytest.mark.parametrize(
-    ("server", "message"),
+    ("server", "how", "message"),
     [
-        ("gcs_server", "the Ray cluster at local is lost ("),
-        ("raylet", "Ray has stopped on this machine, a node of the cluster at local; "),
+        pytest.param("gcs_server", signal.SIGKILL, "the Ray cluster at local is lost (", marks=pytest.mark.soak),
+        pytest.param("gcs_server", signal.SIGSTOP, "the Ray cluster at local is lost (", marks=pytest.mark.soak),
+        ("raylet", signal.SIGKILL, "Ray has stopped on this machine, a node of the cluster at local; "),
     ],
 )
-def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server, message):
+def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server, how, message):
+    """A head node that has ended, one that hangs, and the node of this machine."""
     (work / "hold").touch()
     process = start(work, data_dir)
     deadline = time.monotonic() + 120
     while not (work / "place.json").exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.kill(child(process.pid, server), signal.SIGKILL)
-    _, err = ended(process)
+    victim = child(process.pid, server)
+    os.kill(victim, how)
+    try:
+        _, err = ended(process)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
     assert process.returncode == 1, err
     assert "Traceback" not in err
     (line,) = [line for line in err.splitlines() if "error" in line.lower()]
