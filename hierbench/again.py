@@ -28,7 +28,7 @@ from hierbench.options import Options, is_path
 from hierbench.preview import Line, say, summary
 from hierbench.publish import publish_board, say_notes, show_board
 from hierbench.recipe import Recipe, load_recipe
-from hierbench.store import RUN_ID, Store
+from hierbench.store import Store
 from hierbench.tracking import Mirror, default_uri
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None
         with suppress(OSError):  # what is not remembered is planned again
             file.parent.mkdir(exist_ok=True)
             write_json(file, jobs)
-            plans = [path for path in file.parent.glob("*.json") if RUN_ID.fullmatch(path.stem)]
-            others = [path for path in plans if path != file]  # the clock may say it is the oldest
+            others = [path for path in file.parent.glob("*.json") if path != file]  # the clock may say it is the oldest
             for old in sorted(others, key=lambda path: path.stat().st_mtime_ns)[: 1 - KEPT]:
                 old.unlink(missing_ok=True)
 

@@ -129,7 +129,7 @@ def set_time(path: Path, time_ns: int) -> None:
         found = os.fstat(file.fileno())
     if found.st_nlink > 1 or found.st_uid != os.geteuid():
         write_bytes(path, read_bytes(path))
-    os.utime(path, ns=(time_ns, time_ns), follow_symlinks=False)
+    os.utime(path, ns=(time_ns, time_ns))
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:

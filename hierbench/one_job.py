@@ -85,7 +85,7 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
     if method is None and spec.method.name not in method_names():  # the record may be anyone's: it names no code to run
         kept = kept_source(run, spec)
         there = f"; what ran is kept in {kept}: read it before you give that" if kept.is_file() else ""
-        raise UserError(f"{spec.method.name} is a method from a file; give it with --method{there}")
+        raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{there}")
     with redirect_stdout(sys.stderr):  # a method may print
         job = Job(spec, find_method(spec.method.name if method is None else str(method.resolve())))
         if job.found.name != spec.method.name:

@@ -144,7 +144,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(tmp_path,
     assert parent.startswith("foreign,ce 2")
 
     code, _, err = command("job", job, *runs)
-    assert code == 2 and f"foreign is a method from a file; give it with --method; what ran is kept in {kept}" in err
+    assert code == 2 and f"a method from a file is given with --method; what ran is kept in {kept}" in err
     code, _, err = command("leaderboard", "--dataset", "shapes", *runs[:2], "--publish", tmp_path / "published")
     assert code == 0 and read(tmp_path / "published/shapes" / job / "foreign.py") == read(kept), err
 

@@ -178,6 +178,7 @@ def page(tmp_path_factory):
             run = store.run(mistake_runs.store_run(store, prepared, method, "type-I", scores, labels))
             metrics = json.loads((run.folder / "metrics.json").read_text())
             (run.folder / "metrics.json").write_text(json.dumps(metrics | {"title": title}))
+            mistake_runs.seal(run)
         pair = read_pair(*(find_run(name, "shapes", store, None) for name in ("ce", "hafeature")), work / "data", store)
         chosen = choose(pair.heights, pair.between, pair.confidence, 10)
         return render_page(pair, chosen, {paths[0][1]: title})

@@ -19,7 +19,8 @@ from hierbench.setting import Setting
 def dataset(data_dir, tmp_path, monkeypatch):
     """A copy of `shapes`, and what this process does not know of it."""
     monkeypatch.setattr(data, "_checked", [])
-    shutil.copytree(data_dir / "prepared/shapes", tmp_path / "data/prepared/shapes")
+    copied = tmp_path / "data/prepared/shapes"
+    shutil.copytree(data_dir / "prepared/shapes", copied, ignore=shutil.ignore_patterns(data.CHECKED))
     return data.find("shapes", tmp_path / "data")
 
 
