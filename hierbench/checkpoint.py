@@ -59,7 +59,7 @@ def load_sealed(path: Path) -> Any:
         raise ValueError(f"{path} is damaged")
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # one that somebody else sealed fails in many ways
+    except Exception as error:  # a checkpoint from elsewhere fails in many ways
         raise ValueError(f"{path} is damaged: {error}") from None
 
 

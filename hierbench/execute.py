@@ -112,7 +112,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         sign("done", files=fingerprints(run.folder))
     except LostError:
         raise
-    except BaseException as error:  # somebody's method may do anything
+    except BaseException as error:  # a method may raise anything
         if is_interrupt(error):
             raise
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)

@@ -135,7 +135,7 @@ def _rank(
         else:
             train_here(job, setting, run, lambda done, total: None, lambda: None)
         connection.send(None)
-    except BaseException as error:  # somebody's method may do anything; Ctrl-C is ignored here
+    except BaseException as error:  # a method may raise anything; Ctrl-C is ignored here
         connection.send(_sendable(error))
         os._exit(1)  # not waiting for the others, which wait for this one
 

@@ -130,7 +130,7 @@ class Mirror:
         if self.uri != "off" and self._client is None and self.has_dead_parents():
             try:
                 self._connect()
-            except Exception as error:
+            except Exception as error:  # MLflow raises of every kind
                 self._give_up(error)
 
     def _with_parent(self, call: Callable[[], object]) -> None:
