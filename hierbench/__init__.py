@@ -26,8 +26,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hierbench.hierarchy import Hierarchy
-    from hierbench.method import Method, PostHoc, hyperparameter
+    from hierbench.api.method import Method, PostHoc, hyperparameter
+    from hierbench.hierarchy.tree import Hierarchy
     from hierbench.metrics import evaluate
 
 __all__ = ["Hierarchy", "Method", "PostHoc", "evaluate", "hyperparameter"]
@@ -35,11 +35,11 @@ __version__ = "0.1.0"
 
 # Names load on first use: `import hierbench` must not pay for torch.
 _HOME = {
-    "Hierarchy": "hierbench.hierarchy",
-    "Method": "hierbench.method",
-    "PostHoc": "hierbench.method",
+    "Hierarchy": "hierbench.hierarchy.tree",
+    "Method": "hierbench.api.method",
+    "PostHoc": "hierbench.api.method",
     "evaluate": "hierbench.metrics",
-    "hyperparameter": "hierbench.method",
+    "hyperparameter": "hierbench.api.method",
 }
 
 

@@ -1,6 +1,6 @@
 """`python -m hierbench`."""
 
-from hierbench.cli import main
+from hierbench.cli.main import main
 
 if __name__ == "__main__":
     main()

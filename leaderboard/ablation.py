@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
-from hierbench.errors import unknown_name
+from hierbench.config.recipe import FeatureType
 from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
 from hierbench.leaderboard.render import ARROWS, TITLES, json_text, latex_escaped, number, seeds, tex_template
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, mark_best
-from hierbench.recipe import FeatureType
-from hierbench.store import Store
-from hierbench.text import markdown_escaped
+from hierbench.runs.store import Store
+from hierbench.utils.errors import unknown_name
+from hierbench.utils.text import markdown_escaped
 
 
 @dataclass(frozen=True)

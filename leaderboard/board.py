@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from hierbench.errors import UserError, unknown_name
-from hierbench.files import read_json
-from hierbench.job import Spec
+from hierbench.config.recipe import Protocol, recipe_names
+from hierbench.config.spec import Spec
 from hierbench.leaderboard.settings import departures
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
-from hierbench.recipe import Protocol, recipe_names
-from hierbench.store import Run, Store
-from hierbench.text import one_line
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.files import read_json
+from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
     import pandas as pd

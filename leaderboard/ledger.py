@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.errors import UserError
-from hierbench.job import Spec
+from hierbench.config.recipe import FeatureType, Protocol
+from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
 from hierbench.leaderboard.render import ARROWS, TITLES, json_text, number, seeds, tex_template
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.recipe import FeatureType, Protocol
-from hierbench.store import Store
-from hierbench.text import markdown_escaped
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import markdown_escaped
 
 BASES = {"crm": "ce"}  # a re-ranking inherits what touches the model below it
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")

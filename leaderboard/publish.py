@@ -6,12 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
-from hierbench.errors import UserError
-from hierbench.files import open_regular, read_bytes, refuse_links, sync_folder, write_bytes, write_text
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.render import as_json, markdown
-from hierbench.lock import LostError, wait_for_lock
-from hierbench.store import Run, Store
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import open_regular, read_bytes, refuse_links, sync_folder, write_bytes, write_text
+from hierbench.utils.lock import LostError, wait_for_lock
 
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 
@@ -92,7 +92,7 @@ def _records(run: Run) -> list[tuple[str, bytes]]:
 
 
 def _is_code(content: bytes, digest: str) -> bool:
-    from hierbench.discovery import digest_of_code  # with PyTorch, which tables do without
+    from hierbench.api.registry import digest_of_code  # with PyTorch, which tables do without
 
     try:
         return digest_of_code(content) == digest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.text import markdown_escaped, one_line
+from hierbench.utils.text import markdown_escaped, one_line
 
 if TYPE_CHECKING:
     from jinja2 import Template

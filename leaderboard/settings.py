@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hierbench.errors import UserError
-from hierbench.job import Spec
-from hierbench.known_weights import KNOWN
-from hierbench.recipe import Protocol, Recipe, load_recipe
+from hierbench.config.pretrained import KNOWN
+from hierbench.config.recipe import Protocol, Recipe, load_recipe
+from hierbench.config.spec import Spec
+from hierbench.utils.errors import UserError
 
 MISSING = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
-from hierbench.levels import coarse_levels, level_log_softmax, node_parents
+from hierbench.hierarchy.levels import coarse_levels, level_log_softmax, node_parents
 
 MARGIN = 3.0  # the most that two examples' dissimilarity can cost
 M_FLOOR = 1e-7  # the mean distribution is clamped here before its logarithm
@@ -40,7 +40,7 @@ def dissimilarity_losses(log_probs: Tensor, coarse_targets: Tensor, order: Tenso
         log_probs: [B, C] of the coarse nodes.
         coarse_targets: [B, L - 1] node of each example at each coarse level.
         order: [B] a permutation of the batch.
-        levels: [C, L - 1] membership, see `hierbench.levels.coarse_levels`.
+        levels: [C, L - 1] membership, see `hierbench.hierarchy.levels.coarse_levels`.
 
     Returns:
         [L - 1].

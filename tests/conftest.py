@@ -80,7 +80,7 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
     """Folder with a fifth of `shapes` prepared: 960 training, 192 validation and 384 test images."""
-    from hierbench.data import shapes
+    from hierbench.data.datasets import shapes
     from hierbench.data.prepare import prepare
 
     folder = tmp_path_factory.mktemp("data")

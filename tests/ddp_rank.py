@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from hierbench import Hierarchy
-from hierbench.metric_classes import HierarchicalMetrics
+from hierbench.metrics.classes import HierarchicalMetrics
 
 if __name__ == "__main__":
     rank, port, case = int(sys.argv[1]), sys.argv[2], torch.load(sys.argv[3], weights_only=True)

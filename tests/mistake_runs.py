@@ -5,12 +5,12 @@ import json
 import numpy as np
 import torch
 
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import digest_of, find
-from hierbench.discovery import find_method
-from hierbench.integrity import fingerprints
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.train import write_result
+from hierbench.planning.plan import make_plan
+from hierbench.runs.integrity import fingerprints
+from hierbench.training.trainer import write_result
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 MARKUP = "<b>&\"'"

@@ -154,7 +154,7 @@ def command_of(kind: str, folder: Path, moment: Moment | None, pipe: int) -> Cal
     """Return what carries a command out in a fork."""
 
     def call() -> None:
-        from hierbench.cli import main
+        from hierbench.cli.main import main
         from hierbench.data import writer
 
         real = multiprocessing.get_context
@@ -355,7 +355,7 @@ def make_data(place: Path) -> None:
     spec.loader.exec_module(miniatures)
 
     def make() -> None:
-        from hierbench.data import shapes
+        from hierbench.data.datasets import shapes
         from hierbench.data.prepare import prepare
 
         shapes.PER_CLASS = {"train": 20, "val": 4, "test": 8}

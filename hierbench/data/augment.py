@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hierbench.recipe import Augment
+from hierbench.config.recipe import Augment
 
 PadMode = Literal["reflect", "zero"]
 AREA = (0.08, 1.0)  # of a random part, as a share of the image

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from hierbench.errors import UserError
+from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor

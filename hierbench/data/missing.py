@@ -8,8 +8,8 @@ import numpy as np
 
 from hierbench.data.source import KeptError, Labels, Source
 from hierbench.data.writer import Outcome, keep_done_rows
-from hierbench.errors import UserError
-from hierbench.files import write_atomically
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_atomically
 
 SHOWN = 5  # names in an error's line; the file it speaks of has all
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hierbench.config.recipe import Expected, load_recipe
+from hierbench.config.spec import digest_of as digest_of_content
 from hierbench.data.missing import complete
 from hierbench.data.prepared import (
     CHECKED,
@@ -28,8 +30,9 @@ from hierbench.data.prepared import (
 )
 from hierbench.data.source import DamagedArchiveError, KeptError, Labels, Request, Source
 from hierbench.data.writer import SPLITS, rows_file, write_images
-from hierbench.errors import UserError, unknown_name
-from hierbench.files import (
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.files import (
     process_is_gone,
     read_json,
     refuse_links,
@@ -38,17 +41,14 @@ from hierbench.files import (
     write_atomically,
     write_json,
 )
-from hierbench.hierarchy import Hierarchy
-from hierbench.job import digest_of as digest_of_content
-from hierbench.recipe import Expected, load_recipe
 
 MODULES = {
-    "shapes": "hierbench.data.shapes",
-    "cifar100": "hierbench.data.cifar100",
-    "fgvc": "hierbench.data.fgvc",
-    "inat19": "hierbench.data.inat19",
-    "tieredimagenet-h": "hierbench.data.tieredimagenet_h",
-    "tiny-imagenet": "hierbench.data.tiny_imagenet",
+    "shapes": "hierbench.data.datasets.shapes",
+    "cifar100": "hierbench.data.datasets.cifar100",
+    "fgvc": "hierbench.data.datasets.fgvc",
+    "inat19": "hierbench.data.datasets.inat19",
+    "tieredimagenet-h": "hierbench.data.datasets.tieredimagenet_h",
+    "tiny-imagenet": "hierbench.data.datasets.tiny_imagenet",
 }
 MADE = re.compile(rf"(plan|meta|{CHECKED[:-5]})\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
@@ -202,7 +202,7 @@ def _empty(folder: Path) -> None:
 def _start(source: Source, partial: Path) -> None:
     """Go on with what a killed attempt left if it read the same; begin anew if not."""
     labels = {split: rows.tolist() for split, rows in source.labels.items()}
-    code = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+    code = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))]
     content = [list(source.paths.values()), labels, source.image_size, source.identity, code]
     plan = {"identity": digest_of_content(content) if source.identity else ""}
     try:

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from hierbench.arrays import load_array, map_array
 from hierbench.data.image import Images
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
-from hierbench.errors import UserError
-from hierbench.files import LinkError, parse_json_object, read_json_object, read_text, refuse_links, write_json
-from hierbench.hierarchy import Distance, Hierarchy
+from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.utils.arrays import load_array, map_array
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import LinkError, parse_json_object, read_json_object, read_text, refuse_links, write_json
 
 CHECKED = "checked.json"  # beside the arrays: which state of them was compared with the digest
 ROWS = 256  # images that are read at a time

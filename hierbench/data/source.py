@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.data.archives import DAMAGED, opened, tar_members, tar_stream
 from hierbench.data.image import Images
-from hierbench.download import DownloadError, Remote, discard, fetch
-from hierbench.errors import UserError
-from hierbench.files import process_is_gone, refuse_links
+from hierbench.utils.archives import DAMAGED, opened, tar_members, tar_stream
+from hierbench.utils.download import DownloadError, Remote, discard, fetch
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import process_is_gone, refuse_links
 
 Labels = NDArray[np.int64]
 CHUNK = 256  # rows of arrays that are there already, written at a time

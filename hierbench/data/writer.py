@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from hierbench.data.image import UnreadableImageError
 from hierbench.data.source import DamagedArchiveError, Labels, Piece, Source
-from hierbench.files import sync_folder, write_bytes
-from hierbench.machine import num_cores
+from hierbench.utils.files import sync_folder, write_bytes
+from hierbench.utils.processes import num_cores
 
 SPLITS = ("train", "val", "test")
 WINDOW = 16  # pieces per core that are read ahead: bounds the memory

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hierbench.errors import UserError, unknown_name
-from hierbench.recipe import GroupInput
+from hierbench.config.recipe import GroupInput
+from hierbench.utils.errors import UserError, unknown_name
 
 WIDE_RESNET = re.compile(r"wrn(\d{1,4})-(\d{1,4})(?:-s([24]))?")
 
@@ -91,7 +91,7 @@ def wide_resnet(
         width: channels are 16, 32 and 64 times this.
         momentum: of the batch norms, in PyTorch's sense (weight of the new batch).
         stem_stride: 2 or 4 lowers the resolution at once, which makes the network 4 or 16 times cheaper.
-        group_input: what the first block of groups 2 and 3 convolves, see `hierbench.recipe.Model`.
+        group_input: what the first block of groups 2 and 3 convolves, see `hierbench.config.recipe.Model`.
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
     """
@@ -149,7 +149,7 @@ def build_backbone(name: str, group_input: GroupInput = "activated") -> Backbone
         name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
             `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` and `-s4` the same
             with a stem of stride 2 or 4.
-        group_input: of a wide ResNet, see `hierbench.recipe.Model`.
+        group_input: of a wide ResNet, see `hierbench.config.recipe.Model`.
     """
     check_backbone(name, group_input=group_input)
     if name == "resnet50":

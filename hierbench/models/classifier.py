@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hierbench.hierarchy import Hierarchy
-from hierbench.method import Method
+from hierbench.api.method import Method
+from hierbench.config.recipe import FeatureType, Model
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import WideBlock, build_backbone
 from hierbench.models.features import TypeI, TypeII
 from hierbench.models.weights import load_weights
-from hierbench.precision import at_least_float32
-from hierbench.recipe import FeatureType, Model
+from hierbench.training.precision import at_least_float32
 
 
 class Classifier(nn.Module):

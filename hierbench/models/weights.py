@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hierbench.download import Remote, discard, fetch
-from hierbench.errors import UserError
-from hierbench.files import file_digest, open_regular
-from hierbench.known_weights import KNOWN, Weights
+from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
+from hierbench.utils.download import Remote, discard, fetch
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest, open_regular
 
 
 def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:

@@ -46,9 +46,9 @@ def trees(data, folder):
 
 def recipes(data, folder):
     """Overrides of a recipe, one a line; or a file of tuned hyperparameters, which must survive being written."""
-    from hierbench.errors import UserError
-    from hierbench.recipe import load_recipe
-    from hierbench.tuned import read_tuned, write_tuned
+    from hierbench.config.recipe import load_recipe
+    from hierbench.config.tuned import read_tuned, write_tuned
+    from hierbench.utils.errors import UserError
 
     if data[:1] == b"T":
         path = folder / "tuned.toml"
@@ -70,11 +70,11 @@ def records(data, folder):
 
     Where the bytes begin with a zero, the file is a right one but for one value, which they choose and replace.
     """
-    from hierbench.errors import UserError
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import board_from_runs
     from hierbench.leaderboard.publish import publish_board
-    from hierbench.store import Store
+    from hierbench.runs.store import Store
+    from hierbench.utils.errors import UserError
 
     names = (*RECORDS, *UNDECIDED)
     name, content = names[(data[0] if data else 0) % len(names)], data[1:]
@@ -163,7 +163,7 @@ def cells_of(line):
 
 def archives(data, folder):
     """What holds images and arrays: tar, gzip, zip, pickle, npy, npz, images; and what is unpacked of them."""
-    from hierbench.errors import UserError
+    from hierbench.utils.errors import UserError
 
     kind, content = (data[0] if data else 0) % len(READERS), data[1:]
     path, target = folder / "given", folder / "target"
@@ -174,7 +174,7 @@ def archives(data, folder):
 
 
 def _located(path, target):
-    from hierbench.data.locate import Locator
+    from hierbench.data.datasets.image_finder import Locator
 
     for piece in Locator({"train": ["a.jpg", "b.jpg"]}, (4, 4)).pieces(path):
         with contextlib.suppress(ValueError):
@@ -190,8 +190,8 @@ def _unpacked(path, target):
 
 
 def _zipped(path, target):
+    from hierbench.data.datasets.tiny_imagenet import open_source
     from hierbench.data.source import Request
-    from hierbench.data.tiny_imagenet import open_source
 
     for piece in open_source(Request(path, target)).pieces():
         with contextlib.suppress(ValueError):
@@ -199,20 +199,20 @@ def _zipped(path, target):
 
 
 def _listed(path, target):
-    from hierbench.data.better_mistakes import _rows
+    from hierbench.data.datasets.split_lists import _rows
 
     _rows(path, {"a": ("x", "a"), "b": ("x", "b")})
 
 
 def _pickled(path, target):
-    from hierbench.data.cifar100 import _read_split, _unpickled
+    from hierbench.data.datasets.cifar100 import _read_split, _unpickled
 
     for read in (_read_split, _unpickled):
         read(path)
 
 
 def _array(path, target):
-    from hierbench.arrays import load_array, map_array
+    from hierbench.utils.arrays import load_array, map_array
 
     for read in (load_array, map_array):
         with contextlib.suppress(ValueError):
@@ -220,7 +220,7 @@ def _array(path, target):
 
 
 def _arrays(path, target):
-    from hierbench.arrays import load_arrays
+    from hierbench.utils.arrays import load_arrays
 
     with contextlib.suppress(ValueError):
         for array in load_arrays(path, "scores", "targets"):

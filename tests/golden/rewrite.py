@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hierbench.data import shapes
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop
+from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
-from hierbench.discovery import find_method
 from hierbench.methods.haframe import hierarchy_aware_frame
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.store import Store
-from hierbench.train import train
+from hierbench.planning.plan import make_plan
+from hierbench.runs.store import Store
+from hierbench.training.trainer import train
 
 FILE = Path(__file__).with_name("values.json")
 RUNS = [("ce", "type-I"), ("flamingo", "type-I"), ("hafeature", "type-I"), ("ce", "type-II"), ("haframe", "type-II")]

@@ -20,7 +20,7 @@ def folder(tmp_path_factory, data_dir):
 
 def command(folder, *arguments):
     """Return exit code, standard output and standard error."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import hierbench.again as module
-from hierbench.again import again
-from hierbench.options import Options
+import hierbench.experiments.plan_cache as module
+from hierbench.config.options import Options
+from hierbench.experiments.plan_cache import again
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
 COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96"]
 LOOK = """
 import sys
-from hierbench.cli import main
+from hierbench.cli.main import main
 sys.argv = ["hierbench", *sys.argv[1:]]
 try:
     main()

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hierbench import again, train
-from hierbench.store import Store
+from hierbench.runs.store import Store
 
 DAY = 86400.0
 RUN = (
@@ -39,7 +39,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def hierbench(tmp_path, data_dir, monkeypatch, capsys):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     def call(*arguments):
         with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
@@ -98,6 +98,8 @@ def test_a_remembered_plan_outlives_older_ones_that_seem_newer(tmp_path, data_di
     command = (*RUN, "--set", "train.epochs=1", "--data-dir", str(data_dir))
     hierbench(*command)
     assert len(list(plans.iterdir())) == 2
-    monkeypatch.setattr("hierbench.compare.compare", lambda *_, **__: pytest.fail("it was not remembered"))
+    monkeypatch.setattr(
+        "hierbench.experiments.comparison.compare", lambda *_, **__: pytest.fail("it was not remembered")
+    )
     hierbench(*command)
     assert [run.done for run in Store(tmp_path / "runs").runs()] == [True, True]

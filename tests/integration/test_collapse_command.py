@@ -10,8 +10,8 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 import torch
 
-import hierbench.collapse_measure as measuring
-import hierbench.train as training
+import hierbench.experiments.collapse.measure as measuring
+import hierbench.training.trainer as training
 
 EPOCHS = 3
 ARGUMENTS = ["--dataset", "shapes", "--mlflow", "off", "--jobs", "1", "--set", f"train.epochs={EPOCHS}"]
@@ -26,14 +26,14 @@ def folder(tmp_path_factory, data_dir):
 
 def command(folder, *arguments, threads=1):
     """Return exit code, standard output and standard error."""
-    import hierbench.session
-    from hierbench.cli import main
+    import hierbench.experiments.session
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["hierbench", *arguments])
-        patch.setattr(hierbench.session, "side_by_side", lambda *_: (1, threads))
+        patch.setattr(hierbench.experiments.session, "side_by_side", lambda *_: (1, threads))
         with pytest.raises(SystemExit) as end:
             main()
     return end.value.code, out.getvalue(), err.getvalue()
@@ -221,7 +221,7 @@ def test_a_failed_job_does_not_stop_the_other(folder):
 
 
 def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(folder, collapsed, monkeypatch):
-    import hierbench.session
+    import hierbench.experiments.session
 
     seen = []
 
@@ -242,7 +242,7 @@ def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(folder, collaps
         def close(self, status):
             seen.append(status)
 
-    monkeypatch.setattr(hierbench.session, "Mirror", Mirror)
+    monkeypatch.setattr(hierbench.experiments.session, "Mirror", Mirror)
     assert command(folder, "collapse", *ARGUMENTS)[0] == 0
     assert seen == ["collapse", "collapse", "collapse", "collapse-shapes.png", "FINISHED"]
 

@@ -37,7 +37,7 @@ def hierbench(folder, *arguments, **environment):
 
 def in_this_process(folder, *arguments):
     """The same without the start of a process, for commands that end before they do anything."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -116,7 +116,7 @@ def test_leaderboard_without_torch(finished, folder, form):
     code = (
         "import sys\n"
         "sys.argv = ['hierbench', 'leaderboard', '--dataset', 'shapes', '--format', sys.argv[1], '--output', 'table']\n"
-        "from hierbench.cli import main\n"
+        "from hierbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
         "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
     )
@@ -242,7 +242,7 @@ def test_a_broken_method_file_does_not_stop_the_others(folder, tmp_path):
 
 def test_all_leaves_out_a_broken_method_of_the_project(folder, tmp_path, monkeypatch):
     """Also one that the recipe has a section for."""
-    from hierbench import discovery
+    from hierbench.api import registry as discovery
 
     methods = tmp_path / "methods"
     shutil.copytree(discovery._folder(), methods)
@@ -406,7 +406,7 @@ def test_a_damaged_record_is_set_aside_and_computed_again(finished, folder, tmp_
 
 def test_help_is_quick_and_imports_nothing_heavy(folder):
     code = (
-        "import sys\nsys.argv = ['hierbench', '--help']\nfrom hierbench.cli import main\n"
+        "import sys\nsys.argv = ['hierbench', '--help']\nfrom hierbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'mlflow', 'numpy', 'pandas', 'scipy', 'pydantic', 'optuna'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

@@ -67,7 +67,7 @@ def test_a_server_that_is_killed_in_the_middle_gets_the_rest_from_the_next_comma
 ):
     from mlflow import MlflowClient
 
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -8,14 +8,14 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from hierbench.contract import METHOD_CHECKS
-from hierbench.discovery import code_digest, find_method
-from hierbench.errors import UserError
-from hierbench.execute import execute
-from hierbench.isolation import NOT_RUN, check_apart
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.setting import Setting
+from hierbench.api.contract import METHOD_CHECKS
+from hierbench.api.isolation import NOT_RUN, check_apart
+from hierbench.api.registry import code_digest, find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.execution.run_job import execute
+from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting
+from hierbench.utils.errors import UserError
 
 METHOD = """import torch
 BEFORE
@@ -56,7 +56,7 @@ def method(folder, before="pass", loss="pass"):
 
 def command(*arguments):
     """Return exit code, standard output and standard error."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -102,7 +102,7 @@ def test_what_a_method_raises_fails_its_checks(tmp_path):
 
 
 def test_a_report_that_is_not_whole_is_no_pass(tmp_path):
-    steps = list(check_apart(method(tmp_path, "import hierbench.contract as c; c.METHOD_CHECKS.clear()")))
+    steps = list(check_apart(method(tmp_path, "import hierbench.api.contract as c; c.METHOD_CHECKS.clear()")))
     assert steps[1] == (NAMES[0], "it changes the checks, or what they report")
     assert {problem for _, problem in steps[2:]} == {NOT_RUN}
 

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from hierbench import files
-from hierbench.errors import UserError
+from hierbench.utils import files
+from hierbench.utils.errors import UserError
 
 MiB = 1 << 20
 FAST = ("--set", "train.epochs=2", "--set", "train.batch_size=96", "--jobs", "1", "--seeds", "1", "--types", "type-I")
@@ -66,7 +66,7 @@ def disk(tmp_path):
 @pytest.fixture(scope="module")
 def hierbench(data_dir):
     """Run a command in this process; return its exit code and what it said."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     def call(capsys, *arguments):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
@@ -82,7 +82,7 @@ def whole(tmp_path_factory, data_dir, hierbench):
     """The folder of runs of a command that nothing disturbed."""
     runs = tmp_path_factory.mktemp("whole") / "runs"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        from hierbench.cli import main
+        from hierbench.cli.main import main
 
         patch.setattr(
             sys, "argv", ["hierbench", *RUN, "--mlflow", "off", "--data-dir", str(data_dir), "--runs", str(runs)]
@@ -201,7 +201,7 @@ LONG = ("runs", "search", "collapse")  # what they do on a good disk is tested e
 def test_an_output_that_can_not_be_written(
     name, how, disk, whole, data_dir, miniatures, hierbench, capsys, monkeypatch, tmp_path
 ):
-    from hierbench.data import shapes
+    from hierbench.data.datasets import shapes
 
     monkeypatch.setattr(shapes, "PER_CLASS", {"train": 2, "val": 1, "test": 1})
     if name == "unpacked":
@@ -260,7 +260,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 def test_a_download_without_room_keeps_nothing(disk, tmp_path):
     from hierbench.data.source import download
-    from hierbench.download import Remote
+    from hierbench.utils.download import Remote
 
     content = bytes(MiB)
     (tmp_path / "archive.zip").write_bytes(content)
@@ -279,8 +279,8 @@ def test_a_download_without_room_keeps_nothing(disk, tmp_path):
 
 
 def test_a_search_without_room_is_one_line(disk):
-    from hierbench.search import Search, Space, database_errors
-    from hierbench.tuned import Tuned, write_tuned
+    from hierbench.config.tuned import Tuned, write_tuned
+    from hierbench.experiments.tuning.study import Search, Space, database_errors
 
     storage = f"sqlite:///{disk.path}/optuna.db"
     space = Space({"alpha": (0.3, 0.5)}, {}, 2)

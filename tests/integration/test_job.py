@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.job import Spec
-from hierbench.store import Store
+from hierbench.config.spec import Spec
+from hierbench.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "train.epochs=1"]
@@ -23,7 +23,7 @@ SMALL += ["--set", "train.batch_size=96", "--mlflow", "off"]
 
 def hierbench(*arguments):
     """Run a command in this process, which has paid for its imports."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierbench.mistakes import choose, find_run, read_pair
-from hierbench.mistakes_page import render
-from hierbench.store import Store
+from hierbench.reports.mistakes.page import render
+from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+from hierbench.runs.store import Store
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (

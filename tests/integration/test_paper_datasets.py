@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from hierbench.data import inat19, tieredimagenet_h
-from hierbench.data.better_mistakes import File, read_lists
+from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.prepared import find
 
 DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
@@ -21,7 +21,7 @@ SHORT = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", *(part for key in SMA
 
 def command(folder, *arguments):
     """Return exit code, standard output and standard error."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

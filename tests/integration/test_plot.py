@@ -13,7 +13,7 @@ FAST = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs
 
 def command(folder, *arguments):
     """Return exit code, standard output and standard error."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -121,7 +121,7 @@ def test_predictions_that_are_gone_or_damaged(folder):
 
 def test_plots_of_runs_without_torch(folder):
     code = (
-        "import sys\nfrom hierbench.cli import main\n"
+        "import sys\nfrom hierbench.cli.main import main\n"
         "assert 'matplotlib' not in sys.modules\n"
         "for kind in ('severity', 'tradeoff', 'curves', 'confusion'):\n"
         "    chosen = ['--method', 'ce'] if kind == 'confusion' else []\n"

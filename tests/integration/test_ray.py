@@ -61,7 +61,7 @@ class Patient(Method):
 
 def hierbench(*arguments):
     """Run a command in this process, which has paid for its imports."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -130,7 +130,7 @@ def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, mo
 
     A job that kills its worker every time is given up.
     """
-    from hierbench import on_ray
+    from hierbench.execution import ray_cluster as on_ray
 
     monkeypatch.setattr(on_ray, "RETRIES", 1)
     (doomed,) = cluster.worker_nodes
@@ -201,8 +201,8 @@ def test_a_connection_and_a_refused_one_leave_the_process_as_it_was(cluster, tmp
     import ray
     from ray._private.runtime_env import packaging
 
-    from hierbench.errors import UserError
-    from hierbench.ray_connection import connected
+    from hierbench.execution.ray_connection import connected
+    from hierbench.utils.errors import UserError
 
     if "Version" in refused:
         monkeypatch.setattr(ray, "__version__", "2.0.0")
@@ -224,8 +224,8 @@ def test_a_connection_and_a_refused_one_leave_the_process_as_it_was(cluster, tmp
 
 
 def test_a_cluster_without_a_gpu(cluster):
-    from hierbench.errors import UserError
-    from hierbench.ray_connection import device_on_cluster
+    from hierbench.execution.ray_connection import device_on_cluster
+    from hierbench.utils.errors import UserError
 
     assert device_on_cluster(cluster.address, "auto") == "cpu"
     with pytest.raises(UserError, match=f"--device cuda: the Ray cluster at {cluster.address} has no GPU"):
@@ -235,11 +235,11 @@ def test_a_cluster_without_a_gpu(cluster):
 @pytest.fixture
 def order(tmp_path, data_dir, undisturbed):
     """What the driver sends a node."""
-    from hierbench.discovery import find_method
-    from hierbench.job import Spec
-    from hierbench.on_ray import _order
-    from hierbench.plan import Job
-    from hierbench.setting import Setting
+    from hierbench.api.registry import find_method
+    from hierbench.config.spec import Spec
+    from hierbench.execution.ray_cluster import _order
+    from hierbench.planning.plan import Job
+    from hierbench.planning.resources import Setting
 
     specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]
     spec = next(spec for spec in specs if spec.method.name == "ce")
@@ -249,7 +249,7 @@ def order(tmp_path, data_dir, undisturbed):
 def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
     import socket
 
-    from hierbench.on_ray import _work, engine_digest
+    from hierbench.execution.ray_cluster import _work, engine_digest
 
     node, error, files, _ = _work(engine_digest(), order | {"data_dir": str(tmp_path)}, None)
     assert node == socket.gethostname() and "is not the data this job was planned for" in error
@@ -259,8 +259,8 @@ def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
 
 
 def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
-    from hierbench import on_ray
-    from hierbench.store import Run
+    from hierbench.execution import ray_cluster as on_ray
+    from hierbench.runs.store import Run
 
     def write(path, content):
         if path.name == "metrics.json":
@@ -274,8 +274,8 @@ def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
 
 
 def test_what_a_job_asks_of_a_node(tmp_path):
-    from hierbench.on_ray import needs
-    from hierbench.setting import Setting
+    from hierbench.execution.ray_cluster import needs
+    from hierbench.planning.resources import Setting
 
     assert needs(Setting(tmp_path, tmp_path, "cpu", threads=2)) == {"num_cpus": 2}
     assert needs(Setting(tmp_path, tmp_path, "cuda")) == {"num_cpus": 1, "num_gpus": 1}

@@ -21,8 +21,8 @@ FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", 
 FAST += ["--set", "train.epochs=1", "--set", "train.batch_size=480"]
 LOOK = """
 import faulthandler, json, logging, os, signal, sys
-import hierbench.ray_connection as connection
-from hierbench.cli import main
+import hierbench.execution.ray_connection as connection
+from hierbench.cli.main import main
 
 connection.CHECK_EVERY, connection.PATIENCE, connection.TIMEOUT, connection.LEAVE = 0.5, 4.0, 1.0, 10.0
 
@@ -182,7 +182,7 @@ class Web(BaseHTTPRequestHandler):
 
 
 def test_something_else_that_listens_is_no_head_node(monkeypatch):
-    from hierbench import ray_connection
+    from hierbench.execution import ray_connection
 
     monkeypatch.setattr(ray_connection, "TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -206,8 +206,8 @@ def test_something_else_that_listens_is_no_head_node(monkeypatch):
 )
 def test_a_process_that_asks_and_ends_without_an_answer(tmp_path, monkeypatch, script, message):
     """Ray's C++ ends the process, or tries on and on; Python sees no exception."""
-    from hierbench import ray_connection
-    from hierbench.errors import UserError
+    from hierbench.execution import ray_connection
+    from hierbench.utils.errors import UserError
 
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
@@ -220,7 +220,7 @@ def test_a_process_that_asks_and_ends_without_an_answer(tmp_path, monkeypatch, s
 
 def hierbench(*arguments):
     """Run a command in this process, which has paid for its imports."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.cli import main
-from hierbench.store import Store
+from hierbench.cli.main import main
+from hierbench.runs.store import Store
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96")
@@ -158,7 +158,7 @@ QUICK = [
 @pytest.fixture
 def few(monkeypatch):
     """As `data_dir` is made."""
-    from hierbench.data import shapes
+    from hierbench.data.datasets import shapes
 
     monkeypatch.setattr(shapes, "PER_CLASS", {"train": 20, "val": 4, "test": 8})
 

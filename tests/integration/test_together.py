@@ -131,7 +131,7 @@ def disk(folder):
 
 def here(folder, monkeypatch, capsys, *arguments):
     """Run a command in this process; return its exit code, and what it said."""
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     monkeypatch.chdir(folder)
     monkeypatch.setenv("STEP_LOG", str(folder / "log"))
@@ -155,21 +155,21 @@ def test_a_read_only_folder_is_one_line(folder, disk, monkeypatch, capsys):
 
 
 def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(folder, disk, monkeypatch, capsys):
-    import hierbench.train
+    import hierbench.training.trainer
 
-    real = hierbench.train.validate
+    real = hierbench.training.trainer.validate
 
     def remount(*arguments):
         disk.lock()
         return real(*arguments)
 
-    monkeypatch.setattr(hierbench.train, "validate", remount)
+    monkeypatch.setattr(hierbench.training.trainer, "validate", remount)
     code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
     assert (code, out) == (2, "")
     said = [line for line in err.strip().splitlines() if "Shapes" not in line and "not the whole dataset" not in line]
     assert said == [f"hierbench: error: runs can not be written to {disk.path}: Read-only file system"]
     disk.unlock()
-    monkeypatch.setattr(hierbench.train, "validate", real)
+    monkeypatch.setattr(hierbench.training.trainer, "validate", real)
     code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
     assert code == 0 and "2 to train" in err and not list(disk.path.rglob(".*"))
     disk.lock()

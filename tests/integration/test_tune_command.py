@@ -11,7 +11,7 @@ from importlib import resources
 
 import pytest
 
-from hierbench.tuned import read_tuned
+from hierbench.config.tuned import read_tuned
 
 SMALL = (
     "tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--jobs", "1",
@@ -138,7 +138,7 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path
     ],
 )
 def test_a_mistake_is_one_line(alone, monkeypatch, capsys, arguments, part):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     monkeypatch.chdir(alone[0])
     monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, evaluate
-from hierbench.bench import photograph, prepare_seconds
+from hierbench.config.recipe import Model
 from hierbench.data.augment import PadAndCrop, normalise
+from hierbench.experiments.bench import photograph, prepare_seconds
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.flamingo import Flamingo
@@ -17,8 +18,7 @@ from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
-from hierbench.posthoc import rescored_chunks
-from hierbench.recipe import Model
+from hierbench.training.posthoc import rescored_chunks
 
 pytestmark = pytest.mark.speed
 

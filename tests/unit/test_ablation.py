@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from hierbench.errors import UserError
-from hierbench.integrity import fingerprints
-from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.leaderboard.ablation import (
     PARTS,
     VARIANTS,
@@ -25,8 +24,9 @@ from hierbench.leaderboard.ablation import (
 )
 from hierbench.leaderboard.board import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.recipe import load_recipe
-from hierbench.store import Store
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
 
 DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")  # in the order of the table
 
@@ -185,7 +185,7 @@ def test_the_papers_table_without_torch(tmp_path, form):
     code = (
         "import sys\n"
         "sys.argv = ['hierbench', 'ablate', '--dataset', 'all', '--source', 'paper', '--format', *sys.argv[1:]]\n"
-        "from hierbench.cli import main\n"
+        "from hierbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
         "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
     )

@@ -19,16 +19,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hierbench.arrays import load_array, load_arrays, map_array
-from hierbench.data.archives import DAMAGED, open_zip, zip_member
-from hierbench.data.cifar100 import _unpickled
-from hierbench.data.fgvc import load_image
-from hierbench.data.fgvc import open_source as open_fgvc
+from hierbench.data.datasets.cifar100 import _unpickled
+from hierbench.data.datasets.fgvc import load_image
+from hierbench.data.datasets.fgvc import open_source as open_fgvc
+from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.image import UnreadableImageError, decode
-from hierbench.data.locate import Locator
 from hierbench.data.prepare import prepare
 from hierbench.data.source import DamagedArchiveError, Request, unpack
-from hierbench.errors import UserError
+from hierbench.utils.archives import DAMAGED, open_zip, zip_member
+from hierbench.utils.arrays import load_array, load_arrays, map_array
+from hierbench.utils.errors import UserError
 
 SIZE = (4, 4)
 

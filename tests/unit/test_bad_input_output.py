@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hierbench.leaderboard import ablation, ledger, render
 from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.plots import style
-from hierbench.text import REPLACEMENT, markdown_escaped, one_line
+from hierbench.reports.plots import style
+from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
 
 _spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
 mistake_runs = importlib.util.module_from_spec(_spec)
@@ -161,9 +161,9 @@ class Elements(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A page of mistakes whose every name is one to do harm, as a function of the names."""
-    from hierbench.mistakes import choose, find_run, read_pair
-    from hierbench.mistakes_page import render as render_page
-    from hierbench.store import Store
+    from hierbench.reports.mistakes.page import render as render_page
+    from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+    from hierbench.runs.store import Store
 
     def make(names, title, remark):
         work = tmp_path_factory.mktemp("page")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hierbench.errors import UserError
-from hierbench.recipe import Recipe, load_recipe
-from hierbench.tuned import Tuned, read_tuned, write_tuned
+from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.tuned import Tuned, read_tuned, write_tuned
+from hierbench.utils.errors import UserError
 
 FUZZED = settings(
     max_examples=100,

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierbench.data import prepared as data
-from hierbench.errors import UserError
-from hierbench.files import DEEPEST, file_digest, read_json, read_json_object, read_text, write_text
-from hierbench.integrity import fingerprints
-from hierbench.snapshots import load_snapshot, snapshot_file
-from hierbench.store import Run, Store
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Run, Store
+from hierbench.training.snapshots import load_snapshot, snapshot_file
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import DEEPEST, file_digest, read_json, read_json_object, read_text, write_text
 
 FUZZED = settings(
     max_examples=25,
@@ -196,7 +196,7 @@ def work(tmp_path, targets):
 
 
 def hierbench(folder, *arguments):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy
-from hierbench.tree_files import DEEPEST, MOST_CLASSES
+from hierbench.hierarchy.readers import DEEPEST, MOST_CLASSES
 
 FUZZED = settings(
     max_examples=150,

@@ -6,16 +6,16 @@ from dataclasses import asdict
 import pytest
 import torch
 
-import hierbench.bench as measuring
-from hierbench import estimate as estimating
-from hierbench.bench import QUICK, Sizes, bench, parts_of, photograph
-from hierbench.bench_report import table
-from hierbench.cost import stand_in_tree
+import hierbench.experiments.bench as measuring
+from hierbench.config.recipe import load_recipe
 from hierbench.data.writer import SPLITS
-from hierbench.estimate import estimate
-from hierbench.recipe import load_recipe
-from hierbench.session import time_to_train
-from hierbench.timing import Step
+from hierbench.experiments.bench import QUICK, Sizes, bench, parts_of, photograph
+from hierbench.experiments.bench_report import table
+from hierbench.experiments.session import time_to_train
+from hierbench.planning import estimate as estimating
+from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.estimate import estimate
+from hierbench.planning.timing import Step
 
 TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
 ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
@@ -91,7 +91,7 @@ def test_the_command(monkeypatch, report):
     import typer
     from typer.testing import CliRunner
 
-    from hierbench.commands.bench import bench as command
+    from hierbench.cli.bench import bench as command
 
     def measured(device, sizes, on_part):
         assert (device, sizes) == ("cpu", QUICK)

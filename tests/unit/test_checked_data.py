@@ -6,13 +6,13 @@ import shutil
 import numpy as np
 import pytest
 
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
-from hierbench.discovery import find_method
-from hierbench.errors import UserError
-from hierbench.execute import execute
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.setting import Setting
+from hierbench.execution.run_job import execute
+from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting
+from hierbench.utils.errors import UserError
 
 
 @pytest.fixture

@@ -10,19 +10,18 @@ import pytest
 import torch
 from torch import nn
 
-from hierbench.collapse import angular_collapse, class_means, etf_similarity, self_duality
-from hierbench.collapse_curves import FRAMES, Curve, Point, as_csv, as_json, line_of, summary_table
-from hierbench.collapse_measure import measure, measured_before, read_curve, to_measure
-from hierbench.collapse_run import recipes_of
-from hierbench.discovery import find_method
-from hierbench.errors import UserError
-from hierbench.files import write_json
-from hierbench.integrity import fingerprints
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import Collapse, load_recipe, recipe_names
+from hierbench.experiments.collapse.curves import FRAMES, Curve, Point, as_csv, as_json, line_of, summary_table
+from hierbench.experiments.collapse.measure import measure, measured_before, read_curve, to_measure
+from hierbench.experiments.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality
+from hierbench.experiments.collapse.run import recipes_of
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
-from hierbench.plan import make_plan
-from hierbench.recipe import Collapse, load_recipe, recipe_names
-from hierbench.snapshots import (
+from hierbench.planning.plan import make_plan
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Run, Store
+from hierbench.training.snapshots import (
     begin_again,
     default_every,
     differs,
@@ -33,8 +32,9 @@ from hierbench.snapshots import (
     place,
     snapshot_file,
 )
-from hierbench.store import Run, Store
-from hierbench.train import load_checkpoint
+from hierbench.training.trainer import load_checkpoint
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json
 
 HAFRAME, ETF = FRAMES
 
@@ -200,7 +200,7 @@ def vectors_bias(vectors, similarity):
 
 
 class Examples:
-    """Features given as images, in batches; stands in for `hierbench.train.Split`."""
+    """Features given as images, in batches; stands in for `hierbench.training.trainer.Split`."""
 
     def __init__(self, features, targets, batch=50):
         self.features, self.targets, self.batch = features, targets, batch

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from hierbench.cost import model_cost, stand_in_tree
-from hierbench.discovery import find_method
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.models import build_backbone, build_classifier
-from hierbench.recipe import load_recipe
+from hierbench.planning.cost import model_cost, stand_in_tree
 
 METHODS = ("ce", "flamingo", "hafeature", "haframe")
 DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from hierbench.checkpoint import is_whole, load_checkpoint, save_checkpoint
-from hierbench.discovery import find_method
-from hierbench.execute import execute
-from hierbench.files import write_json
-from hierbench.integrity import sealed
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.execution.run_job import execute
+from hierbench.execution.scheduler import run_plan, states
 from hierbench.leaderboard.board import board_from_runs, damaged_runs
-from hierbench.mend import is_finished
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.runner import run_plan, states
-from hierbench.setting import Setting
-from hierbench.store import Run, Store
+from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting
+from hierbench.runs.integrity import sealed
+from hierbench.runs.repair import is_finished
+from hierbench.runs.store import Run, Store
+from hierbench.training.checkpoint import is_whole, load_checkpoint, save_checkpoint
+from hierbench.utils.files import write_json
 
 RESULTS = ("history.csv", "metrics.json", "predictions.npz")
 FILES = ("spec.json", "status.json", "environment.json", *RESULTS)
@@ -93,7 +93,7 @@ def test_a_finished_run_has_digests_and_no_lock(whole):
 @pytest.mark.parametrize("damage", [flip, truncate, empty])
 @pytest.mark.parametrize("name", FILES)
 def test_damage_is_detected_by_the_table_which_changes_nothing(work, capsys, monkeypatch, name, damage):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     damage(work.ce.folder / name)
     assert work.ce.damaged() == [name] and not work.ce.done
@@ -289,7 +289,7 @@ def test_thirty_cached_runs_are_looked_at_in_no_time_and_without_torch(work):
     for number in range(30):
         shutil.copytree(work.ce.folder, work.setting.runs / f"copy-{number:02}")
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom hierbench.store import Store\n"
+        "import sys, time\nfrom pathlib import Path\nfrom hierbench.runs.store import Store\n"
         "runs = [Store(Path(sys.argv[1])).run(f'copy-{number:02}') for number in range(30)]\n"
         "times = []\n"
         "for _ in range(5):\n"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hierbench.data import prepared as data
-from hierbench.data import shapes
+from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
-from hierbench.errors import UserError
+from hierbench.utils.errors import UserError
 
 
 def nothing_is_left(folder):
@@ -72,7 +72,7 @@ def test_tiny_imagenet(tmp_path, miniatures):
 
 
 def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
-    from hierbench.data.tiny_imagenet import _train_and_val
+    from hierbench.data.datasets.tiny_imagenet import _train_and_val
 
     names = [f"tiny-imagenet-200/train/n1/images/n1_{i}.JPEG" for i in (10, 9, 2, 1, 0, 3, 4, 5, 6, 7, 8, 11)]
     train, val = _train_and_val(names, {"n1": 0}, "zip")

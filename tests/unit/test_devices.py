@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import nn
 
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
-from hierbench.discovery import find_method
-from hierbench.errors import UserError
-from hierbench.execute import execute
-from hierbench.fabric import make_fabric
-from hierbench.feed import Split
-from hierbench.files import read_json
-from hierbench.memory import count_micro_batches, is_out_of_memory
+from hierbench.data.loader import Split
+from hierbench.execution.run_job import execute
 from hierbench.models import build_classifier, compiled
-from hierbench.plan import make_plan
-from hierbench.precision import resolve_precision
-from hierbench.recipe import load_recipe
-from hierbench.setting import Setting, side_by_side
-from hierbench.train import load_checkpoint
+from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting, side_by_side
+from hierbench.training.fabric import make_fabric
+from hierbench.training.memory import count_micro_batches, is_out_of_memory
+from hierbench.training.precision import resolve_precision
+from hierbench.training.trainer import load_checkpoint
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json
 
 QUICK = ["train.epochs=2", "train.batch_size=96"]
 CPU = torch.device("cpu")
@@ -221,16 +221,16 @@ class Heavy(nn.Module):
 def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir, tmp_path, monkeypatch):
     build = find_method("ce").cls  # so that nothing else is replaced
     assert build is not None
-    import hierbench.memory
-    import hierbench.train
+    import hierbench.training.memory
+    import hierbench.training.trainer
 
     def heavy(*args, **kwargs):
         model = build_classifier(*args, **kwargs)
         model.backbone = Heavy(model.backbone)
         return model
 
-    monkeypatch.setattr(hierbench.train, "build_classifier", heavy)
-    monkeypatch.setattr(hierbench.memory, "build_classifier", heavy)
+    monkeypatch.setattr(hierbench.training.trainer, "build_classifier", heavy)
+    monkeypatch.setattr(hierbench.training.memory, "build_classifier", heavy)
     job = job_for(shapes)
     error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None)
     assert error.startswith(
@@ -337,7 +337,7 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
 
 
 def test_jobs_and_threads_on_a_cpu(monkeypatch):
-    monkeypatch.setattr("hierbench.setting.num_cores", lambda: 8)
+    monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 8)
     assert side_by_side(20, "cpu") == (8, 1)
     assert side_by_side(3, "cpu") == (3, 2)
     assert side_by_side(0, "cpu") == (1, 8)

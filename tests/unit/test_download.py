@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import hierbench
-from hierbench import download
+from hierbench.config.pretrained import KNOWN
 from hierbench.data import better_mistakes, cifar100, fgvc, inat19, tieredimagenet_h, tiny_imagenet
-from hierbench.data.better_mistakes import File, read_lists
+from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.source import download as download_archive
-from hierbench.download import DownloadError, Remote, discard, fetch
-from hierbench.errors import UserError
-from hierbench.known_weights import KNOWN
+from hierbench.utils import download
+from hierbench.utils.download import DownloadError, Remote, discard, fetch
+from hierbench.utils.errors import UserError
 
 CONTENT = b"some content " * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -62,7 +62,7 @@ def test_what_is_downloaded_has_a_full_digest_or_none_at_all():
 
 
 def test_nothing_is_downloaded_elsewhere():
-    """Neither by a library that checks less; `hierbench.download` is the only module that opens an address."""
+    """Neither by a library that checks less; `hierbench.utils.download` is the only module that opens an address."""
     words = (
         "urlopen",
         "urlretrieve",

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.database import make_database
-from hierbench.files import process_is_gone, remove_abandoned, temporary_beside, write_text
-from hierbench.store import Store
+from hierbench.runs.store import Store
+from hierbench.utils.files import process_is_gone, remove_abandoned, temporary_beside, write_text
+from hierbench.utils.sqlite import make_database
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from hierbench.files import write_atomically
+from hierbench.utils.files import write_atomically
 write_atomically(Path(sys.argv[1]), lambda file: (file.write(b"half"), file.flush(), os.kill(os.getpid(), 9)))
 """
 
@@ -63,14 +63,14 @@ def test_a_database_is_there_when_it_is_whole(tmp_path):
 def test_a_search_that_is_killed_while_its_database_is_made_begins_again(tmp_path):
     code = """
 import os, sys, threading
-from hierbench.search import Search, Space
+from hierbench.experiments.tuning.study import Search, Space
 def killer(event, arguments):
     if event == "os.rename" and "optuna" in str(arguments[1]):
         os.kill(os.getpid(), 9)
 sys.addaudithook(killer)
 Search(sys.argv[1], "s", Space({"alpha": (0.3,)}, {}, 1), "grid")
 """
-    from hierbench.search import Search, Space
+    from hierbench.experiments.tuning.study import Search, Space
 
     storage = f"sqlite:///{tmp_path}/optuna.db"
     assert subprocess.run([sys.executable, "-c", code, storage]).returncode == -9
@@ -119,7 +119,7 @@ def test_a_killed_look_whether_runs_can_be_written_leaves_what_the_next_removes(
     code = """
 import os, sys
 from pathlib import Path
-from hierbench.store import Store
+from hierbench.runs.store import Store
 def killer(event, arguments):
     if event == "os.remove" and "probe" in str(arguments[0]):
         os.kill(os.getpid(), 9)

@@ -5,17 +5,17 @@ import signal
 
 import pytest
 
-from hierbench.contract import check_method
+from hierbench.api.contract import check_method
+from hierbench.api.registry import BrokenMethodError, code_digest, find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
-from hierbench.discovery import BrokenMethodError, code_digest, find_method
-from hierbench.errors import UserError
-from hierbench.execute import execute
+from hierbench.execution.run_job import execute
 from hierbench.leaderboard.board import board_from_runs
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.setting import Setting
-from hierbench.store import Run, Store
-from hierbench.train import load_checkpoint
+from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting
+from hierbench.runs.store import Run, Store
+from hierbench.training.trainer import load_checkpoint
+from hierbench.utils.errors import UserError
 
 METHOD = '''"""A method."""
 from hierbench.methods import ce

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hierbench.bench import photograph
 from hierbench.data.image import UnreadableImageError, decode, pixels_of
+from hierbench.experiments.bench import photograph
 
 SIZE = (224, 224)
 

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from hierbench.errors import UserError
-from hierbench.integrity import fingerprints
 from hierbench.leaderboard.board import Board, board_from_paper, paper_datasets
 from hierbench.leaderboard.ledger import (
     Difference,
@@ -21,7 +19,9 @@ from hierbench.leaderboard.ledger import (
     markdown,
 )
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.store import Store
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
 
 
 def row(kind, method, mean=2.0, ci95=0.1, n=5, title=None, metrics=METRICS):
@@ -188,7 +188,7 @@ def test_a_dataset_without_a_published_table(tmp_path):
 
 @pytest.mark.parametrize("protocol", [None, "authors"])
 def test_without_runs_the_published_column_is_printed(tmp_path, monkeypatch, capsys, protocol):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     ledger = ledger_from_runs("fgvc", Store(tmp_path), protocol)
     printed = [cell for row in board_from_paper("fgvc").rows for cell in row.metrics.values()]
@@ -205,7 +205,7 @@ def test_without_runs_the_published_column_is_printed(tmp_path, monkeypatch, cap
 
 
 def test_publishing_a_ledger_is_a_mistake(tmp_path, monkeypatch, capsys):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--publish", str(tmp_path / "here")]
     monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
@@ -217,8 +217,8 @@ def test_publishing_a_ledger_is_a_mistake(tmp_path, monkeypatch, capsys):
 
 def test_the_command_imports_no_torch(tmp_path):
     """On records of a dataset of the paper, as another machine may have made them."""
-    from hierbench.job import DatasetSpec, MethodSpec, Spec, TrainSpec
-    from hierbench.recipe import load_recipe
+    from hierbench.config.recipe import load_recipe
+    from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 
     recipe = load_recipe("cifar100", ["train.precision=bfloat16"])  # what "auto" was on that machine
     for seed in range(2):
@@ -239,7 +239,7 @@ def test_the_command_imports_no_torch(tmp_path):
     code = (
         "import sys\n"
         "sys.argv = ['hierbench', 'leaderboard', '--dataset', 'cifar100', '--source', 'both', *sys.argv[1:]]\n"
-        "from hierbench.cli import main\n"
+        "from hierbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
         "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
     )
@@ -253,12 +253,12 @@ def test_the_command_imports_no_torch(tmp_path):
 
 def test_a_switch_set_by_itself_changes_what_touches(tmp_path, shapes):
     """The recorded setting counts, not what the protocol is called."""
-    from hierbench.discovery import find_method
+    from hierbench.api.registry import find_method
+    from hierbench.config.recipe import load_recipe
     from hierbench.leaderboard.board import board_from_runs
     from hierbench.leaderboard.ledger import known_differences
-    from hierbench.plan import make_spec
-    from hierbench.recipe import load_recipe
-    from hierbench.store import Store
+    from hierbench.planning.plan import make_spec
+    from hierbench.runs.store import Store
 
     rows = {entry.row: entry for entry in known_differences()}
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hierbench.config.recipe import load_recipe
 from hierbench.data import better_mistakes, inat19, locate, prepared, tieredimagenet_h, writer
-from hierbench.data.better_mistakes import File, read_lists
+from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.prepare import prepare
-from hierbench.errors import UserError
-from hierbench.hierarchy import Hierarchy
-from hierbench.recipe import load_recipe
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.utils.errors import UserError
 
 SIZE = (16, 16)
 preparing = importlib.import_module("hierbench.data.prepare")
@@ -588,7 +588,7 @@ KILLED = """
 import os, sys, time
 from pathlib import Path
 from hierbench.data import inat19, writer
-from hierbench.data.better_mistakes import File
+from hierbench.data.datasets.split_lists import File
 from hierbench.data.prepare import prepare
 blob, folder = sys.argv[1], Path(sys.argv[2])
 inat19.SPLITS, inat19.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-import hierbench.lock as locking
-from hierbench.files import remove_abandoned
-from hierbench.lock import Holder, Lock, LostError, Watch, holders
+import hierbench.utils.lock as locking
+from hierbench.utils.files import remove_abandoned
+from hierbench.utils.lock import Holder, Lock, LostError, Watch, holders
 
 FIGHTERS, TURNS = 8, 40
 
@@ -40,7 +40,7 @@ def child(code, *arguments):
 HOLD = """
 import sys, time
 from pathlib import Path
-import hierbench.lock as locking
+import hierbench.utils.lock as locking
 locking.BEAT = 0.01
 lock = locking.Lock.acquire(Path(sys.argv[1]))
 assert lock is not None

@@ -3,9 +3,9 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.contract import METHOD_CHECKS, POSTHOC_CHECKS, ContractError
-from hierbench.discovery import find_all, find_method
-from hierbench.method import Method
+from hierbench.api.contract import METHOD_CHECKS, POSTHOC_CHECKS, ContractError
+from hierbench.api.method import Method
+from hierbench.api.registry import find_all, find_method
 from hierbench.methods import flamingo
 from hierbench.methods.crm import CRM
 from hierbench.methods.hafeature import HAFeature
@@ -281,7 +281,7 @@ def test_crm_breaks_ties_of_siblings_exactly():
 
 
 def test_params_are_closed():
-    from hierbench.errors import UserError
+    from hierbench.utils.errors import UserError
 
     with pytest.raises(UserError, match="unknown key 'gama'; did you mean 'gamma'"):
         find_method("haframe").params({"gama": 1.0})

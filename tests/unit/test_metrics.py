@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
-from hierbench.metric_classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
 from hierbench.metrics import Tally, _ranked_with_ties, mistakes_by_distance, top_classes
+from hierbench.metrics.classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
 
 PATHS = ["pta", "ptb", "pc", "qd", "qe"]
 TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in PATHS})

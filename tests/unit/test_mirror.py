@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from hierbench.files import write_json
-from hierbench.integrity import fingerprints
-from hierbench.store import Store
-from hierbench.tracking import Mirror
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.runs.store import Store
+from hierbench.utils.files import write_json
 
 
 class Server:

@@ -13,10 +13,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hierbench.errors import UserError
-from hierbench.mistakes import choose, find_run, read_pair
-from hierbench.mistakes_page import THUMBNAIL, describe_choice, page_data, read_names, render, thumbnail, tree_of
-from hierbench.store import Run, Store
+from hierbench.reports.mistakes.page import (
+    THUMBNAIL,
+    describe_choice,
+    page_data,
+    read_names,
+    render,
+    thumbnail,
+    tree_of,
+)
+from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
 
 _spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
 mistake_runs = importlib.util.module_from_spec(_spec)
@@ -51,7 +59,7 @@ def pair_of(work, a="ce", b="haframe", **how):
 
 
 def hierbench(*arguments):
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -3,16 +3,16 @@ import torch
 from torch import nn
 from torch.nn.functional import leaky_relu
 
-from hierbench.errors import UserError
-from hierbench.job import TrainSpec
+from hierbench.config.recipe import Model, Rates
+from hierbench.config.spec import TrainSpec
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame
 from hierbench.models import TypeI, TypeII, build_backbone, build_classifier
 from hierbench.models.backbones import check_backbone
-from hierbench.recipe import Model, Rates
-from hierbench.train import make_optimizer
+from hierbench.training.trainer import make_optimizer
+from hierbench.utils.errors import UserError
 
 RATES = ("backbone", "transform", "classifier")
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")

@@ -45,7 +45,7 @@ def test_help_opens_with_a_quick_start_that_runs_and_the_public_names():
 def test_the_version_is_that_of_the_package():
     from importlib.metadata import version
 
-    from hierbench.cli import main
+    from hierbench.cli.main import main
 
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), pytest.raises(SystemExit) as end:

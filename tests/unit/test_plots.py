@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from hierbench import Hierarchy
-from hierbench.errors import UserError
-from hierbench.integrity import fingerprints
 from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.plots import (
+from hierbench.reports.plots import (
     choice,
     confusion,
     curves,
@@ -24,7 +22,9 @@ from hierbench.plots import (
     tradeoff,
     tree,
 )
-from hierbench.plots.source import Request
+from hierbench.reports.plots.source import Request
+from hierbench.runs.integrity import fingerprints
+from hierbench.utils.errors import UserError
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
@@ -315,9 +315,9 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
 
 def fake_run(folder, hierarchy):
     """A finished run of `shapes` with random predictions: what confusion reads."""
-    from hierbench.files import read_json, write_json
-    from hierbench.job import Spec
-    from hierbench.store import Store
+    from hierbench.config.spec import Spec
+    from hierbench.runs.store import Store
+    from hierbench.utils.files import read_json, write_json
 
     content = read_json(next(PUBLISHED.glob("055f*/spec.json")))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
@@ -483,8 +483,8 @@ def test_no_finished_run(tmp_path, small):
 def test_a_damaged_record_is_named(tmp_path, small):
     import shutil
 
-    from hierbench.files import read_json, write_json
-    from hierbench.store import Run
+    from hierbench.runs.store import Run
+    from hierbench.utils.files import read_json, write_json
 
     shutil.copytree(PUBLISHED, tmp_path / "published")
     path = next((tmp_path / "published").glob("055f*/metrics.json"))

@@ -1,5 +1,5 @@
-import hierbench.progress as progress
-from hierbench.progress import Meter, duration
+import hierbench.utils.console as progress
+from hierbench.utils.console import Meter, duration
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):

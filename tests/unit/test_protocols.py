@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from hierbench.api.registry import find_all, find_method
+from hierbench.config.recipe import Model, load_recipe, recipe_names
+from hierbench.config.spec import Spec
+from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepare import prepare
-from hierbench.discovery import find_all, find_method
-from hierbench.errors import UserError
-from hierbench.fabric import make_fabric
-from hierbench.feed import Split, evaluated_rows
-from hierbench.job import Spec
 from hierbench.leaderboard.statistics import summarise
 from hierbench.methods.haframe import minimum_similarity
 from hierbench.models import build_classifier
-from hierbench.plan import check_request, make_plan, make_spec
-from hierbench.recipe import Model, load_recipe, recipe_names
-from hierbench.train import predict
+from hierbench.planning.plan import check_request, make_plan, make_spec
+from hierbench.training.fabric import make_fabric
+from hierbench.training.trainer import predict
+from hierbench.utils.errors import UserError
 
 PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
 # row of docs/protocols.md: (dataset, key, paper, authors)

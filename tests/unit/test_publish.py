@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.errors import UserError
 from hierbench.leaderboard import publish
 from hierbench.leaderboard.board import board_from_runs
-from hierbench.store import Store
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet"
 
@@ -72,7 +72,7 @@ import sys
 from pathlib import Path
 from hierbench.leaderboard.board import board_from_runs
 from hierbench.leaderboard.publish import publish_board
-from hierbench.store import Store
+from hierbench.runs.store import Store
 import os
 def killer(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith(sys.argv[3]):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from hierbench.cli import app
+from hierbench.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

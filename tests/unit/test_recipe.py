@@ -1,7 +1,7 @@
 import pytest
 
-from hierbench.errors import UserError
-from hierbench.recipe import load_recipe, parse_recipe, recipe_names
+from hierbench.config.recipe import load_recipe, parse_recipe, recipe_names
+from hierbench.utils.errors import UserError
 
 PAPER = {  # dataset: backbone, batch, alpha, gamma (section 4 of the paper)
     "fgvc": ("resnet50", 64, 0.5, 1.0),
@@ -23,7 +23,7 @@ def test_every_recipe_is_valid_and_named_as_its_file(name):
     recipe = load_recipe(name)
     assert recipe.dataset == name
     for method, params in recipe.methods.items():
-        from hierbench.discovery import find_method
+        from hierbench.api.registry import find_method
 
         find_method(method).params(params)
 

@@ -4,14 +4,14 @@ import shutil
 import pytest
 import torch
 
-import hierbench.train as training
-from hierbench.discovery import find_method
-from hierbench.job import DatasetSpec
+import hierbench.training.trainer as training
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import DatasetSpec
 from hierbench.metrics import evaluate
-from hierbench.plan import Job, make_plan
-from hierbench.recipe import load_recipe
-from hierbench.store import Store
-from hierbench.train import NonFiniteLossError, learning_rate, load_checkpoint, train
+from hierbench.planning.plan import Job, make_plan
+from hierbench.runs.store import Store
+from hierbench.training.trainer import NonFiniteLossError, learning_rate, load_checkpoint, train
 
 QUICK = ["train.epochs=2", "train.batch_size=96", "seeds=1"]
 
@@ -139,9 +139,9 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
     import errno
     import os
 
-    from hierbench import files
-    from hierbench.execute import execute
-    from hierbench.setting import Setting
+    from hierbench.execution.run_job import execute
+    from hierbench.planning.resources import Setting
+    from hierbench.utils import files
 
     job = job_for(shapes)
     setting = Setting(tmp_path, data_dir)
@@ -168,8 +168,8 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
 def test_a_method_that_changed_since_the_plan_is_not_run_under_the_old_id(shapes, data_dir, tmp_path):
     from dataclasses import replace
 
-    from hierbench.execute import execute
-    from hierbench.setting import Setting
+    from hierbench.execution.run_job import execute
+    from hierbench.planning.resources import Setting
 
     job = job_for(shapes)
     changed = replace(job, found=replace(job.found, code="other"))

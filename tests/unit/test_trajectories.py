@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from hierbench.cost import stand_in_tree
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import shipped_paths
-from hierbench.discovery import find_method
 from hierbench.models import build_classifier
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.store import Store
-from hierbench.train import make_optimizer, seed_for, set_rates, train
+from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.plan import make_plan
+from hierbench.runs.store import Store
+from hierbench.training.trainer import make_optimizer, seed_for, set_rates, train
 
 MODELS = [(name, kind) for name in ("ce", "flamingo", "hafeature", "haframe") for kind in find_method(name).cls.types]
 DISSIMILAR = {"cifar100": (1, 2, 3, 4), "fgvc": (2,)}

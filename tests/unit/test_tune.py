@@ -8,19 +8,19 @@ from contextlib import closing
 import pytest
 from optuna.trial import TrialState
 
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
 from hierbench.data.prepared import Prepared
-from hierbench.discovery import find_method
-from hierbench.errors import UserError
-from hierbench.execute import execute
+from hierbench.execution.run_job import execute
+from hierbench.experiments.tuning.study import Search, Space
+from hierbench.experiments.tuning.tune import winner
+from hierbench.experiments.tuning.tuner import FIRST_SEED, Target, search_space
 from hierbench.leaderboard.board import board_from_runs
-from hierbench.plan import make_plan
-from hierbench.recipe import load_recipe
-from hierbench.search import Search, Space
-from hierbench.setting import Setting
-from hierbench.store import Store
-from hierbench.trials import FIRST_SEED, Target, search_space
-from hierbench.tune import winner
-from hierbench.tuned import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
+from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
 
 GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}, 4)
 
@@ -102,7 +102,7 @@ def test_two_processes_share_the_grid(storage):
 
 def test_what_a_dead_process_had_is_handed_out_again(storage):
     code = (
-        "import sys\nfrom hierbench.search import Search, Space\n"
+        "import sys\nfrom hierbench.experiments.tuning.study import Search, Space\n"
         "search = Search(sys.argv[1], 's', Space({'alpha': (0.3, 0.5), 'gamma': (2.0, 4.0)}, {}, 4), 'grid')\n"
         "first, second = search.next(), search.next()\n"
         "search.complete(first, 1.0, [1.0], ['a'])\n"
@@ -135,7 +135,7 @@ def test_a_point_that_was_half_written_down_is_handed_out_again(storage, monkeyp
         patch.setattr(search, "_suggest", half)
         patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
         search.next()
-    monkeypatch.setattr("hierbench.search.UNOWNED", 0.0)
+    monkeypatch.setattr("hierbench.experiments.tuning.study.UNOWNED", 0.0)
     search, tried = Search(storage, "s", GRID, "grid"), []
     deadline = time.monotonic() + 20
     while len(tried) < 4 and time.monotonic() < deadline:
@@ -156,7 +156,7 @@ def test_what_a_process_was_killed_at_before_it_wrote_its_name_is_handed_out_aga
         patch.setattr(search, "_suggest", killed)
         patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
         search.next()
-    monkeypatch.setattr("hierbench.search.UNOWNED", 0.2)
+    monkeypatch.setattr("hierbench.experiments.tuning.study.UNOWNED", 0.2)
     tried = []
     while search.busy_elsewhere() or not tried:
         while (trial := search.next()) is not None:
@@ -168,7 +168,7 @@ def test_what_a_process_was_killed_at_before_it_wrote_its_name_is_handed_out_aga
 
 def test_a_process_that_stood_still_before_it_wrote_its_name_goes_on(storage, monkeypatch):
     slow, fast = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
-    monkeypatch.setattr("hierbench.search.UNOWNED", -1.0)
+    monkeypatch.setattr("hierbench.experiments.tuning.study.UNOWNED", -1.0)
     suggest, stood = slow._suggest, []
 
     def stand_still(trial):
@@ -333,7 +333,7 @@ def test_tuned_files_keep_what_others_found(tmp_path):
 
 
 def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
-    from hierbench import tuned
+    from hierbench.config import tuned
 
     monkeypatch.setattr(tuned.resources, "files", lambda package: tmp_path / "package")
     shipped = {("paper", name, "type-II"): TUNED for name in ("haframe", "other")}
@@ -353,7 +353,7 @@ def test_a_damaged_tuned_file_is_named(tmp_path, text):
 
 def test_what_is_worse_than_the_median_is_stopped(storage, target, tmp_path):
     """After two epochs of its first run; a grid is searched to its end."""
-    from hierbench.trials import Tuning, _Slot
+    from hierbench.experiments.tuning.tuner import Tuning, _Slot
 
     class Bystander:
         def __getattr__(self, name):

@@ -4,9 +4,9 @@ import urllib.request
 import pytest
 import torch
 
-from hierbench.errors import UserError
 from hierbench.models import build_backbone
 from hierbench.models.weights import KNOWN, download_weights, find_weights, load_weights
+from hierbench.utils.errors import UserError
 
 
 @pytest.fixture(scope="module")

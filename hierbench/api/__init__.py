@@ -1,0 +1,1 @@
+"""What a method is, how it is found, and the contract that it keeps."""

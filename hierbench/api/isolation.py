@@ -1,0 +1,163 @@
+"""A foreign method in a process of its own: what its file does on import, or under the checks, ends with that process.
+
+The process sends a line of JSON for each step and one with a number of its own at the end. One that ends before has no
+verdict, whatever its exit code says. This is for mistakes, not for malice: the file runs with the user's rights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from hierbench.utils.errors import BrokenMethodError, UserError
+
+START_LIMIT = 300.0  # seconds in which the process imports what it needs itself
+CHECK_LIMIT = 60.0  # seconds, of the import and of each check
+GRACE = 5.0  # seconds in which a process that closed its pipe ends by itself
+LONGEST_LINE = 1 << 20  # bytes of a message
+NOT_RUN = "not run"
+GARBLED = "it changes the checks, or what they report"
+CLOSED = 74  # exit code of the process where it cannot report any more
+START = (
+    "import json, sys; order = json.load(sys.stdin); sys.path[:] = order['path']; "
+    "from hierbench.api.isolated import serve; serve(order)"
+)
+
+
+class EndedError(UserError):
+    """The process came to no verdict; the message says how it ended, as in "it ended the process (exit code 0)"."""
+
+
+def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[str, str]]:
+    """Check a method in a process of its own.
+
+    Args:
+        reference: name or path.
+        limit: seconds that the import and each check may take.
+
+    Yields:
+        First ("", the method's name), then each check's name and what is wrong: "" if nothing is, NOT_RUN where the
+        checks ended before.
+
+    Raises:
+        UserError: the method cannot be found or imported.
+    """
+    steps = _steps(reference, limit)
+    try:
+        name, checks = next(steps)
+    except EndedError as error:
+        raise BrokenMethodError(f"method {reference} can not be imported: {error}") from None
+    yield "", name
+    left = checks.split("\n")
+    try:
+        for check, problem in steps:
+            if not left or check != left[0]:
+                raise EndedError(GARBLED)
+            yield left.pop(0), problem
+        if left:
+            raise EndedError(GARBLED)
+    except EndedError as error:  # after the last check, it has spoilt the end of the report
+        yield left[0] if left else "the report is whole", str(error)
+        for check in left[1:]:
+            yield check, NOT_RUN
+
+
+def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
+    """Yield what the process says until it has said that it is done; the first is (name, the names of its checks).
+
+    Raises:
+        UserError: what `find_method` raised there.
+        EndedError: it ended before, or took longer than the limit for one step.
+    """
+    nonce = secrets.token_hex(16)
+    order = {"reference": reference, "limit": limit, "nonce": nonce}
+    with _process(order) as (process, pipe):
+        for line in _lines(process, pipe, limit):
+            try:
+                message = json.loads(line)
+            except ValueError:
+                message = None
+            if message == {"done": nonce}:
+                return
+            match message:
+                case "ready":
+                    continue
+                case {"error": str(text), "broken": bool(broken)}:
+                    raise (BrokenMethodError if broken else UserError)(text)
+                case [str(name), str(text)]:
+                    yield name, text
+                case _:
+                    raise EndedError(GARBLED)
+
+
+@contextmanager
+def _process(order: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Yield a process that carries out an order, and the pipe that it writes to; at the end it is killed."""
+    ours, theirs = os.pipe()
+    try:
+        try:
+            # What a method prints goes to standard error. Ctrl-C is ours to handle, so it gets a session of its own.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", START],  # without the working folder, whose json.py is none of Python's
+                stdin=subprocess.PIPE,
+                stdout=2,
+                pass_fds=(theirs,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+        try:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(json.dumps(order | {"pipe": theirs, "path": sys.path}).encode())
+            yield process, ours
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+            process.wait()
+    finally:
+        os.close(ours)
+
+
+def _lines(process: subprocess.Popen[bytes], pipe: int, limit: float) -> Iterator[bytes]:
+    """Yield the lines that a process writes; raise an EndedError when it ends or is silent for too long."""
+    buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)  # what it needs itself, before the first line
+    while True:
+        ready, _, _ = select.select([pipe], [], [], 0.2)
+        if ready:
+            content = os.read(pipe, 1 << 16)
+            buffer += content
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                yield line
+                deadline = time.monotonic() + limit
+            if not content or len(buffer) > LONGEST_LINE:
+                break
+        elif process.poll() is not None:  # something that it has started keeps the pipe open
+            break
+        elif time.monotonic() > deadline:
+            raise EndedError(f"it took longer than {limit:g} s and was stopped")
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE)
+    if process.returncode in (None, CLOSED):
+        raise EndedError("it closes files that are not its own")
+    raise EndedError(f"it ended the process ({ending(process.returncode)})")
+
+
+def ending(code: int) -> str:
+    """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` have it."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:  # a real-time signal
+        return f"killed by signal {-code}"

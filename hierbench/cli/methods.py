@@ -1,0 +1,61 @@
+"""`hierbench methods list|check|new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List, check and start methods.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the installed methods."""
+    from hierbench.api.registry import Broken, find_all
+
+    for found in find_all():
+        if isinstance(found, Broken):
+            print(f"{found.name:16} BROKEN: {found.reason}")
+        else:
+            print(f"{found.name:16} {found.cls.title:16} {','.join(found.cls.types):16} {found.cls.source}")
+
+
+@app.command("check")
+def check(
+    method: Annotated[str, typer.Argument(help="Name, or path of a file.")],
+    limit: Annotated[float, typer.Option(min=1, max=86400, help="Seconds for the import, and for each check.")] = 60.0,
+) -> None:
+    """Check that a method keeps the contract, in a process of its own."""
+    from hierbench.api.isolation import NOT_RUN, check_apart
+    from hierbench.utils.text import one_line
+
+    steps = check_apart(method, limit)
+    _, title = next(steps)
+    failed = skipped = 0
+    for name, problem in steps:
+        if problem == NOT_RUN:
+            skipped += 1
+            print(f"{NOT_RUN} {name}")
+            continue
+        failed += bool(problem)
+        print(
+            f"{'FAILED' if problem else 'ok':7} {name}{': ' + one_line(problem, 1000) if problem else ''}", flush=True
+        )
+    summary = f"{failed} {'check' if failed == 1 else 'checks'} failed" + (f", {skipped} not run" if skipped else "")
+    print(f"{title}: {summary if failed else 'all checks passed'}")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the method.")],
+    folder: Annotated[Path, typer.Option(help="Where the file goes.")] = Path(),
+) -> None:
+    """Write a commented template NAME.py that already passes `methods check`."""
+    from hierbench.api.registry import new_method
+
+    path = new_method(name, folder)
+    shown = path if path.is_absolute() else f"./{path}"
+    print(f"wrote {path}; next: hierbench methods check {shown}")

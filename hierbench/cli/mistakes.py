@@ -1,0 +1,57 @@
+"""`hierbench mistakes`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hierbench.cli.options import DataOption, DatasetOption, ProtocolName, write_result
+from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from hierbench.config.recipe import Protocol
+
+
+def mistakes(
+    dataset: DatasetOption,
+    which: Annotated[
+        list[str],
+        typer.Argument(metavar="A B", help="Two runs, each METHOD[:TYPE[:SEED]] or the beginning of an id."),
+    ],
+    runs: Annotated[
+        Path, typer.Option("--runs", help="Folder of all runs; with one argument the first run: --runs A B.")
+    ] = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    output: Annotated[Path | None, typer.Option(help="By default RUNS/mistakes-DATASET.html.")] = None,
+    protocol: Annotated[
+        ProtocolName | None, typer.Option(help="Of the runs; by default that of the dataset's newest.")
+    ] = None,
+    names: Annotated[Path | None, typer.Option(help="Words for the names of classes, as ImageNet's words.txt.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=5000, help="Images in the page.")] = 400,
+) -> None:
+    """Write a page that shows the mistakes of two runs side by side: images, predictions, and where paths fork."""
+    if len(which) == 1 and not runs.is_dir():  # `--runs A B`, in the default folder
+        which, runs = [str(runs), *which], Path("runs")
+    if len(which) != 2:
+        raise UserError(f"name two runs, as in ce:type-I:0 haframe:type-II:0; got {' '.join(which)}")
+    from hierbench.config.recipe import load_recipe
+    from hierbench.reports.mistakes.page import describe_choice, read_names, render
+    from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+    from hierbench.runs.store import Store
+
+    load_recipe(dataset)
+    store = Store(runs)
+    under: Protocol | None = None if protocol is None else protocol.value
+    a, b = (find_run(name, dataset, store, under) for name in which)
+    pair = read_pair(a, b, data_dir, store)
+    chosen = choose(pair.heights, pair.between, pair.confidence, limit)
+    text = render(pair, chosen, None if names is None else read_names(names, pair))
+    target = output or runs / f"mistakes-{dataset}.html"
+    write_result(text, target, follow=output is not None)  # a folder of runs may have come with links in it
+    for note in (describe_choice(pair, chosen), pair.prepared.meta.get("notice", "")):
+        if note:
+            print(f"note: {note}", file=sys.stderr, flush=True)
+    print(f"wrote {target} ({len(text.encode()) / 1e6:.1f} MB)")

@@ -1,0 +1,107 @@
+"""`hierbench plot`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.cli.options import DataOption, ProtocolName, RunsOption
+from hierbench.utils.errors import UserError, unknown_name
+
+KINDS = ("similarity", "frame", "severity", "tradeoff", "confusion", "curves")  # each is a file in hierbench/plots/
+
+
+class SourceOfPlot(StrEnum):
+    """Of the rows of a trade-off."""
+
+    runs = "runs"
+    paper = "paper"
+
+
+def plot(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="similarity: distance to cosine. frame: PCA of frame and ETF. severity: mistakes by distance. "
+            "tradeoff: accuracy and severity. confusion: matrix of a run. curves: training."
+        ),
+    ],
+    dataset: Annotated[
+        str, typer.Option(help="See: hierbench data list; all with similarity; frame has an example without.")
+    ] = "",
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    source: Annotated[SourceOfPlot, typer.Option(help="Of a tradeoff: our runs, or the published table.")] = (
+        SourceOfPlot.runs
+    ),
+    protocol: Annotated[
+        ProtocolName | None, typer.Option(help="Of runs or mapping; of runs by default that of the newest.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Beginning of the run's id, for confusion.")] = None,
+    method: Annotated[str | None, typer.Option(help="Of the run, for confusion.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Of that run; by default the first.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the run, for confusion; by default the smallest.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="File, .svg .pdf or .png; by default plots/KIND-DATASET.svg in the runs folder.")
+    ] = None,
+) -> None:
+    """Draw a figure, for print and without telling anything by colour alone."""
+    from importlib import import_module
+
+    from hierbench.reports.plots import style
+    from hierbench.reports.plots.source import Request
+    from hierbench.utils.files import refuse_links
+
+    _check(kind, dataset, source, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
+    target = output or refuse_links(runs, "plots") / _default_name(kind, dataset, source, protocol)
+    if output is not None:
+        style.check_output(output)
+    request = Request(
+        dataset=dataset,
+        runs=runs,
+        data_dir=data_dir,
+        source=source.value,
+        protocol=None if protocol is None else protocol.value,
+        run=run,
+        method=method,
+        type=type_,
+        seed=seed,
+    )
+    with style.house_style():
+        drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
+        style.write_figure(drawing.figure, target, new_folder=output is None)
+    for remark in drawing.remarks:
+        print(remark)
+    print(f"wrote {target}")
+
+
+def _check(
+    kind: str, dataset: str, source: SourceOfPlot, protocol: ProtocolName | None, choice: dict[str, str | int | None]
+) -> None:
+    """Raise a UserError for an unknown kind, or options that do not go together."""
+    if kind not in KINDS:
+        raise unknown_name("plot", kind, KINDS)
+    if not dataset and kind != "frame":
+        raise UserError("Missing option '--dataset'.")
+    if dataset == "all" and kind != "similarity":
+        raise UserError("--dataset all is for similarity; the other kinds show one dataset")
+    if source == SourceOfPlot.paper and kind != "tradeoff":
+        raise UserError("--source paper is for tradeoff: the paper prints nothing else that is drawn here")
+    if source == SourceOfPlot.paper and protocol is not None:
+        raise UserError("--protocol is for runs; the paper's tables are as printed")
+    given = [option for option, value in choice.items() if value is not None]
+    if given and kind != "confusion":
+        raise UserError(f"{given[0]} is for confusion; {kind} shows all runs of the leaderboard")
+    if "--run" in given and (len(given) > 1 or protocol is not None):
+        raise UserError(f"--run names the run: leave out {given[1] if len(given) > 1 else '--protocol'}")
+
+
+def _default_name(kind: str, dataset: str, source: SourceOfPlot, protocol: ProtocolName | None) -> str:
+    """Return a file name; what is not the default is part of it, so that one picture does not replace another."""
+    parts = [kind, dataset or "example"]
+    parts += ["published"] if source == SourceOfPlot.paper else []
+    parts += [] if protocol is None else [protocol.value]
+    return f"{'-'.join(parts)}.svg"

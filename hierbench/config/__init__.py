@@ -1,0 +1,1 @@
+"""What was asked for, as closed data: recipes, specs, options; without torch."""

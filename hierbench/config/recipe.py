@@ -1,0 +1,272 @@
+"""Recipes: one TOML file per dataset, read into closed models; an unknown key is an error that names the nearest."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hierbench.config.validation import first_problem
+from hierbench.utils.errors import UserError, unknown_name
+
+FeatureType = Literal["type-I", "type-II"]
+Precision = Literal["float32", "bfloat16"]
+AskedPrecision = Literal["auto", "float32", "bfloat16"]
+FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
+Protocol = Literal["paper", "authors"]
+PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
+GroupInput = Literal["activated", "raw"]
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Rates(_Closed):
+    """Initial learning rates of one type of model."""
+
+    backbone: Rate
+    transform: Rate
+    classifier: Rate
+
+
+class RatesOfTypes(_Closed):
+    """Learning rates per type."""
+
+    type_i: Rates = Field(alias="type-I")
+    type_ii: Rates = Field(alias="type-II")
+
+
+class Model(_Closed):
+    """Backbone, its weights, and the layers of type I between it and the method.
+
+    Attributes:
+        backbone: see `hierbench.models.build_backbone`.
+        weights: what the backbone starts from.
+        wrn_group_input: what the first block of groups 2 and 3 of a wide ResNet gives to its first convolution and to
+            its shortcut: its input after batch norm and activation, or as it is (docs/protocols.md, row 34).
+        type_i_pool: pooling of type-I models (docs/protocols.md, row 11).
+        type_i_units: width of the layer of type-I models; 0 leaves it out with its norms (docs/protocols.md, row 12).
+    """
+
+    backbone: str
+    weights: Literal["none", "imagenet1k-v1", "pass"] = "none"
+    wrn_group_input: GroupInput = "activated"
+    type_i_pool: Literal["average", "max"] = "average"
+    type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
+
+
+class Train(_Closed):
+    """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21).
+
+    Attributes:
+        precision: of backbone and feature extractor; "auto" is bfloat16 where the device has instructions for it. The
+            method's head and loss are always float32.
+        micro_batch: images that go through the model at a time, their gradients being summed to those of a batch; 0
+            for the whole batch. Batch norm takes its statistics from the images of a micro-batch, so this changes
+            results; it is for devices that have too little memory.
+    """
+
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)]
+    batch_size: Annotated[int, Field(ge=2, le=1_000_000)]
+    precision: AskedPrecision = "auto"
+    micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    lr: RatesOfTypes
+
+
+class Augment(_Closed):
+    """Augmentation and normalisation.
+
+    Attributes:
+        crop: "pad" pads and crops back; "random-resized" stretches a random part to the whole.
+        pad: pixels on each side, for "pad" alone.
+        pad_mode: what the padding shows, for "pad" alone.
+        last_offset: whether crops reach the last of the 2 pad + 1 offsets, for "pad" alone (docs/protocols.md, row 23).
+        flip: flip half of the images.
+        mean: per channel, of values from 0 to 1.
+        std: per channel.
+    """
+
+    crop: Literal["pad", "random-resized"] = "pad"
+    pad: Annotated[int, Field(ge=0, le=1024)] = 0
+    pad_mode: Literal["reflect", "zero"] = "zero"
+    last_offset: bool = True
+    flip: bool
+    mean: tuple[float, float, float]
+    std: tuple[Rate, Rate, Rate]
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if not self.pad and not self.last_offset:
+            raise ValueError("last_offset = false needs a pad > 0")
+        if self.crop == "random-resized" and (self.pad or self.pad_mode != "zero"):
+            raise ValueError("crop = random-resized pads nothing: leave out pad and pad_mode")
+        return self
+
+
+class Data(_Closed):
+    """How images are stored.
+
+    Attributes:
+        jpeg_quality: re-save images as JPEG of this quality before resizing, 0 for no; fgvc alone
+            (docs/protocols.md, row 22).
+    """
+
+    jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
+
+
+class Evaluation(_Closed):
+    """How results are computed.
+
+    Attributes:
+        drop_last: leave out the last incomplete batch: of 256 examples in test, of the training's size in validation
+            (docs/protocols.md, row 5).
+        drop_order: which examples are last, for `drop_last` alone: those of the last classes ("class"), or in test
+            those that are stored last and in validation some that the run's seed draws ("file").
+        ddof: of the standard deviation in the interval over runs (docs/protocols.md, row 4).
+    """
+
+    drop_last: bool = False
+    drop_order: Literal["class", "file"] = "class"
+    ddof: Literal[0, 1] = 1
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.drop_order != "class" and not self.drop_last:
+            raise ValueError("drop_order = file needs drop_last = true")
+        return self
+
+
+class Collapse(_Closed):
+    """How neural collapse is measured; nothing that is trained depends on it.
+
+    Attributes:
+        self_duality: the distance between classifier and class means, or its square (docs/protocols.md, row 6).
+        deviation: whether the standard deviation over pairs of classes is of the absolute deviation from the ideal
+            cosine, or of the raw one with its sign (docs/protocols.md, row 7).
+    """
+
+    self_duality: Literal["norm", "square"] = "norm"
+    deviation: Literal["absolute", "raw"] = "absolute"
+
+
+class Expected(_Closed):
+    """What the whole dataset holds (Table 1 of the paper), its image size and its nodes per level, coarsest first."""
+
+    image_size: tuple[int, int]
+    height: int
+    level_sizes: tuple[int, ...]
+    train: int
+    val: int
+    test: int
+
+
+class Tune(_Closed):
+    """How hyperparameters are searched.
+
+    Attributes:
+        runs: per configuration; their mean is what configurations are compared by.
+        grid: {method: {hyperparameter: values}} where it differs from the grid that the method declares.
+    """
+
+    runs: Annotated[int, Field(ge=1, le=10_000)] = 3
+    grid: dict[str, dict[str, tuple[float, ...]]] = {}
+
+
+class Recipe(_Closed):
+    """Everything that defines the comparison on one dataset."""
+
+    dataset: str
+    title: str
+    protocol: Protocol = "paper"
+    distance: Literal["height", "depth"] = "height"
+    seeds: Annotated[int, Field(ge=1, le=10_000)]
+    expected: Expected
+    data: Data = Data()
+    model: Model
+    train: Train
+    augment: Augment
+    evaluation: Evaluation = Evaluation()
+    collapse: Collapse = Collapse()
+    tune: Tune = Tune()
+    methods: dict[str, dict[str, Any]] = {}
+
+
+def recipe_names() -> list[str]:
+    """Return the datasets that have a recipe."""
+    files = resources.files("hierbench.benchmarks").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol = "paper") -> Recipe:
+    """Read a dataset's recipe, lay the protocol's changes over it, then `KEY=VALUE` overrides.
+
+    A recipe's own keys are the paper's protocol; its section `[authors]` holds what the published pipeline does
+    differently, key by key.
+
+    Raises:
+        UserError: no such recipe, an override without "=", an unknown key or a value of the wrong kind.
+    """
+    if dataset not in recipe_names():
+        raise unknown_name("dataset", dataset, recipe_names())
+    text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {dataset} is no TOML: {error}") from None
+    authors = content.pop("authors", {})
+    if protocol == "authors":
+        content = _merged(content, authors)
+    for override in overrides:
+        _override(content, override)
+    content.setdefault("protocol", protocol)
+    recipe = parse_recipe(content, f"recipe {dataset}")
+    if recipe.protocol != protocol:
+        raise UserError(f"recipe {dataset}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
+    if recipe.dataset != dataset:
+        raise UserError(f"recipe {dataset}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
+    return recipe
+
+
+def _merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with the changes laid over it, section by section."""
+    merged = dict(content)
+    for key, value in changes.items():
+        merged[key] = _merged(merged.get(key, {}), value) if isinstance(value, dict) else value
+    return merged
+
+
+def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
+    """Check a recipe's content; `where` begins the error's line."""
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{where}: {first_problem(error, Recipe)}") from None
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    try:
+        override.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"--set {override!a} is no UTF-8") from None
+    key, equals, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"--set takes KEY=VALUE, as in train.epochs=3, got {override!r}")
+    try:
+        (value,) = tomllib.loads(f"value = {text}").values()  # more than one: the text has lines of its own
+    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or brackets without end
+        value = text.strip()  # a bare word: no need for quotes within quotes on the command line
+    for part in parts[:-1]:
+        content = content.setdefault(part, {})
+        if not isinstance(content, dict):
+            raise UserError(f"--set {override}: {part} is a value, not a section")
+    content[parts[-1]] = value

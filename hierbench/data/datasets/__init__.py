@@ -1,0 +1,1 @@
+"""One file per dataset: where its images, labels and tree come from."""

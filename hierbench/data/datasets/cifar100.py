@@ -1,0 +1,144 @@
+"""CIFAR-100: the last 50 training images of each class are validation (docs/protocols.md, row 23).
+
+Its files are pickles, which can hold any program, and what the user gives need not be the
+official file; so they are read here, by an unpickler that builds arrays and plain values alone.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torchvision.datasets import CIFAR100
+from torchvision.datasets.utils import check_integrity
+
+from hierbench.data.image import Images
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, download, shipped_paths, unpack
+from hierbench.utils.download import Remote
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest, read_bytes
+
+FOLDER = CIFAR100.base_folder
+ARCHIVE = Remote("CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7")
+MD5S = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
+VAL_PER_CLASS = 50
+LARGEST = 1 << 28  # bytes of a file; the official training file has 155 MB
+# All that the official files refer to besides plain containers.
+ALLOWED_GLOBALS = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+def open_source(request: Request) -> Source:
+    """Read CIFAR-100.
+
+    Args:
+        request: `source` is the folder that holds `cifar-100-python`, or the archive; None downloads it.
+
+    Raises:
+        UserError: no data, damaged data, or files that hold more than arrays and lists.
+    """
+    root = _root(request.source, request.downloads)
+    for name in MD5S:
+        if not (root / FOLDER / name).is_file():
+            raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
+    train, test = (_read_split(root / FOLDER / name) for name in ("train", "test"))
+    paths = shipped_paths("cifar100")
+    if _unpickled(root / FOLDER / "meta").get("fine_label_names") != list(paths):
+        raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
+    changed = _changed(root)
+    is_val = _last_of_each_class(train.labels, VAL_PER_CLASS)
+    pixels = {"train": train.images[~is_val], "val": train.images[is_val], "test": test.images}
+    labels_of = {"train": train.labels[~is_val], "val": train.labels[is_val], "test": test.labels}
+    remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
+    checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in MD5S}
+    return Source(paths, labels_of, (32, 32), lambda: _pieces(pixels), checksums=checksums, remarks=remarks)
+
+
+def _root(source: Path | None, downloads: Path) -> Path:
+    if source is None:
+        if not _changed(downloads):
+            return downloads
+        return unpack(download(ARCHIVE, downloads, "hierbench data prepare cifar100"), downloads)
+    if source.is_dir():
+        return source.parent if source.name == FOLDER else source
+    return unpack(source, downloads)
+
+
+def _changed(root: Path) -> list[str]:
+    """Return the names of the files that are not the official ones."""
+    return [name for name, md5 in MD5S.items() if not check_integrity(root / FOLDER / name, md5)]
+
+
+def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Mark the last `num` examples of each class, at most half of them where an archive holds fewer."""
+    marked = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        marked[rows[len(rows) - min(num, len(rows) // 2) :]] = True
+    return marked
+
+
+def _pieces(images: dict[str, Any]) -> Iterator[Piece]:
+    for split, rows in images.items():
+        for start in range(0, len(rows), CHUNK):
+            yield Piece(split, start, partial(np.ascontiguousarray, rows[start : start + CHUNK]))
+
+
+class _Split(NamedTuple):
+    images: Images  # [N, 3, 32, 32]
+    labels: Labels  # [N]
+
+
+def _read_split(path: Path) -> _Split:
+    content = _unpickled(path)
+    pixels, labels = content.get("data"), content.get("fine_labels")
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not isinstance(labels, list):
+        raise UserError(f"{path} has no array of images and list of labels: it is no CIFAR-100 file")
+    if not labels or pixels.shape != (len(labels), 3 * 32 * 32):
+        raise UserError(f"{path}: images and labels do not fit: {pixels.shape}, {len(labels)} labels")
+    if not all(type(label) is int and 0 <= label < 100 for label in labels):
+        raise UserError(f"{path} has a label that is none from 0 to 99")
+    return _Split(pixels.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64))
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles what CIFAR-100's files hold; a pickle can name any function, and this one calls no other."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return an array constructor, or refuse."""
+        if (module, name) in ALLOWED_GLOBALS:
+            return super().find_class(module, name)
+        raise UserError(f"refers to {module}.{name}: it is no CIFAR-100 file and is not read")
+
+
+def _unpickled(path: Path) -> dict[Any, Any]:
+    """Return the dictionary that a file holds."""
+    content = read_bytes(path, LARGEST, follow=True)
+    try:
+        _check_memo(content)
+        found = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+    except UserError as error:
+        raise UserError(f"{path} {error}") from None
+    except Exception as error:  # damaged pickles fail in many ways
+        raise UserError(f"{path} is truncated or damaged ({type(error).__name__}: {error})") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds a {type(found).__name__}: it is no CIFAR-100 file")
+    return found
+
+
+def _check_memo(content: bytes) -> None:
+    """Raise unless a pickle numbers what it remembers one by one; it can ask for a memory of 4 billion places."""
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not (isinstance(argument, int) and argument <= number):
+            raise ValueError("it asks for more memory than it needs")

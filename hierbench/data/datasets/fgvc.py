@@ -1,0 +1,142 @@
+"""FGVC-Aircraft: the banner cropped, resized to 224x224, the tree joined from the annotations."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+from torchvision.datasets import FGVCAircraft
+
+from hierbench.data.image import Images, UnreadableImageError, decode, pixels_of
+from hierbench.data.source import (
+    Labels,
+    Piece,
+    Request,
+    Source,
+    download,
+    identity_of,
+    unpack,
+)
+from hierbench.utils.download import Remote
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest, read_bytes, read_text
+
+FOLDER = "fgvc-aircraft-2013b"
+ARCHIVE = Remote(
+    "FGVC-Aircraft",
+    FGVCAircraft._URL,
+    sha256="e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834",
+)
+BANNER = 20  # pixels at the bottom with the copyright
+SIZE = 224
+LEVELS = ("manufacturer", "family", "variant")
+
+
+def open_source(request: Request) -> Source:
+    """Read the annotations; images are decoded later.
+
+    Args:
+        request: `source` is the folder that holds `fgvc-aircraft-2013b`, or the archive; None downloads it.
+
+    Raises:
+        UserError: no data, or annotations that contradict each other.
+    """
+    root = _root(request)
+    annotated = {split: _annotations(root, split) for split in ("train", "val", "test")}
+    if not (root / FOLDER / "data" / "variants.txt").is_file():  # torchvision would wait for a pipe
+        raise UserError(f"no file {root / FOLDER / 'data' / 'variants.txt'}")
+    paths = _paths(annotated)
+    index = {variant: i for i, variant in enumerate(paths)}
+    labels: dict[str, Labels] = {}
+    files: dict[str, list[Path]] = {}
+    for split, images in annotated.items():
+        # torchvision's own reader knows where the images are and in which order.
+        try:
+            reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UserError(f"{root / FOLDER}: {error} is not in variants.txt, or the folder is not whole") from None
+        files[split] = [Path(file) for file in reader._image_files]
+        labels[split] = np.array([index[images[file.stem]["variant"]] for file in files[split]], dtype=np.int64)
+
+    def pieces() -> Iterator[Piece]:
+        for split, listed in files.items():
+            for row, file in enumerate(listed):
+                yield Piece(split, row, partial(load_image, file, request.jpeg_quality))
+
+    lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
+    checksums = {path.name: file_digest(path, follow=True) for path in lists}
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(root))
+
+
+def load_image(path: Path, jpeg_quality: int = 0) -> Images:
+    """Read an image, crop the banner and stretch it to 224x224: uint8 [1, 3, 224, 224].
+
+    Args:
+        path: of the image.
+        jpeg_quality: re-save the cropped image as JPEG of this quality before stretching it; 0 does not.
+    """
+
+    def without_banner(pixels: Tensor) -> Tensor:
+        cropped = pixels[:, : pixels.shape[1] - BANNER]
+        if not jpeg_quality:
+            return cropped
+        saved = io.BytesIO()
+        Image.fromarray(cropped.permute(1, 2, 0).numpy()).save(saved, "JPEG", quality=jpeg_quality)
+        return pixels_of(saved.getvalue())
+
+    try:
+        return decode(read_bytes(path, follow=True), str(path), (SIZE, SIZE), without_banner)
+    except OSError as error:
+        raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
+
+
+def _root(request: Request) -> Path:
+    source, downloads = request.source, request.downloads
+    if source is None:
+        if (downloads / FOLDER).is_dir():
+            return downloads
+        command = f"hierbench data prepare fgvc{' --protocol authors' if request.jpeg_quality else ''}"
+        return unpack(download(ARCHIVE, downloads, command), downloads)
+    root = source if source.is_dir() else unpack(source, downloads)
+    root = root.parent if root.name == FOLDER else root
+    if not (root / FOLDER / "data" / "images").is_dir():
+        raise UserError(f"no folder {root / FOLDER / 'data' / 'images'}; --source takes the folder that holds {FOLDER}")
+    return root
+
+
+def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
+    """Return {image: {level: name}} of a split, from the three annotation files."""
+    images: dict[str, dict[str, str]] = {}
+    for level in LEVELS:
+        path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
+        try:
+            lines = read_text(path, follow=True).splitlines()
+        except FileNotFoundError:
+            raise UserError(f"no file {path}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8 ({error})") from None
+        for line in lines:
+            image, _, name = line.partition(" ")
+            if not name.strip() or not image or "/" in image or "\0" in image:
+                raise UserError(f"{path.name}: a line is not 'image name': {line!r}")
+            images.setdefault(image, {})[level] = name.strip()
+    for image, names in images.items():
+        if len(names) != len(LEVELS):
+            raise UserError(f"image {image} of {split} has no {next(iter(set(LEVELS) - set(names)))} annotation")
+    return images
+
+
+def _paths(annotated: dict[str, dict[str, dict[str, str]]]) -> dict[str, tuple[str, ...]]:
+    """Join the tree: {variant: (manufacturer, family, variant)}, variants in sorted order, as torchvision has them."""
+    paths: dict[str, tuple[str, ...]] = {}
+    for images in annotated.values():
+        for image, names in images.items():
+            path = tuple(names[level] for level in LEVELS)
+            if paths.setdefault(names["variant"], path) != path:
+                raise UserError(f"image {image}: {path} contradicts {paths[names['variant']]} of another image")
+    return {variant: paths[variant] for variant in sorted(paths)}

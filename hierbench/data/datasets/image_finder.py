@@ -1,0 +1,147 @@
+"""Finding listed images by their base name: under a folder at any depth, or in tar archives read as a stream.
+
+Nothing is unpacked. An archive is read once from its beginning to its end, compressed or not, and so are archives
+within it (ILSVRC2012_img_train.tar holds one per class); the memory it takes does not grow with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hierbench.data.image import Images, UnreadableImageError, decode
+from hierbench.data.source import DamagedArchiveError, KeptError, Piece
+from hierbench.utils.archives import DAMAGED, Counted, opened, tar_members, tar_stream
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_bytes
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz")
+NESTED = 3  # archives within archives that are looked into; ImageNet's hold one level
+LARGEST = 1 << 26  # bytes of an image file in an archive; ImageNet's largest has 15 MB
+Row = tuple[str, int]  # split and position
+
+
+class Locator:
+    """The images that are looked for, and those that have turned up.
+
+    Args:
+        names: per split the base names, in the order of the rows.
+        image_size: (H, W) that images are stretched to.
+    """
+
+    def __init__(self, names: dict[str, list[str]], image_size: tuple[int, int]) -> None:
+        self.wanted: dict[str, Row] = {
+            name: (split, row) for split, listed in names.items() for row, name in enumerate(listed)
+        }
+        self.found: set[str] = set()
+        self.image_size = image_size
+        self.md5s: dict[str, str] = {}  # of the archives given by the user, once they are read
+
+    def pieces(self, source: Path) -> Iterator[Piece]:
+        """Yield a piece for every wanted image below a folder or in an archive.
+
+        Archives in a folder are looked into for what is not there as files.
+
+        Raises:
+            UserError: the source does not exist, an archive is damaged, or a folder holds two files of one name.
+        """
+        if source.is_dir():
+            yield from self._in_folder(source)
+        elif source.is_file():
+            yield from self._in_archive(source)
+        else:
+            raise UserError(f"no folder or archive {source}")
+
+    def _in_folder(self, folder: Path) -> Iterator[Piece]:
+        places: dict[str, str] = {}
+        archives = []
+        for path in _files_below(folder):
+            name = os.path.basename(path)
+            if name in self.wanted:
+                if name in places:
+                    raise KeptError(f"{name} is there twice: {places[name]} and {path}; say which folder with --source")
+                places[name] = path
+                yield self._piece(name, partial(_read_file, path))
+            elif name.endswith(ARCHIVES):
+                archives.append(Path(path))
+        for archive in sorted(archives):
+            if len(self.found) < len(self.wanted):
+                yield from self._in_archive(archive)
+
+    def _in_archive(self, archive: Path) -> Iterator[Piece]:
+        given: list[Row] = []
+        with opened(archive) as (stream, counted):
+            try:
+                for piece in self._in_tar(stream, counted, str(archive), NESTED):
+                    given.append((piece.split, piece.start))
+                    yield piece
+            except DAMAGED as error:
+                raise DamagedArchiveError(
+                    f"{archive} is truncated or damaged ({error}); the {len(given):,} of {len(self.wanted):,} images "
+                    "that it gave are not kept",
+                    given,
+                ) from None
+        self.md5s[archive.name] = counted.md5.hexdigest()
+
+    def _in_tar(self, stream: Any, counted: Counted, where: str, nested: int) -> Iterator[Piece]:
+        with tar_stream(stream, counted) as tar:
+            for member in tar_members(tar):
+                name = member.name.rpartition("/")[2]
+                content = tar.extractfile(member) if member.isfile() else None
+                if content is None:
+                    continue
+                if name in self.wanted and name not in self.found:
+                    if member.size > LARGEST:
+                        yield self._piece(name, partial(_too_large, f"{where}/{member.name}"))
+                    else:
+                        yield self._piece(name, partial(_read_bytes, content.read(), f"{where}/{member.name}"))
+                elif name.endswith(ARCHIVES) and nested:
+                    yield from self._in_tar(content, counted, f"{where}/{member.name}", nested - 1)
+
+    def _piece(self, name: str, read: Callable[[tuple[int, int]], Images]) -> Piece:
+        self.found.add(name)
+        split, row = self.wanted[name]
+        return Piece(split, row, partial(read, self.image_size))
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    try:
+        yield from _walk(folder)
+    except RecursionError:
+        raise KeptError(f"the folders in {folder} are nested too deeply") from None
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    """Yield all files below a folder, links followed, each folder once, in sorted order."""
+    seen: set[tuple[int, int]] = set()
+
+    def unreadable(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        for name in sorted(files):
+            yield os.path.join(place, name)
+
+
+def _read_file(path: str, size: tuple[int, int]) -> Images:
+    try:
+        return decode(read_bytes(Path(path), LARGEST, follow=True), path, size)
+    except OSError as error:
+        raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
+
+
+def _read_bytes(content: bytes, name: str, size: tuple[int, int]) -> Images:
+    return decode(content, name, size)
+
+
+def _too_large(name: str, size: tuple[int, int]) -> Images:
+    raise UnreadableImageError(f"image {name} has more than {LARGEST >> 20} MiB")

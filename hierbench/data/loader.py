@@ -1,0 +1,167 @@
+"""The way of a batch to the device: from prepared arrays to augmented, normalised images.
+
+Shapes: B batch, N examples, images [., 3, H, W].
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hierbench.config.spec import Spec
+from hierbench.data.augment import crop_of, normalise
+from hierbench.data.prepared import Prepared
+from hierbench.data.source import Labels
+
+EVAL_BATCH = 256
+RESIDENT_SHARE = 0.5  # of the device's free memory that a split's images may take
+
+
+class Split:
+    """One split of a dataset, fed to one device as images of PyTorch's default dtype.
+
+    The images stay on the device where they fit. Otherwise they stay memory-mapped, and a thread copies the next batch
+    through pinned memory while the device computes on the one before. Nothing here waits for the device.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        name: str,
+        spec: Spec,
+        device: torch.device,
+        rank: int = 0,
+        num_ranks: int = 1,
+        resident: bool | None = None,
+    ) -> None:
+        """Open a split.
+
+        Args:
+            prepared: the dataset.
+            name: "train", "val" or "test".
+            spec: says how to augment and what to evaluate.
+            device: where batches go.
+            rank: of this process; each takes its share of every batch.
+            num_ranks: processes that train together.
+            resident: whether the images stay on the device; None decides by its free memory.
+        """
+        images, labels = prepared.arrays(name)
+        with warnings.catch_warnings():  # read-only memory: nothing here writes to it
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            self.images = torch.from_numpy(images)
+        self.device, self.rank, self.num_ranks = device, rank, num_ranks
+        self.resident = _fits(self.images, device) if resident is None else resident
+        if self.resident:
+            self.images = self.images.to(device)
+        self.labels = torch.from_numpy(labels).to(device)
+        self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
+        self.crop = crop_of(spec.augment)
+        self.mean = torch.tensor(spec.augment.mean, device=device)
+        self.std = torch.tensor(spec.augment.std, device=device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def train_batches(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield augmented images [b, 3, H, W] of this rank's share of each batch, and labels [B] of all of it.
+
+        Args:
+            batches: rows [B] of each batch, on the CPU; B is a multiple of the number of ranks.
+        """
+        # Random numbers are drawn for the whole batch on every rank, so that the images do not depend on their number.
+        shares = [len(batch) // self.num_ranks for batch in batches]
+        parts = [batch[self.rank * b : (self.rank + 1) * b] for batch, b in zip(batches, shares, strict=True)]
+        labels = self.labels[torch.cat(list(batches)).to(self.device)].split([len(batch) for batch in batches])
+        for batch, share, whole, (images, rows, _) in zip(batches, shares, labels, self._gather(parts), strict=True):
+            cropped = self.crop(images, rows, len(batch), self.rank * share)
+            yield normalise(cropped, self.mean, self.std), whole
+
+    def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
+        share = -(-len(self.evaluated) // self.num_ranks)
+        mine = self.evaluated[self.rank * share : (self.rank + 1) * share]
+        for images, rows, labels in self._gather(mine.split(EVAL_BATCH) if len(mine) else []):
+            yield normalise(images[rows], self.mean, self.std), labels
+
+    def _gather(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield for each batch of rows: images on the device, where among them the batch is, and its labels."""
+        if not batches:
+            return
+        rows_of_all = torch.cat(list(batches)).to(self.device).split([len(batch) for batch in batches])  # one copy
+        if self.resident:
+            for rows in rows_of_all:
+                yield self.images, rows, self.labels[rows]
+            return
+        places = torch.arange(max(len(batch) for batch in batches), device=self.device)
+        for rows, images in zip(rows_of_all, _streamed(self.images, batches, self.device), strict=True):
+            yield images, places[: len(rows)], self.labels[rows]
+
+
+def evaluated_rows(labels: Labels, name: str, spec: Spec) -> Labels:
+    """Return the rows [M] of a split that are evaluated, in ascending order: all, unless the spec says otherwise.
+
+    With `evaluation.drop_last` the last incomplete batch of validation and test is left out, as in the published
+    pipeline (docs/protocols.md, row 5); a split that is smaller than a batch is kept whole.
+
+    Args:
+        labels: [N] of the split.
+        name: "train", "val" or "test".
+        spec: of the run.
+    """
+    batch = EVAL_BATCH if name == "test" else spec.train.batch_size
+    num_dropped = len(labels) % batch
+    if name == "train" or not spec.evaluation.drop_last or num_dropped in (0, len(labels)):
+        return np.arange(len(labels))
+    if spec.evaluation.drop_order == "class":
+        order = np.argsort(labels, kind="stable")
+    elif name == "test":
+        order = np.arange(len(labels))
+    else:  # shuffled once a run
+        order = np.random.default_rng(spec.seed).permutation(len(labels))
+    return np.sort(order[:-num_dropped])
+
+
+def _fits(images: Tensor, device: torch.device) -> bool:
+    if device.type != "cuda":
+        return device.type == "cpu"
+    return images.nbytes < RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
+
+
+def _streamed(images: Tensor, batches: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Yield the uint8 images of each batch of rows on the device; the next batch is on its way meanwhile.
+
+    A batch may be overwritten once the one after the next is asked for.
+    """
+    cuda = device.type == "cuda"
+    side = torch.cuda.Stream(device) if cuda else None
+    largest = max(len(batch) for batch in batches)
+    buffers = [torch.empty((largest, *images.shape[1:]), dtype=images.dtype, pin_memory=cuda) for _ in range(2)]
+    copied = [torch.cuda.Event() if cuda else None for _ in range(2)]
+
+    def fetch(index: int) -> Tensor:
+        event, buffer = copied[index % 2], buffers[index % 2][: len(batches[index])]
+        if event is not None:
+            event.synchronize()  # this thread alone waits, until the copy before last has left the buffer
+        torch.index_select(images, 0, batches[index], out=buffer)
+        if side is None or event is None:
+            return buffer.to(device)
+        with torch.cuda.stream(side):
+            on_device = buffer.to(device, non_blocking=True)
+            event.record(side)
+        return on_device
+
+    with ThreadPoolExecutor(1) as pool:
+        following: Future[Tensor] = pool.submit(fetch, 0)
+        for index in range(len(batches)):
+            ready = following.result()
+            if side is not None:  # the device waits for the copy, not the host
+                torch.cuda.current_stream(device).wait_stream(side)
+                ready.record_stream(torch.cuda.current_stream(device))
+            if index + 1 < len(batches):
+                following = pool.submit(fetch, index + 1)
+            yield ready

@@ -1,0 +1,253 @@
+"""Training on a Ray cluster: every job is a task; what re-ranks stays with the driver, where the predictions are.
+
+A task asks whether it sees the driver's runs folder. Where it does, it works in it, so that a job whose node died goes
+on from its checkpoint on another. Where it does not, it works in a temporary folder and its files travel to the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hierbench
+from hierbench.api.registry import find_method
+from hierbench.config.spec import Spec
+from hierbench.execution.ray_connection import Watch, connected, load, unchanged
+from hierbench.execution.run_job import execute_when_free
+from hierbench.execution.scheduler import Queue
+from hierbench.planning.dry_run import say
+from hierbench.planning.plan import Job
+from hierbench.planning.resources import Setting
+from hierbench.runs.peers import OnProgress
+from hierbench.runs.store import Run
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_bytes, write_text
+from hierbench.utils.lock import LostError, wait_for_lock
+
+with unchanged():
+    ray = load()
+    from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+RETRIES = 3  # times that a job whose worker was lost is started again
+REPORT_EVERY = 0.5  # seconds
+NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has a digest of its own, in the spec
+
+# Node, error ("" if it went well), files where the storage is not shared, what the user should know.
+Answer = tuple[str, str, dict[str, bytes], list[str]]
+
+
+def train_on_ray(queue: Queue, setting: Setting) -> None:
+    """Train the jobs of a queue that train on the cluster at `setting.address`.
+
+    Raises:
+        KeyboardInterrupt: passed on; the cluster stops the tasks of a driver that has left.
+        UserError: there is no cluster, or none of its nodes has what a job needs.
+        ConnectionError: the cluster is lost.
+    """
+    probe = setting.runs / f".shared-{secrets.token_hex(8)}"
+    jobs = [job for job in queue.waiting if job.trains]
+    queue.waiting = [job for job in queue.waiting if not job.trains]
+    if not jobs:
+        return
+    with connected(setting.address) as watch:
+        try:
+            write_text(probe, "hierbench looks here whether a node shares this folder\n")
+            # Ray prints the log of every raylet that dies; what is lost is said below.
+            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+                _train(jobs, setting, probe.name, queue, watch)
+        finally:
+            probe.unlink(missing_ok=True)
+
+
+def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watch: Watch) -> None:
+    wanted = needs(setting)
+    words = {"num_cpus": "CPU", "num_gpus": "GPU"}
+    if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
+        raise UserError(f"no node of the Ray cluster has what a job needs: {wanted}")
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    progress = ray.remote(_Progress).options(num_cpus=0, scheduling_strategy=here).remote()
+    task = ray.remote(_work).options(max_retries=0, **needs(setting))
+    engine = engine_digest()
+    losses: Counter[str] = Counter()
+
+    def start(job: Job) -> Any:
+        return task.remote(engine, _order(job, setting, probe), progress)
+
+    running = {start(job): job for job in jobs}
+    asked = [progress.take.remote()]
+    while running:
+        watch.check()
+        ended, _ = ray.wait(list(running), num_returns=len(running), timeout=REPORT_EVERY)
+        if asked and ray.wait(asked, timeout=0)[0]:
+            asked = _show(asked, progress, {job.id: job for job in running.values()}, queue.on_progress)
+        for task_id in ended:
+            job = running.pop(task_id)
+            try:
+                node, error, files, notes = ray.get(task_id)
+                for line in notes:
+                    queue.note(f"{line} (on {node})")
+                queue.end(job, _received(setting.store.run(job.id), files) or (error and f"{error} (on {node})"))
+            except LocalRayletDiedError:  # nothing that this process starts can run any more
+                raise watch.stopped() from None
+            except RayTaskError as error:  # outside `execute`, which lets nothing pass
+                queue.end(job, f"a node could not run it: {_reason(error)}")
+            except RayError as error:  # its process, its node, or the result with it
+                losses[job.id] += 1
+                if losses[job.id] > RETRIES:
+                    queue.end(job, f"its worker was lost, {losses[job.id]} in all: {_reason(error)}")
+                else:
+                    say(f"{job.spec.label}: its worker was lost; it is started again ({_reason(error)})")
+                    running[start(job)] = job
+
+
+def _show(asked: list[Any], progress: Any, running: dict[str, Job], on_progress: OnProgress) -> list[Any]:
+    """Pass on what jobs have reported, and ask again; if the actor has died there is no more progress, and no harm."""
+    try:
+        (news,) = ray.get(asked)
+    except RayError:
+        return []
+    for job_id, (done, total) in news.items():
+        if job_id in running:
+            on_progress(running[job_id], done, total)
+    return [progress.take.remote()]
+
+
+def needs(setting: Setting) -> dict[str, float]:
+    """Return what a job asks of a node, in Ray's words."""
+    if setting.device != "cuda":
+        return {"num_cpus": setting.devices * (setting.threads or 1)}
+    return {"num_cpus": setting.devices, "num_gpus": setting.devices / setting.jobs_per_gpu}
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line of an error of Ray's, which is long, and whose first lines are about Ray."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def engine_digest() -> str:
+    """Return the SHA-256 of the package's own source, without methods, recipes and tables."""
+    root, digest = Path(hierbench.__file__).parent, sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if name.parts[0] not in NOT_THE_ENGINE:
+            digest.update(f"{name.as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
+    """Return what a task is sent: plain values, which a node can read whatever it has installed."""
+    file = Path(job.found.reference)
+    is_file = file.suffix == ".py"
+    return {
+        "spec": job.spec.content(),
+        "reference": job.found.reference,
+        "source": file.read_bytes() if is_file else None,
+        "runs": str(setting.runs),
+        "data_dir": str(setting.data_dir),
+        "device": setting.device,
+        "threads": setting.threads,
+        "devices": setting.devices,
+        "weights": None if setting.weights is None else str(setting.weights.resolve()),
+        "probe": probe,
+    }
+
+
+def _received(run: Run, files: dict[str, bytes]) -> str:
+    """Write a run's files and return an error or ""; its status is last: what did not arrive whole is not done."""
+    if not files:
+        return ""
+    try:
+        lock = wait_for_lock(run.folder, "lock")  # another command may have trained the same job
+        try:
+            for name in [] if run.done else sorted(files, key=lambda name: name == "status.json"):
+                lock.check()
+                write_bytes(run.folder / name, files[name])
+        finally:
+            lock.release(remove=run.done)
+    except (OSError, LostError) as error:
+        return f"{run.folder}: {getattr(error, 'strerror', None) or error}"
+    return ""
+
+
+# What follows runs on the nodes.
+
+
+class _Progress:
+    """How far the jobs are: an actor on the driver's node, which tasks tell and the driver asks."""
+
+    def __init__(self) -> None:
+        self.news: dict[str, tuple[float, int]] = {}
+
+    def put(self, job_id: str, done: float, total: int) -> None:
+        self.news[job_id] = done, total
+
+    def take(self) -> dict[str, tuple[float, int]]:
+        news, self.news = self.news, {}
+        return news
+
+
+def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
+    """Run one job on this node."""
+    node = socket.gethostname()
+    if engine != engine_digest():
+        return node, "the hierbench that is installed there is not the driver's", {}, []
+    with tempfile.TemporaryDirectory(prefix="hierbench-") as folder:
+        reference = order["reference"]
+        if order["source"] is not None:  # the user's file is on the driver
+            reference = str(Path(folder) / Path(reference).name)
+            Path(reference).write_bytes(order["source"])
+        try:
+            job = Job(Spec.model_validate(order["spec"]), find_method(reference))
+        except UserError as error:
+            return node, str(error), {}, []
+        runs = Path(order["runs"])
+        shared = (runs / order["probe"]).exists()
+        setting = Setting(
+            runs if shared else Path(folder) / "runs",
+            Path(order["data_dir"]),
+            order["device"],
+            threads=order["threads"],
+            devices=order["devices"],
+            weights=None if order["weights"] is None else Path(order["weights"]),
+        )
+        if setting.threads:
+            torch.set_num_threads(setting.threads)
+        notes: list[str] = []
+        failure = execute_when_free(job, setting, _reporter(job.id, progress), notes.append)
+        return node, failure, {} if shared else _files(setting.store.run(job.id)), notes
+
+
+def _files(run: Run) -> dict[str, bytes]:
+    """Return a run's files but its spec, which the driver has, and what is hidden, which is not finished."""
+    paths = [path for path in run.folder.iterdir() if path.is_file() and not path.is_symlink()]
+    shown = [path for path in paths if not path.name.startswith(".") and path.name != "spec.json"]
+    return {path.name: path.read_bytes() for path in shown}
+
+
+def _reporter(job_id: str, progress: Any) -> Callable[[float, int], None]:
+    """Return a function that tells the driver now and then; whether it hears does not matter to the job."""
+    last = 0.0
+
+    def report(done: float, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > REPORT_EVERY:
+            last = time.monotonic()
+            try:
+                progress.put.remote(job_id, done, total)
+            except Exception:  # the actor has gone
+                pass
+
+    return report

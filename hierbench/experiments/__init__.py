@@ -1,0 +1,1 @@
+"""One file or folder per experiment: comparison, ablation, collapse, tuning, bench."""

@@ -1,0 +1,131 @@
+"""`hierbench ablate`: the four variants of the paper's ablation, trained where missing, and their table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+from hierbench.api.registry import Found, find_method
+from hierbench.config.options import Options
+from hierbench.config.recipe import FEATURE_TYPES, Recipe, load_recipe
+from hierbench.data.prepared import Prepared
+from hierbench.execution.scheduler import planned, states
+from hierbench.experiments.publishing import say_notes
+from hierbench.experiments.session import (
+    make_setting,
+    obtain,
+    run_and_mirror,
+    say_failures,
+    settle,
+    time_to_train,
+    workers_and_threads,
+)
+from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation_from_runs, as_json, markdown
+from hierbench.planning.dry_run import Line, costs, lines_of_plan, say, show_dry_run, summary
+from hierbench.planning.plan import Job, check_request, make_plan
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json, write_text
+
+
+def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write: Callable[[str], None]) -> int:
+    """Run what is missing, `write` the table that `render` makes, and return 0, or 1 where a job failed."""
+    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+    seeds = options.count_seeds(recipe)
+    methods = _methods(recipe)
+    recipe, options = settle(recipe, options)
+    found = obtain(recipe, options)
+    where = (options.device, *workers_and_threads(options, seeds * len(VARIANTS)), options.devices)
+
+    if isinstance(found, str):
+        lines = [Line(_name(variant), variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
+        seconds = time_to_train(recipe, [line.type for line in lines], None, *where)
+        models = costs(recipe, methods, FEATURE_TYPES)
+        show_dry_run(recipe, lines, seconds, models, options.device, found, as_json=options.as_json)
+        return 0
+    prepared, weights, digest = found
+    variants = plan_variants(recipe, prepared, methods, seeds, digest)
+    plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
+    names = {job.id: _name(variant) for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
+    lines = [
+        replace(line, method=names[line.id or ""]) for line in lines_of_plan(plan, states(plan, Store(options.runs)))
+    ]
+    kinds = [line.type for line in lines if line.state == "train"]
+    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
+    if options.dry_run:
+        models = costs(recipe, methods, FEATURE_TYPES)
+        show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)
+        return 0
+    say_notes(prepared)
+    say(summary(recipe, lines, seconds, options.device, ""))
+
+    setting = make_setting(options, seeds * len(VARIANTS), weights=weights)
+    labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
+
+    for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard
+        folder = setting.runs / job.id
+        if names[job.id] != job.spec.method.name and not (folder / "spec.json").exists():
+            planned([job], Store(setting.runs), say)
+            write_json(folder / "ablation.json", {"variant": names[job.id]})
+
+    def publish() -> tuple[Ablation, Path]:
+        ids = [[job.id for job in jobs] for jobs in variants]
+        table = ablation_from_runs(recipe.dataset, recipe.title, recipe.model.backbone, Store(setting.runs), ids)
+        file = options.runs / f"ablation-{recipe.dataset}.md"
+        write_text(file.with_suffix(".json"), as_json([table]))
+        write_text(file, markdown([table]))
+        return table, file
+
+    with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
+        table, failed = run_and_mirror(plan, setting, options, "ablation", labels, publish)
+    write(render([table]))
+    say(f"\ntables: {options.runs}/ablation-{recipe.dataset}.md and .json; runs: {options.runs}/<id>/")
+    say_failures(failed, labels, options)
+    return 1 if failed else 0
+
+
+def _methods(recipe: Recipe) -> list[Found]:
+    """Return the methods of the variants after checking what can be wrong with them."""
+    with redirect_stdout(sys.stderr):
+        methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
+    check_request(recipe, methods, FEATURE_TYPES)
+    params = methods[-1].params(recipe.methods.get("haframe", {})).model_dump()
+    if not 0.0 < params["alpha"] < 1.0:
+        raise UserError(f"methods.haframe.alpha = {params['alpha']}: only between 0 and 1 has HAFrame both losses")
+    return methods
+
+
+def _name(variant: Variant) -> str:
+    """Return what tells a variant's jobs from the others'."""
+    return f"{variant.method} (alpha = 0)" if variant.frame and not variant.cosine else variant.method
+
+
+def plan_variants(
+    recipe: Recipe, prepared: Prepared, methods: Sequence[Found], seeds: int, weights: str | None
+) -> list[list[Job]]:
+    """Return each variant's jobs by seed; all but those of the frame without cosine loss are a comparison's own.
+
+    Args:
+        recipe: the configuration.
+        prepared: the dataset.
+        methods: those of the variants.
+        seeds: how many, from 0.
+        weights: see `make_plan`.
+    """
+    values = recipe.methods.get("haframe", {}) | {"alpha": 0.0}
+    frame_alone = recipe.model_copy(update={"methods": recipe.methods | {"haframe": values}})
+    by_name = {found.name: found for found in methods}
+    return [
+        make_plan(
+            frame_alone if variant.frame and not variant.cosine else recipe,
+            prepared,
+            [by_name[variant.method]],
+            [variant.type],
+            seeds,
+            weights,
+        )
+        for variant in VARIANTS
+    ]

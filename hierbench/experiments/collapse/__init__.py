@@ -1,0 +1,1 @@
+"""Neural collapse: retraining with snapshots, measures, curves and the figure."""

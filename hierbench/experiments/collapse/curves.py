@@ -1,0 +1,156 @@
+"""Curves of neural collapse over the epochs of training, as CSV, JSON and a short table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from hierbench.config.recipe import FeatureType, Recipe
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What a method's class means and classifier collapse to."""
+
+    name: Literal["HAFrame", "ETF"]
+    method: str
+    type: FeatureType
+
+
+FRAMES = (Frame("HAFrame", "haframe", "type-II"), Frame("ETF", "ce", "type-I"))
+QUANTITIES = {
+    "features_mean": "features, mean",
+    "features_std": "features, std",
+    "classifiers_mean": "classifiers, mean",
+    "classifiers_std": "classifiers, std",
+    "self_duality": "self-duality",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One epoch of a curve; see `hierbench.experiments.collapse.metrics` for the quantities."""
+
+    epoch: int
+    features_mean: float
+    features_std: float
+    classifiers_mean: float
+    classifiers_std: float
+    self_duality: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's points, by epoch; `run` is its job's id."""
+
+    frame: Frame
+    seed: int
+    run: str
+    points: tuple[Point, ...]
+
+
+class Line(NamedTuple):
+    """One quantity of a frame over the epochs: mean, smallest and largest of the seeds."""
+
+    epochs: list[int]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None:
+    """Return a quantity of a frame's curves, None where there is no curve."""
+    own = [curve for curve in curves if curve.frame == frame]
+    if not own:
+        return None
+    values = [[getattr(point, quantity) for point in points] for points in zip(*(c.points for c in own), strict=True)]
+    return Line(
+        [point.epoch for point in own[0].points],
+        [fmean(of_seeds) for of_seeds in values],
+        [min(of_seeds) for of_seeds in values],
+        [max(of_seeds) for of_seeds in values],
+    )
+
+
+def as_csv(recipe: Recipe, curves: Sequence[Curve]) -> str:
+    """Return one line per run and epoch, with the switches that the numbers depend on."""
+    text = io.StringIO()
+    names = [field.name for field in fields(Point)]
+    head = ["dataset", "protocol", "deviation", "self_duality_form", "frame", "method", "type", "seed", "run"]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head + names)
+    for curve in curves:
+        frame = curve.frame
+        how = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
+        for point in curve.points:
+            row = [*how, frame.name, frame.method, frame.type, curve.seed, curve.run]
+            writer.writerow(row + [getattr(point, name) for name in names])
+    return text.getvalue()
+
+
+def as_json(recipe: Recipe, curves: Sequence[Curve], every: int) -> str:
+    """Return the curves as JSON, each quantity a list over the epochs; NaN is null."""
+    content = {
+        "schema": 1,
+        "dataset": recipe.dataset,
+        "title": recipe.title,
+        "protocol": recipe.protocol,
+        "collapse": recipe.collapse.model_dump(),
+        "epochs": recipe.train.epochs,
+        "every": every,
+        "curves": [
+            {
+                **asdict(curve.frame),
+                "frame": curve.frame.name,
+                "seed": curve.seed,
+                "run": curve.run,
+                **{
+                    field.name: [_number(getattr(point, field.name)) for point in curve.points]
+                    for field in fields(Point)
+                },
+            }
+            for curve in curves
+        ],
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> str:
+    """Return every curve's first and last epoch as a markdown table; means over the seeds."""
+    from tabulate import tabulate
+
+    rows: list[list[str]] = []
+    epochs: list[int] = []
+    for frame in FRAMES:
+        for quantity, title in QUANTITIES.items():
+            if (line := line_of(curves, frame, quantity)) is not None:
+                first, last, epochs = line.mean[0], line.mean[-1], line.epochs
+                change = f"{100 * (last / first - 1):+.0f} %" if first > 5e-5 else "-"
+                rows.append([frame.name, title, f"{first:.4f}", f"{last:.4f}", change])
+    if not rows:
+        return ""
+    head = ["Frame", "Curve", f"Epoch {epochs[0]}", f"Epoch {epochs[-1]}", "Change"]
+    table = tabulate(rows, head, tablefmt="pipe", disable_numparse=True, colalign=("left", "left", *["right"] * 3))
+    return f"{describe(recipe, curves)}\n\n{table}\n"
+
+
+def describe(recipe: Recipe, curves: Sequence[Curve]) -> str:
+    """Return in one line what the numbers are of."""
+    how = recipe.collapse
+    seeds = len({curve.seed for curve in curves})
+    what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
+    form = "norm" if how.self_duality == "norm" else "squared norm"
+    return (
+        f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
+        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
+    )

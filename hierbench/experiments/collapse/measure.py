@@ -1,0 +1,151 @@
+"""Measuring neural collapse: one pass over the training set per snapshot, the result kept beside it.
+
+Shapes: B batch, N examples, K classes, D features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import torch
+from torch import Tensor
+
+from hierbench.api.method import Method
+from hierbench.config.recipe import Collapse
+from hierbench.experiments.collapse.curves import Curve, Frame, Point
+from hierbench.experiments.collapse.metrics import (
+    Deviation,
+    Form,
+    angular_collapse,
+    class_means,
+    etf_similarity,
+    self_duality,
+)
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.models import Classifier, build_classifier
+from hierbench.planning.plan import Job
+from hierbench.runs.store import Run
+from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object, write_json
+
+if TYPE_CHECKING:
+    from hierbench.data.loader import Split
+
+VERSION = 1  # raise when a quantity is computed otherwise, so that nothing measured before is taken for it
+Report = Callable[[float], None]  # the share of the training set that has been seen
+# "features" and "classifiers": {"mean": number, "std": {deviation: number}}; "self_duality": {form: number}
+Measured = dict[str, Any]
+
+
+@torch.inference_mode()
+def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Measured:
+    """Measure a model on a whole split, in evaluation mode and without augmentation, in one pass over it.
+
+    The penultimate features are the method's input. For an ETF the class means are centred by the mean of all
+    features, and the classifier is the linear layer's weight without its bias; for a HAFrame the means are as they
+    are, and the classifier is the fixed frame.
+    """
+    model.eval()
+    seen = 0
+
+    def features() -> Iterator[tuple[Tensor, Tensor]]:
+        nonlocal seen
+        for images, targets in split.eval_batches():
+            yield model.features(model.backbone(images)), targets
+            seen += len(targets)
+            report(seen / len(split))
+
+    num_classes = model.method.hierarchy.num_classes
+    found = class_means(features(), num_classes)
+    if frame.name == "ETF":
+        means, weights = found.centred, model.method.get_parameter("classifier.weight").detach()
+    else:
+        means, weights = found.means, model.method.get_buffer("frame")
+    weights = weights.to(means.device)
+    ideal = etf_similarity(num_classes) if frame.name == "ETF" else model.method.get_buffer("similarity")
+
+    def angles(vectors: Tensor) -> dict[str, Any]:
+        both = {deviation: angular_collapse(vectors, ideal, deviation) for deviation in get_args(Deviation)}
+        return {"mean": both["absolute"][0], "std": {deviation: std for deviation, (_, std) in both.items()}}
+
+    return {
+        "version": VERSION,
+        "features": angles(means),
+        "classifiers": angles(weights),
+        "self_duality": {form: self_duality(weights, means, form) for form in get_args(Form)},
+    }
+
+
+def measured_before(run: Run, epoch: int) -> Measured | None:
+    """Return what was measured of a snapshot, None where it was not, or by other code, or the file is damaged."""
+    try:
+        found: Measured = read_json_object(measured_file(run, epoch))
+        values = [found["self_duality"][form] for form in get_args(Form)]
+        for what in ("features", "classifiers"):
+            values += [found[what]["mean"], *(found[what]["std"][deviation] for deviation in get_args(Deviation))]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    whole = all(value is None or isinstance(value, int | float) for value in values)
+    return found if whole and found.get("version") == VERSION else None
+
+
+def to_measure(job: Job, run: Run, every: int) -> list[int]:
+    """Return the epochs whose snapshots are still to be measured."""
+    return [epoch for epoch in kept_epochs(every, job.spec.train.epochs) if measured_before(run, epoch) is None]
+
+
+def measure_run(
+    job: Job,
+    run: Run,
+    frame: Frame,
+    hierarchy: Hierarchy,
+    split: Split,
+    epochs: Sequence[int],
+    report: Callable[[int, float], None],
+) -> None:
+    """Measure some of a run's snapshots and write each result beside its snapshot.
+
+    Args:
+        job: the run's.
+        run: with these snapshots.
+        frame: of the job's method.
+        hierarchy: over the K classes.
+        split: the training set; the model goes to its device.
+        epochs: of the snapshots.
+        report: called with the epoch and the share of the training set that has been seen.
+    """
+    cls = job.found.cls
+    assert issubclass(cls, Method)
+    params = cls.Params.model_validate(job.spec.method.params)
+    model = build_classifier(cls, hierarchy, job.spec.type, job.spec.model, params)
+    model = model.to(split.device).to(memory_format=torch.channels_last)
+    for epoch in epochs:
+        try:
+            model.load_state_dict(load_snapshot(run, epoch))
+        except (RuntimeError, TypeError, AttributeError):  # tensors of another model, or none
+            file = snapshot_file(run, epoch)
+            raise UserError(f"{file} is of another model; remove {file.parent} to train it again") from None
+        content = measure(model, frame, split, partial(report, epoch))
+        write_json(measured_file(run, epoch), content)
+
+
+def read_curve(job: Job, run: Run, frame: Frame, every: int, how: Collapse) -> Curve:
+    """Return the curve of a run whose snapshots are measured, with the quantities that the switches choose."""
+    points = []
+    for epoch in kept_epochs(every, job.spec.train.epochs):
+        found = measured_before(run, epoch)
+        assert found is not None, epoch
+        values = [
+            *(value for what in ("features", "classifiers") for value in _angles(found[what], how)),
+            found["self_duality"][how.self_duality],
+        ]
+        points.append(Point(epoch, *(math.nan if value is None else value for value in values)))  # JSON has no NaN
+    return Curve(frame, job.spec.seed, job.id, tuple(points))
+
+
+def _angles(found: Measured, how: Collapse) -> tuple[float | None, float | None]:
+    return found["mean"], found["std"][how.deviation]

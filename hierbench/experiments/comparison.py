@@ -1,0 +1,158 @@
+"""`hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from hierbench.api.method import Method
+from hierbench.api.registry import Broken, Found, find_all, find_or_broken
+from hierbench.config.options import Options, chosen_types, is_path
+from hierbench.config.recipe import FeatureType, Recipe, load_recipe
+from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
+from hierbench.data.prepared import Prepared
+from hierbench.execution.scheduler import planned, states
+from hierbench.execution.standalone import show_commands
+from hierbench.experiments.plan_cache import remember
+from hierbench.experiments.publishing import publish_board, say_notes, show_board
+from hierbench.experiments.session import (
+    make_setting,
+    obtain,
+    run_and_mirror,
+    say_failures,
+    settle,
+    time_to_train,
+    workers_and_threads,
+)
+from hierbench.leaderboard.board import Board
+from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
+from hierbench.planning.plan import Job, check_request, make_plan
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json
+
+
+def compare(options: Options, *, tuned: bool = False, file: Path | None = None) -> int:
+    """Run the command and return its exit code: 0, or 1 where a job failed.
+
+    Args:
+        options: of the command.
+        tuned: use the hyperparameters that tuning found, where it found some.
+        file: where they are, None for the folder of runs and what the project ships.
+    """
+    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+    seeds = options.count_seeds(recipe)
+    types = chosen_types(options.types)
+    with redirect_stdout(sys.stderr):
+        methods, broken = _methods(options.methods)
+    check_request(recipe, methods, types)
+    found_before = tuned_params(recipe, methods, types, options.runs, file) if tuned else {}
+    asked, read = options, recipe
+    recipe, options = settle(recipe, options)
+
+    found = obtain(recipe, options)
+    if isinstance(found, str):
+        lines, device = blocked_lines(methods, types, seeds), options.device
+        kinds = [line.type for line in lines if line.method in {m.name for m in methods if issubclass(m.cls, Method)}]
+        workers, threads = workers_and_threads(options, len(kinds))
+        seconds = time_to_train(recipe, kinds, None, device, workers, threads, options.devices)
+        show_dry_run(recipe, lines, seconds, costs(recipe, methods, types), device, found, as_json=options.as_json)
+        return 0
+    keep_in_mind = (lambda plan: None) if tuned or broken else remember(asked, read)
+    prepared, weights, digest = found
+    params = {key: entry.params for key, entry in found_before.items()}
+    plan = make_plan(recipe, prepared, methods, types, seeds, digest, params)
+    failed = carry_out(recipe, plan, prepared, weights, methods, types, options, found_before)
+    if not failed:
+        keep_in_mind(plan)
+    return 1 if failed or (broken and not options.dry_run) else 0
+
+
+def tuned_params(
+    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], runs: Path, file: Path | None
+) -> dict[tuple[str, FeatureType], Tuned]:
+    """Return what tuning found for these methods under the recipe's protocol.
+
+    Raises:
+        UserError: nothing, or hyperparameters that a method does not take.
+    """
+    known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
+    asked = {found.name: found for found in methods}
+    found = {
+        (method, kind): entry
+        for (protocol, method, kind), entry in known.items()
+        if protocol == recipe.protocol and method in asked and kind in types
+    }
+    if not found:
+        place = file or tuned_file(runs, recipe.dataset)
+        raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
+    for (method, kind), entry in found.items():
+        asked[method].params(recipe.methods.get(method, {}) | entry.params)
+        shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
+        say(f"tuned: {method} {kind}: {shown} ({entry.budget} runs, {entry.date})")
+    return found
+
+
+def carry_out(
+    recipe: Recipe,
+    plan: list[Job],
+    prepared: Prepared,
+    weights: Path | None,
+    methods: Sequence[Found],
+    types: Sequence[FeatureType],
+    options: Options,
+    tuned: Mapping[tuple[str, FeatureType], Tuned],
+) -> dict[str, str]:
+    """Show a plan, run what is missing of it and publish the leaderboard; return what failed."""
+    state = states(plan, Store(options.runs))
+    setting = make_setting(options, sum(job.trains for job in plan), weights=weights)
+    kinds = [job.spec.type for job in plan if state[job.id] == "train"]
+    where = (options.device, setting.workers, setting.threads, options.devices)
+    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
+    lines = lines_of_plan(plan, state)
+    if options.dry_run:
+        models = costs(recipe, methods, types)
+        show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)
+        return {}
+    say_notes(prepared)
+    say(summary(recipe, lines, seconds, options.device, ""))
+    if options.plan_only:
+        planned(plan, setting.store, say)
+        show_commands(plan, state, setting, as_json=options.as_json)
+        return {}
+    labels = {job.id: job.spec.label for job in plan}
+
+    def publish() -> tuple[Board, Path]:
+        for job in plan:
+            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # asked for as a row of its own
+            if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
+                budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
+                write_json(setting.runs / job.id / "tuning.json", budget)
+        return publish_board(recipe.dataset, options.runs, [job.id for job in plan if job.shown])
+
+    with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
+        # Named as methods are, not as files: a path says where this user's things are, and MLflow may be shared.
+        names = [Path(name).stem if is_path(name) else name for name in _asked(options.methods)]
+        board, failed = run_and_mirror(plan, setting, options, ",".join(names), labels, publish)
+    show_board(board, options)
+    say_failures(failed, labels, options)
+    return failed
+
+
+def _methods(text: str) -> tuple[list[Found], int]:
+    """Return the methods asked for, and how many can not be imported: those are reported and left out."""
+    found = [item for name in _asked(text) for item in (find_all() if name == "all" else [find_or_broken(name)])]
+    methods = {item.name: item for item in found if isinstance(item, Found)}
+    broken = [item for item in found if isinstance(item, Broken)]
+    if not methods:
+        reasons = "; ".join(item.reason for item in broken)
+        raise UserError(reasons or "--methods names no method; use all, or names separated by commas")
+    for item in broken:
+        say(f"warning: {item.reason}; it is left out")
+    return list(methods.values()), len(broken)
+
+
+def _asked(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

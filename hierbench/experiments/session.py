@@ -1,0 +1,250 @@
+"""What every command that trains shares: options, data and weights, workers, and running a plan under a mirror."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from hierbench.config.options import Options
+from hierbench.config.pretrained import KNOWN
+from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.data import prepared as data
+from hierbench.data.prepare import NEEDS_SOURCE, prepare
+from hierbench.data.prepared import Prepared
+from hierbench.data.writer import SPLITS
+from hierbench.execution.ray_connection import device_on_cluster
+from hierbench.execution.scheduler import run_plan
+from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
+from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.dry_run import say
+from hierbench.planning.plan import Job
+from hierbench.planning.resources import Setting, side_by_side
+from hierbench.runs.mlflow_mirror import Mirror, default_uri
+from hierbench.runs.repair import is_finished
+from hierbench.runs.store import Store
+from hierbench.training.precision import resolve_precision
+from hierbench.utils.console import Meter, duration
+from hierbench.utils.errors import UserError
+
+RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
+Result = TypeVar("Result")
+
+
+def choose_device(asked: str) -> str:
+    """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
+    if not available[device]:
+        raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
+    return device
+
+
+def settle(recipe: Recipe, options: Options) -> tuple[Recipe, Options]:
+    """Return the recipe and the options with "auto" replaced by the device and the precision it stands for."""
+    device = device_of(options)
+    precision = resolve_precision(recipe.train.precision, device)
+    train = recipe.train.model_copy(update={"precision": precision})
+    return recipe.model_copy(update={"train": train}), replace(options, device=device)
+
+
+def device_of(options: Options) -> str:
+    """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, ask the cluster."""
+    if options.executor == "ray" and not options.dry_run:
+        return device_on_cluster(options.address, options.device)
+    elsewhere = options.executor == "ray" or options.plan_only
+    return options.device if elsewhere else choose_device(options.device)
+
+
+def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
+    """Return the data, the weights' file and its digest, or for a dry run what is missing.
+
+    Raises:
+        UserError: something is not to be had.
+    """
+    variant = data.variant_name(recipe.dataset, recipe.data.jpeg_quality)
+    needs_weights = recipe.model.weights != "none"
+    if options.weights is not None and not needs_weights:
+        raise UserError("--weights: the recipe starts from none (model.weights = none)")
+    folder, weights = options.data_dir / "weights", None
+    if needs_weights:
+        weights = find_weights(recipe.model.weights, folder, options.weights)
+    prepared = data.find(variant, options.data_dir)
+    if options.dry_run:
+        missing = []
+        if prepared is None:
+            protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
+            source = " --source FILE" if recipe.dataset in NEEDS_SOURCE else ""
+            how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
+            missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
+        if needs_weights and weights is None:
+            title = KNOWN[recipe.model.weights].title
+            missing.append(f"{title} are not in {folder}; a run downloads them, or give --weights FILE")
+        if missing or prepared is None:
+            return "; ".join(missing)
+    else:
+        if options.mlflow is None:
+            default_uri(options.runs)  # raises where it can not be written down
+        Store(options.runs).writable()
+        if prepared is None and recipe.dataset in NEEDS_SOURCE:
+            prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
+        if needs_weights and weights is None:  # before the data, which can take hours
+            weights = download_weights(recipe.model.weights, folder)
+        elif weights is not None:
+            check_weights(recipe.model.weights, weights)
+        prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
+        check_with_progress(prepared)
+    return prepared, weights, None if weights is None else weights_digest(weights)
+
+
+def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
+    """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
+    with Meter(f"preparing {name}", 1.0) as meter:
+        prepared = prepare(
+            name, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
+        )
+    return prepared
+
+
+def check_with_progress(prepared: Prepared) -> None:
+    """Compare a dataset with its digest if need be, with a progress bar where that reads much."""
+    with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
+        data.check(prepared, lambda share: meter.part("images", share, 1.0))
+
+
+def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:
+    """Return worker processes and threads of each process that computes, for a plan with so many jobs that train.
+
+    Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, whatever machine they come to.
+    """
+    if options.jobs_per_gpu > 1 and options.device != "cuda":
+        raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
+    if options.jobs_per_gpu > 1 and options.devices > 1:
+        raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
+    if options.executor == "ray" or options.plan_only:
+        return 0, 1 if options.device == "cpu" else None
+    workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
+    if options.workers is None:
+        return workers, threads
+    return options.workers, max(1, workers * threads // options.workers) if threads else None
+
+
+def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
+    """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting."""
+    workers, threads = workers_and_threads(options, num_training)
+    return Setting(
+        runs=options.runs.resolve(),
+        data_dir=options.data_dir.resolve(),
+        device=options.device,
+        workers=workers,
+        threads=threads,
+        devices=options.devices,
+        jobs_per_gpu=options.jobs_per_gpu,
+        executor=options.executor,
+        address=options.address,
+        **more,
+    )
+
+
+def time_to_train(
+    recipe: Recipe,
+    kinds: Sequence[FeatureType],
+    prepared: Prepared | None,
+    device: str,
+    workers: int,
+    threads: int | None,
+    devices: int = 1,
+    *,
+    measure: bool = True,
+) -> float | None:
+    """Return the seconds that jobs of these types will take, None where that is not known.
+
+    On an accelerator it is measured for a dry run alone: a run would take the device twice. Of jobs that run elsewhere
+    (no workers) it is not known.
+    """
+    if not kinds:
+        return 0.0
+    if not workers:
+        return None
+    if device != "cpu" and (device != "cuda" or not measure):
+        return None
+    from hierbench.planning.estimate import estimate
+
+    if prepared is None:
+        tree = stand_in_tree(recipe.expected.level_sizes)
+        sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
+    else:
+        tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
+    try:
+        return estimate(recipe, kinds, tree, sizes, device, workers, threads, devices)
+    except RuntimeError:  # a model that does not fit in memory: its jobs will say so
+        return None
+
+
+def _work(job: Job) -> float:
+    return float(job.spec.train.epochs) if job.trains else RESCORE_WORK
+
+
+def run_and_mirror(
+    plan: list[Job],
+    setting: Setting,
+    options: Options,
+    what: str,
+    labels: Mapping[str, str],
+    finish: Callable[[], tuple[Result, Path]],
+) -> tuple[Result, dict[str, str]]:
+    """Run what is not cached with progress, mirror it, and return the result and {id: error} of what failed.
+
+    Args:
+        plan: the jobs.
+        setting: where and on what they run.
+        options: of the command.
+        what: how the parent run in MLflow is called, before the time.
+        labels: {id: what a person calls the job}.
+        finish: called when all have ended; returns the result and a file that is attached to the parent run.
+    """
+    store, dataset = setting.store, plan[0].spec.dataset.name
+    title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    work = sum(_work(job) for job in plan if not is_finished(job.spec, store))
+    meter = Meter(dataset, max(work, RESCORE_WORK))
+    uri = options.mlflow or default_uri(options.runs)
+    mirrored = Store(options.runs, setting.apart)
+    mirror = Mirror(uri, options.runs, dataset, title, lambda line: meter.say(f"warning: {line}"), mirrored)
+
+    def ended(job: Job, error: str) -> None:
+        meter.end_part(labels[job.id], _work(job))
+        if error:
+            meter.say(f"failed: {labels[job.id]}: {error}")
+        else:
+            run = store.run(job.id)
+            test, seconds = run.metrics()["test"], run.status["seconds"]
+            severity = "-" if test["mistake_severity"] is None else f"{test['mistake_severity']:.2f}"
+            result = f"top-1 {test['top1']:.2f} %, severity {severity}"
+            meter.say(f"done: {labels[job.id]}: {result} ({duration(seconds)})")
+        mirror.write(job)
+
+    failed: dict[str, str] | None = None
+    try:
+        with meter:
+
+            def progress(job: Job, done: float, total: int) -> None:
+                meter.part(labels[job.id], done, total)
+
+            failed = run_plan(plan, setting, progress, ended, meter.say)
+            for job in mirror.missing(plan):  # what an earlier invocation could not mirror
+                mirror.write(job)
+        result, table = finish()  # after the bars have gone: it may have some of its own
+        mirror.attach(table)
+    finally:
+        mirror.close("KILLED" if failed is None else "FAILED" if failed else "FINISHED")
+    return result, failed
+
+
+def say_failures(failed: Mapping[str, str], labels: Mapping[str, str], options: Options) -> None:
+    """Say at the end again what went wrong, and where more is written about it."""
+    for job_id, error in failed.items():
+        say(f"failed: {labels[job_id]}: {error} ({options.runs}/{job_id}/status.json)")

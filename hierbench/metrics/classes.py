@@ -1,0 +1,81 @@
+"""The metrics of `hierbench.metrics` as torchmetrics classes: they only accumulate, batch by batch and rank by rank.
+
+The states are integer sums, so any batching and any number of processes gives the same value to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics import DEFAULT_KS, distance_counts, metrics_from_counts, usable_ks
+
+
+class HierarchicalMetrics(Metric):
+    """All metrics of `evaluate` at once; `compute()` returns the same dictionary of floats."""
+
+    is_differentiable = False
+    full_state_update = False
+    counts: Tensor
+
+    def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hierarchy = hierarchy
+        self.ks = usable_ks(ks, hierarchy.num_classes)
+        self.shown_ks = tuple(k for k in self.ks if k in ks)
+        self.add_state("counts", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch: scores [B, K], targets [B]."""
+        self.counts += distance_counts(scores, targets, self.hierarchy, self.ks)
+
+    def compute(self) -> dict[str, float]:
+        """Return the metrics over everything added so far, on all processes."""
+        metrics = metrics_from_counts(self.counts.tolist(), self.ks)
+        return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in self.shown_ks}
+
+
+class _Single(HierarchicalMetrics):
+    """One of the metrics, as a number."""
+
+    key: str
+
+    def compute(self) -> Tensor:  # type: ignore[override]  # a number instead of the dictionary
+        return torch.tensor(super().compute()[self.key], dtype=torch.float64)
+
+
+class Top1Accuracy(_Single):
+    """Per cent of examples whose first class is the target."""
+
+    key = "top1"
+    higher_is_better = True
+
+    def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
+        super().__init__(hierarchy, ks=(1,), **kwargs)
+
+
+class MistakeSeverity(_Single):
+    """Mean hierarchical distance of the first class over the mistakes alone; NaN without mistakes."""
+
+    key = "mistake_severity"
+    higher_is_better = False
+
+    def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
+        super().__init__(hierarchy, ks=(1,), **kwargs)
+
+
+class HierarchicalDistance(_Single):
+    """Mean over examples of the mean hierarchical distance of the k classes ranked first."""
+
+    higher_is_better = False
+
+    def __init__(self, hierarchy: Hierarchy, k: int = 1, **kwargs: Any) -> None:
+        if not 1 <= k <= hierarchy.num_classes:
+            raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {k}")
+        super().__init__(hierarchy, ks=(k,), **kwargs)
+        self.key = f"hierdist@{k}"

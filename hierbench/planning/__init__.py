@@ -1,0 +1,1 @@
+"""From a request to jobs, resources and an estimate; starts nothing."""

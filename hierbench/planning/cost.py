@@ -1,0 +1,53 @@
+"""What a model costs: its parameters and the floating-point operations of one image, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from hierbench.api.method import Method
+from hierbench.api.registry import Found
+from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.models import build_classifier
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one method on one type of model.
+
+    Attributes:
+        parameters: that are trained.
+        flops: of one image's forward pass, a multiply-add counted as two; None where they can not be counted.
+    """
+
+    parameters: int
+    flops: int | None
+
+
+def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> Cost:
+    """Build the model and count; the forward pass is run on shapes alone, with no data behind them."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    assert issubclass(found.cls, Method)
+    params = found.params(recipe.methods.get(found.name, {}))
+    model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params)
+    parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    try:
+        model.to("meta").eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(torch.empty(1, 3, *recipe.expected.image_size, device="meta"))
+    except Exception:  # somebody's method may look at values, which are not there
+        return Cost(parameters, None)
+    return Cost(parameters, counter.get_total_flops())
+
+
+def stand_in_tree(level_sizes: Sequence[int]) -> Hierarchy:
+    """Return a tree with the given level sizes, coarsest first, for costs that depend on nothing else of it."""
+    path_of: list[tuple[str, ...]] = [(f"0.{node}",) for node in range(level_sizes[0])]
+    for level, (above, size) in enumerate(pairwise(level_sizes), 1):
+        path_of = [(*path_of[node * above // size], f"{level}.{node}") for node in range(size)]
+    return Hierarchy.from_paths({path[-1]: path for path in path_of})

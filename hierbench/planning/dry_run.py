@@ -1,0 +1,137 @@
+"""What will happen: the plan, what its models cost, and how long it takes, before anything is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe
+from hierbench.utils.console import duration
+
+if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTorch
+    from hierbench.api.registry import Found
+    from hierbench.execution.scheduler import State
+    from hierbench.planning.cost import Cost
+    from hierbench.planning.plan import Job
+
+
+def say(line: str) -> None:
+    """Tell the user something; results alone go to standard output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One job of a plan, as far as it is known.
+
+    Attributes:
+        state: what will happen to it, "blocked" while data or weights are missing.
+        id: None while what it depends on is missing.
+        base: the id of the job whose predictions it takes.
+    """
+
+    method: str
+    type: FeatureType
+    seed: int
+    state: State
+    id: str | None = None
+    base: str | None = None
+
+
+def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+    """Return the lines of a plan."""
+    return [
+        Line(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base) for job in plan
+    ]
+
+
+def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
+    """Return the lines of what would be planned if data and weights were there."""
+    return [
+        Line(found.name, kind, seed, "blocked")
+        for seed in range(seeds)
+        for kind in types
+        for found in methods
+        if kind in found.cls.types
+    ]
+
+
+def costs(
+    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
+) -> dict[tuple[FeatureType, str], Cost]:
+    """Return what the models of a recipe cost; those that re-rank cost nothing and are left out."""
+    from hierbench.api.method import PostHoc
+    from hierbench.planning.cost import model_cost, stand_in_tree
+
+    tree = stand_in_tree(recipe.expected.level_sizes)
+    return {
+        (kind, found.name): model_cost(found, recipe, tree, kind)
+        for kind in FEATURE_TYPES
+        if kind in types
+        for found in methods
+        if kind in found.cls.types and not issubclass(found.cls, PostHoc)
+    }
+
+
+def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device: str, blocked: str) -> str:
+    """Return the plan in one line."""
+    counts = Counter(line.state for line in lines)
+    if blocked:
+        text = f"{len(lines)} jobs, all blocked: {blocked}"
+    else:
+        parts = [f"{counts['train']} to train", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
+        text = f"{len(lines)} jobs, {', '.join(parts)}"
+    if seconds and (blocked or counts["train"]):
+        text += f"; at least {duration(seconds)} on this machine ({device})"
+    return f"{recipe.title}, protocol {recipe.protocol}: {text}"
+
+
+def show_dry_run(
+    recipe: Recipe,
+    lines: Sequence[Line],
+    seconds: float | None,
+    models: dict[tuple[FeatureType, str], Cost],
+    device: str,
+    blocked: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Print plan, costs and time; JSON on standard output, the rest on standard error."""
+    if as_json:
+        content = {
+            "schema": 1,
+            "dataset": recipe.dataset,
+            "protocol": recipe.protocol,
+            **({"blocked": blocked} if blocked else {}),
+            "estimated_seconds": seconds,
+            "models": [
+                {"type": kind, "method": name, "parameters": cost.parameters, "flops_per_image": cost.flops}
+                for (kind, name), cost in models.items()
+            ],
+            "jobs": [
+                {
+                    "id": line.id,
+                    "method": line.method,
+                    "type": line.type,
+                    "seed": line.seed,
+                    "state": line.state,
+                    "base": line.base,
+                }
+                for line in lines
+            ],
+        }
+        print(json.dumps(content, indent=1))
+        return
+    say(summary(recipe, lines, seconds, device, blocked))
+    height, width = recipe.expected.image_size
+    say(f"models ({recipe.model.backbone}, {height}x{width}):")
+    for (kind, name), cost in models.items():
+        flops = "-" if cost.flops is None else f"{cost.flops / 1e9:.3f}"
+        say(f"  {kind:8} {name:16} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image")
+    for line in lines:
+        label = f"{line.method} {line.type} seed {line.seed}"
+        say(f"  {line.state:8} {(line.id or '')[:12]:12}  {label}")

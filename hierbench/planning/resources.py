@@ -1,0 +1,73 @@
+"""Where and on what jobs run: folders, devices, processes and threads. None of it changes a result's id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.processes import num_cores
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and on what jobs run; none of it changes a result's id."""
+
+    runs: Path
+    data_dir: Path
+    device: str = "cpu"
+    workers: int = 1
+    threads: int | None = None  # of each process that computes
+    devices: int = 1  # that share one job
+    jobs_per_gpu: int = 1  # that share one CUDA device
+    gpus: tuple[int, ...] = ()  # indices of the CUDA devices that may be used, () for all
+    weights: Path | None = None  # the file that backbones start from
+    snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
+    apart: frozenset[str] = frozenset()  # see `Store`
+    executor: Literal["local", "ray"] = "local"  # what trains
+    address: str | None = None  # of the Ray cluster, see `hierbench.execution.ray_connection.connected`
+
+    @property
+    def store(self) -> Store:
+        """The runs."""
+        return Store(self.runs, self.apart)
+
+    def of_worker(self, slot: int) -> Setting:
+        """Return the setting of one of the workers: their jobs spread over the CUDA devices, in groups of `devices`."""
+        if self.device != "cuda":
+            return self
+        gpus = self.gpus or tuple(range(torch.cuda.device_count()))
+        group = slot % max(1, len(gpus) // self.devices)
+        return replace(self, gpus=gpus[group * self.devices : (group + 1) * self.devices])
+
+
+def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu: int = 1) -> tuple[int, int | None]:
+    """Return worker processes, and threads of each process that computes, for "--jobs auto".
+
+    On a CPU that is one single-threaded process per core, because small models gain more from a second process than
+    from a second thread; on GPUs `jobs_per_gpu` jobs for each group of `devices`. The numbers follow from the jobs of
+    the whole plan that train, not from what is left of it, so that all its jobs have the same number of threads.
+
+    Args:
+        num_training: jobs that train.
+        device: "cpu", "cuda" or "mps".
+        devices: that share one job; on a CPU they are processes.
+        jobs_per_gpu: jobs that share one device.
+
+    Raises:
+        UserError: there are not so many devices.
+    """
+    if device == "cpu":
+        cores = num_cores()
+        if devices > cores:
+            raise UserError(f"--devices {devices}: this machine has {cores} cores")
+        workers = max(1, min(cores // devices, num_training))
+        return workers, max(1, cores // (workers * devices))
+    there = torch.cuda.device_count() if device == "cuda" else 1
+    if devices > there:
+        raise UserError(f"--devices {devices}: this machine has {there} of {device}")
+    return max(1, min(there // devices * jobs_per_gpu, num_training)), None

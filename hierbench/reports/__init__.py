@@ -1,0 +1,1 @@
+"""What is drawn and written from finished runs."""

@@ -1,0 +1,201 @@
+"""The page of `hierbench mistakes`: what two runs get wrong, as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from PIL import Image
+
+from hierbench.config.recipe import load_recipe
+from hierbench.data.image import Images
+from hierbench.hierarchy.tree import IntArray
+from hierbench.leaderboard.render import TITLES
+from hierbench.reports.mistakes.pair import Pair, Side, parameters
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_text
+
+THUMBNAIL = 160  # pixels of the longer side at most
+LOSSLESS = 32  # images up to this side are stored as they are: lossy compression shows on them
+MEASURES = {
+    "height": (
+        "LCA height",
+        "The height of a prediction is that of its lowest common ancestor (LCA) with the target: the edges from there "
+        "down to the deepest class. 0 is right, {height} means that they share nothing but the root.",
+    ),
+    "depth": (
+        "distance",
+        "The distance of a prediction is the height of the tree, {height}, minus the depth of its lowest common "
+        "ancestor (LCA) with the target. 0 is right, {height} means that they share nothing but the root.",
+    ),
+}
+
+
+def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None) -> str:
+    """Return the page.
+
+    Args:
+        pair: the two runs.
+        chosen: which examples, as positions among the pair's N.
+        names: as `read_names`, said after the names that the tree has.
+    """
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters["csp_hash"] = csp_hash
+    template = (resources.files("hierbench.reports.mistakes") / "page.html.j2").read_text(encoding="utf-8")
+    spec, counts = pair.sides[0].spec, pair.counts()
+    measure, explained = MEASURES[spec.dataset.distance]
+    text = environment.from_string(template).render(
+        title=load_recipe(spec.dataset.name).title,
+        spec=spec,
+        remarks=[note for note in (pair.prepared.meta["remark"], pair.prepared.meta.get("notice", "")) if note],
+        sides=pair.sides,
+        settings=[settings(side) for side in pair.sides],
+        metrics=metric_rows(pair.sides),
+        measure=measure,
+        explained=explained.format(height=pair.hierarchy.height),
+        per_height=list(enumerate(zip(counts.sum(axis=1).tolist(), counts.sum(axis=0).tolist(), strict=True))),
+        num_examples=len(pair.targets),
+        choice=describe_choice(pair, chosen),
+        data=page_data(pair, chosen, names or {}),
+    )
+    return text.encode(errors="replace").decode()  # a half of a surrogate pair is no text
+
+
+def csp_hash(text: str) -> str:
+    """Return the source expression by which a Content-Security-Policy allows exactly this script or style."""
+    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def read_names(path: Path, pair: Pair) -> dict[str, str]:
+    """Read what the tree's nodes are called: lines of a node's name, a tab or a blank, and words.
+
+    ImageNet's words.txt and LOC_synset_mapping.txt are such files; lines of unknown nodes are passed over.
+
+    Raises:
+        UserError: the file can not be read, or names nothing in the tree.
+    """
+    known = {node for path in pair.prepared.meta["paths"] for node in path}
+    try:
+        lines = read_text(path, follow=True).splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(f"--names {path}: {error.strerror if isinstance(error, OSError) else error}") from None
+    pairs = (line.partition("\t" if "\t" in line else " ") for line in lines)
+    names = {name: words.strip() for name, _, words in pairs if name in known and words.strip()}
+    if not names:
+        raise UserError(f"--names {path} names no class and no other node of {pair.sides[0].spec.dataset.name}")
+    return names
+
+
+def page_data(pair: Pair, chosen: IntArray, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page's script works on, JSON types alone.
+
+    Returns:
+        "tree" as `tree_of`; "height" H; "measure"; "counts" [H + 1][H + 1] over all N, rows A, columns B; and
+        "examples" in the order of `chosen`, each with its row in the test split, target, the two predictions with
+        heights and confidences, the distance between them, and the thumbnail as a data URL.
+    """
+    images, _ = pair.prepared.arrays("test")
+    return {
+        "tree": tree_of(pair.prepared.meta["paths"], names),
+        "height": pair.hierarchy.height,
+        "measure": MEASURES[pair.hierarchy.distance][0],
+        "counts": pair.counts().tolist(),
+        "examples": [
+            {
+                "row": int(pair.rows[n]),
+                "target": int(pair.targets[n]),
+                "predicted": pair.predicted[:, n].tolist(),
+                "heights": pair.heights[:, n].tolist(),
+                "confidence": [round(value, 4) if math.isfinite(value) else None for value in pair.confidence[:, n]],
+                "between": int(pair.between[n]),
+                "image": thumbnail(images[pair.rows[n]]),
+            }
+            for n in chosen
+        ],
+    }
+
+
+def tree_of(paths: Sequence[Sequence[str]], names: Mapping[str, str]) -> dict[str, list[Any]]:
+    """Return the tree's nodes as names and parents: the K classes in target order, then what is above them.
+
+    Args:
+        paths: per class (coarsest, ..., class).
+        names: words to say after a node's name.
+
+    Returns:
+        "names", and "parents" with the index of each node's parent, -1 below the root.
+    """
+    index = {tuple(path): position for position, path in enumerate(paths)}
+    for path in paths:
+        for depth in range(1, len(path)):
+            index.setdefault(tuple(path[:depth]), len(index))
+    shown = [f"{node[-1]} {names[node[-1]]}" if node[-1] in names else node[-1] for node in index]
+    return {"names": shown, "parents": [index.get(node[:-1], -1) for node in index]}
+
+
+def thumbnail(image: Images) -> str:
+    """Return an image [3, H, W] uint8 as a data URL, scaled down to `THUMBNAIL` where it is larger."""
+    picture = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
+    small = max(picture.size) <= LOSSLESS
+    picture.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    picture.save(file, "WEBP", lossless=small, quality=80, method=4)
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def settings(side: Side) -> dict[str, str]:
+    """Return what a run was made with, as the page says it."""
+    spec = side.spec
+    weights = "" if spec.model.weights == "none" else f" from {spec.model.weights}"
+    train = spec.train
+    content = {
+        "Method": f"{side.title} ({spec.method.name}, version {spec.method.version})",
+        "Type": spec.type,
+        "Seed": str(spec.seed),
+        "Hyperparameters": parameters(spec) or "none",
+        "Backbone": f"{spec.model.backbone}{weights}",
+        "Training": f"{train.epochs} epochs, batch {train.batch_size}, {train.precision}, momentum {train.momentum:g}, "
+        f"weight decay {train.weight_decay:g}",
+        "Learning rates": ", ".join(f"{name} {rate:g}" for name, rate in train.lr.model_dump().items()),
+        "Run": side.id[:12],
+    }
+    return content | ({"Re-ranks run": spec.base[:12]} if spec.base else {})
+
+
+def metric_rows(sides: Sequence[Side]) -> list[tuple[str, str, list[str]]]:
+    """Return (name, direction, texts of A and B) of each metric that both have."""
+    rows = []
+    for name, (title, direction) in TITLES.items():
+        values = [side.metrics[name] for side in sides if name in side.metrics]
+        if len(values) == len(sides):
+            rows.append((title, direction, ["-" if math.isnan(value) else f"{value:.2f}" for value in values]))
+    return rows
+
+
+def describe_choice(pair: Pair, chosen: IntArray) -> str:
+    """Return a sentence on which mistakes are in the page."""
+    wrong = pair.heights > 0
+    total, both = int(wrong.any(axis=0).sum()), int(wrong.all(axis=0).sum())
+    if len(chosen) == total:
+        return f"All {total:,} test images that A or B gets wrong, {both:,} of them both."
+    missing = [
+        f"{name} at {height}"
+        for name, heights in zip("AB", pair.heights, strict=True)
+        for height in np.setdiff1d(heights, np.append(heights[chosen], 0))
+    ]
+    pairs = {tuple(pair.heights[:, n].tolist()) for n in np.flatnonzero(wrong.any(axis=0))}
+    shown = {tuple(pair.heights[:, n].tolist()) for n in chosen}
+    rest = f"some of each {'pair of heights' if shown == pairs else 'height of each run'}"
+    rest = f"none of {', '.join(missing)}" if missing else rest
+    return (
+        f"{len(chosen):,} of the {total:,} test images that A or B gets wrong ({both:,} of them both): "
+        f"the largest disagreements, and {rest}."
+    )

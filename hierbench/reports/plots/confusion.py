@@ -1,0 +1,180 @@
+"""A run's confusion matrix, its classes ordered by the tree, with the tree at its side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import Spec
+from hierbench.reports.plots import style
+from hierbench.reports.plots.choice import choose_run
+from hierbench.reports.plots.source import Request, Tree, tree_of
+from hierbench.reports.plots.tree import as_polyline, block_bounds, branches, class_order
+from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from hierbench.runs.store import Run
+
+IntArray = NDArray[np.int64]
+NAMED_CLASSES = 64  # up to here every class has its name
+NAMED_NODES = 48  # else the finest level with at most so many nodes has
+MATRIX, TREE, NAMES = 4.4, 0.85, 1.45  # inches: side of the matrix, room to its left and right
+BELOW, ABOVE = 0.75, 0.35  # inches
+
+
+def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray) -> IntArray:
+    """Return [K, K] int: how many examples of each class (row) are ranked first as each class (column).
+
+    Args:
+        scores: [N, K], larger = ranked earlier, ties to the lower class index.
+        targets: [N] class indices.
+
+    Raises:
+        ValueError: shapes do not fit, a target is no class, or a score is NaN.
+    """
+    if scores.ndim != 2 or targets.shape != scores.shape[:1] or targets.dtype.kind not in "iu":
+        raise ValueError(f"scores {scores.shape} and targets {targets.shape} do not fit")
+    num_classes = scores.shape[1]
+    if len(targets) and not 0 <= targets.min() <= targets.max() < num_classes:
+        raise ValueError(f"targets must be from 0 to {num_classes - 1}")
+    if np.isnan(scores).any():
+        raise ValueError("a score is NaN: it has no rank")
+    predicted = scores.argmax(axis=1)
+    counts = np.bincount(targets.astype(np.int64) * num_classes + predicted, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def named_level(level_sizes: tuple[int, ...]) -> int | None:
+    """Return the level whose nodes get their names: the classes where they are few, else the finest level that is."""
+    if level_sizes[-1] <= NAMED_CLASSES:
+        return len(level_sizes) - 1
+    few = [level for level, size in enumerate(level_sizes[:-1]) if 1 < size <= NAMED_NODES]
+    return few[-1] if few else None
+
+
+def _counts_of(run: Run, spec: Spec, num_classes: int) -> IntArray:
+    if not (run.folder / "predictions.npz").exists():
+        raise UserError(
+            f"run {run.folder.name[:12]} ({spec.label}) has no predictions.npz: published records have none"
+        )
+    try:
+        counts = confusion_counts(*run.predictions())
+    except ValueError as error:
+        raise UserError(f"run {run.folder.name[:12]} ({spec.label}): {error}") from None
+    if len(counts) != num_classes:
+        raise UserError(f"run {run.folder.name[:12]} has scores of {len(counts)} classes, its tree has {num_classes}")
+    return counts
+
+
+def draw(request: Request) -> style.Drawing:
+    """Draw the confusion matrix of the run that was asked for."""
+    run, spec = choose_run(request)
+    tree = tree_of(request.dataset, request.data_dir, spec.dataset.distance)
+    if tree.hierarchy.digest() != spec.dataset.hierarchy:
+        raise UserError(f"run {run.folder.name[:12]} was on another tree of {request.dataset} than the one known here")
+    counts = _counts_of(run, spec, tree.hierarchy.num_classes)
+    metrics = run.metrics()
+    severity = metrics["test"]["mistake_severity"]
+    order = class_order(tree.hierarchy)
+    figure = style.new_figure(style.DOUBLE, BELOW + MATRIX + ABOVE, layout=None)
+    _tree(style.place_axes(figure, 0.1, BELOW, TREE, MATRIX), tree, order)
+    axes = style.place_axes(figure, 0.1 + TREE, BELOW, MATRIX, MATRIX)
+    _matrix(axes, style.place_axes(figure, 0.1 + TREE, BELOW - 0.32, MATRIX, 0.08), counts[np.ix_(order, order)])
+    _blocks(axes, tree, order)
+    _names(axes, tree, order)
+    about = f"{metrics['test']['top1']:.2f} % correct"
+    about += "" if severity is None else f", mistake severity {severity:.2f}"
+    title = f"{load_recipe(request.dataset).title}, protocol {spec.protocol}"
+    axes.set_title(f"{title}\n{style.plain(metrics['title'])}, {spec.type}, seed {spec.seed}: {about}", loc="left")
+    return style.Drawing(figure, [f"run {run.folder.name} ({spec.label}; --type and --seed show others)"])
+
+
+def _tree(axes: Axes, tree: Tree, order: IntArray) -> None:
+    """Draw the tree with its root at the left, its leaves at the rows of the matrix."""
+    lines = branches(tree.hierarchy.distances, order)
+    stubs, inner = [line for line in lines if line[0][1] == 0.0], [line for line in lines if line[0][1] > 0.0]
+    room = MATRIX * 72.0 / len(order)  # points per class
+    for part, colour in ((stubs, "black" if room > 1.0 else style.LIGHT), (inner, "black")):
+        places, heights = as_polyline(part)
+        axes.plot(heights, places, color=colour, linewidth=min(0.6, max(0.25, 0.4 * room)))
+    axes.set_xlim(tree.hierarchy.height * 1.02, 0)
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    style.bare(axes)
+
+
+def _matrix(axes: Axes, below: Axes, counts: IntArray) -> None:
+    """Draw the counts on a logarithmic scale that starts at 1, explained below; empty cells stay white."""
+    import matplotlib as mpl
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    lightest = 0.88 if len(counts) <= 250 else 0.5  # of cividis: a single mistake must stand out from white
+    dark = mpl.colormaps["cividis"](np.linspace(lightest, 0.0, 256))
+    colours = LinearSegmentedColormap.from_list("counts", dark)
+    largest = max(2, int(counts.max()))
+    shown = np.ma.masked_equal(counts, 0)
+    image = axes.imshow(shown, cmap=colours, norm=LogNorm(1, largest), interpolation="none", aspect="auto")
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    axes.set_ylabel("")
+    axes.set_xlabel("predicted class (rows: true class), both in the order of the tree", labelpad=3)
+    bar = axes.figure.colorbar(image, cax=below, orientation="horizontal")
+    ticks = [digit * 10**power for power in range(7) for digit in (1, 2, 5) if digit * 10**power <= largest]
+    bar.set_ticks(ticks if largest < 1.2 * ticks[-1] else [*ticks, largest])
+    below.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    below.xaxis.set_minor_locator(NullLocator())
+    bar.set_label("test images (white: none)", labelpad=2)
+
+
+def _blocks(axes: Axes, tree: Tree, order: IntArray) -> None:
+    """Outline the coarsest nodes across the matrix, and the other levels' on its diagonal."""
+    sizes = tree.hierarchy.level_sizes
+    coarse = [level for level in range(len(sizes) - 1) if 1 < sizes[level] < min(sizes[-1], NAMED_NODES + 1)]
+    drawn: set[tuple[int, int]] = set()
+    for rank, level in enumerate(coarse):
+        bounds = block_bounds(tree.hierarchy, order, level)
+        if rank == 0:
+            for bound in bounds[1:-1].tolist():
+                axes.axhline(bound - 0.5, color=style.GREY, linewidth=0.5)
+                axes.axvline(bound - 0.5, color=style.GREY, linewidth=0.5)
+        xs: list[float] = []
+        ys: list[float] = []
+        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            if stop - start > 1 and (start, stop) not in drawn:
+                drawn.add((start, stop))
+                low, high = start - 0.5, stop - 0.5
+                xs += [low, high, high, low, low, np.nan]
+                ys += [low, low, high, high, low, np.nan]
+        axes.plot(xs, ys, color="black", linewidth=0.8 if rank == 0 else 0.4, scalex=False, scaley=False)
+
+
+def _names(axes: Axes, tree: Tree, order: IntArray) -> None:
+    """Name the rows, or the blocks of a coarser level where there are too many classes."""
+    level = named_level(tree.hierarchy.level_sizes)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.yaxis.tick_right()
+    if level is None:
+        axes.set_yticks([])
+        return
+    bounds = block_bounds(tree.hierarchy, order, level)
+    names = tree.names(level)
+    nodes = tree.hierarchy.level_targets[order[bounds[:-1]], level]
+    centres = ((bounds[:-1] + bounds[1:] - 1) / 2.0).tolist()
+    room = MATRIX * 72.0 / len(order)  # points per class
+    size = style.TINY if level < tree.hierarchy.num_levels - 1 else min(style.SMALL, 0.95 * room)
+    smallest = 1 if level == tree.hierarchy.num_levels - 1 else 2  # a class among nodes needs no name
+    kept: list[int] = []
+    for block in np.argsort(bounds[:-1] - bounds[1:], kind="stable").tolist():  # large ones first
+        if bounds[block + 1] - bounds[block] >= smallest and all(
+            abs(centres[block] - centres[other]) * room >= 0.95 * size for other in kept
+        ):
+            kept.append(block)
+    letters = int(NAMES * 72.0 / (0.6 * size))
+    labels = [style.readable(names[nodes[block]], letters) for block in kept]
+    axes.set_yticks([centres[block] for block in kept], labels, fontsize=size)

@@ -1,0 +1,208 @@
+"""The look that all figures share, and how they are written: print widths, sober axes, nothing told by colour alone."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_atomically
+from hierbench.utils.text import one_line
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hierbench.leaderboard.statistics import Row
+
+SINGLE, DOUBLE = 3.35, 6.9  # inches: one and two columns of a two-column page
+SMALL, TINY = 7.0, 6.0  # points
+GREY = "#666666"
+LIGHT = "#d9d9d9"
+
+# Okabe & Ito's palette without its yellow, which is too light for lines on white.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same everywhere
+    "font.size": 8.0,
+    "axes.titlesize": 8.0,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 3.0,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.0,
+    "hatch.linewidth": 0.5,
+    "savefig.dpi": 300,
+    "svg.hashsalt": "hierbench",  # else the ids within an SVG are new each time
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
+# What would make two files of the same figure differ.
+METADATA: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+    ".png": {"Software": None},
+}
+
+
+class Look(NamedTuple):
+    """How one method is drawn in every figure."""
+
+    colour: str
+    marker: str
+    dashes: Any
+    hatch: str
+
+
+class Drawing(NamedTuple):
+    """A figure, and what a reader should know that is not in it."""
+
+    figure: Figure
+    remarks: list[str]
+
+
+LOOKS = {
+    "ce": Look(BLACK, "o", "-", ""),
+    "crm": Look(SKY, "s", (0, (1, 1)), "////"),
+    "flamingo": Look(ORANGE, "^", (0, (5, 1.5)), "...."),
+    "hafeature": Look(GREEN, "D", (0, (5, 1, 1, 1)), "\\\\\\\\"),
+    "haframe": Look(BLUE, "v", "-", "xxxx"),
+}
+SPARE = [
+    Look(VERMILION, "P", (0, (3, 1, 1, 1, 1, 1)), "----"),
+    Look(PURPLE, "X", (0, (8, 2)), "||||"),
+    Look(GREY, "<", (0, (2, 1)), "++++"),
+    Look(VERMILION, ">", (0, (1, 2)), "oooo"),
+    Look(PURPLE, "p", (0, (6, 1, 3, 1)), "////"),
+    Look(GREEN, "*", (0, (1, 1)), "xx"),
+    Look(BLUE, "h", (0, (4, 1, 1, 1, 1, 1)), "...."),
+    Look(ORANGE, "d", (0, (2, 2)), "\\\\"),
+]
+
+
+def key_of(row: Row) -> tuple[str, str]:
+    """Return what has a look of its own: a method, or one of its variants where hyperparameters differ."""
+    return row.method, row.title
+
+
+def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
+    """Return {(method, title): look}: the methods of the project always look the same, others take what is spare."""
+    looks: dict[tuple[str, str], Look] = {}
+    spare, taken = count(), set()
+    for method, title in sorted({key_of(row) for row in rows}):
+        own = method in LOOKS and method not in taken
+        looks[method, title] = LOOKS[method] if own else SPARE[next(spare) % len(SPARE)]
+        taken.add(method)
+    return looks
+
+
+def plain(text: str, limit: int = 60) -> str:
+    """Return text on one line that matplotlib draws as it stands: no mathematics, nothing hidden from legends."""
+    text = one_line(text, limit).replace("$", r"\$")
+    return f"\u200a{text}" if text.startswith("_") else text  # a hair space: legends leave out what starts with "_"
+
+
+def readable(name: str, limit: int = 28) -> str:
+    """Return a node's name for people: without its WordNet number, blanks for underscores."""
+    return plain(re.sub(r"^n\d{8} (?=.)", "", name).replace("_", " "), limit)
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw and write in the project's style, whatever the user's matplotlibrc says."""
+    import matplotlib.style
+
+    with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; that is no reason for a warning per letter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """Return an empty figure of that many inches; without pyplot, so without a display and without global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def place_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Add axes to a figure without a layout; all lengths in inches."""
+    across, up = figure.get_size_inches()
+    return figure.add_axes((left / across, bottom / up, width / across, height / up))
+
+
+def note(axes: Axes, text: str) -> None:
+    """Say in grey above the right end of a panel what its marks mean."""
+    axes.set_title(text, loc="right", fontsize=SMALL, color=GREY)
+
+
+def bare(axes: Axes) -> None:
+    """Take away frame and ticks."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def filling(look: Look) -> dict[str, Any]:
+    """Return how an area of a method is filled."""
+    colour = look.colour
+    return {"facecolor": "white" if look.hatch else colour, "edgecolor": colour, "hatch": look.hatch, "linewidth": 0.6}
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], titles: Sequence[str]) -> None:
+    """Name what is drawn once below all panels; few columns where names are long."""
+    labels = [plain(title) for title in titles]
+    columns = max(1, min(len(labels), int(110 / (max(map(len, labels)) + 8))))
+    figure.legend(list(handles), labels, loc="outside lower center", ncols=columns)
+
+
+def check_output(path: Path) -> None:
+    """Raise a UserError unless a figure can be written there, as far as can be said before drawing."""
+    if path.suffix.lower() not in METADATA:
+        raise UserError(f"--output {path}: the suffix must be one of {', '.join(METADATA)}")
+    if path.exists() and not path.is_file():
+        raise UserError(f"--output {path}: not a file")
+    if not path.parent.is_dir():
+        raise UserError(f"--output {path}: there is no folder {path.parent}")
+
+
+def write_figure(figure: Figure, path: Path, new_folder: bool = False) -> None:
+    """Write a figure, whole or not at all; the suffix says the format, and the same figure gives the same bytes.
+
+    Args:
+        figure: what to write.
+        path: its file.
+        new_folder: create the folder where there is none.
+
+    Raises:
+        UserError: it can not be written there.
+    """
+    suffix = path.suffix.lower()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=suffix[1:], metadata=METADATA[suffix])
+    try:
+        if new_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: file.write(buffer.getvalue()))
+    except OSError as error:
+        raise UserError(f"the figure can not be written to {path}: {error.strerror or error}") from None

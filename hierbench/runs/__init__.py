@@ -1,0 +1,1 @@
+"""Run records on disk: how they are written, checked, repaired and mirrored."""

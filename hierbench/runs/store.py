@@ -1,0 +1,298 @@
+"""The runs on disk: `<runs>/<id>/` with the files of one job, each written atomically; the disk is the truth."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.runs.integrity import PREDICTIONS, RECORDS, is_as_recorded, sealed, unsealed
+from hierbench.utils.arrays import load_arrays
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import (
+    file_digest,
+    read_json,
+    read_text,
+    refuse_links,
+    remove_abandoned,
+    remove_made,
+    set_time,
+    temporary_beside,
+    write_atomically,
+    write_json,
+    write_text,
+)
+
+HistoryRow = dict[str, float]
+STEP = 1_000_000  # ns between two file times that every file system tells apart
+LARGEST_METRIC = 1e6  # per cent and distances have three digits
+RESULTS = (*RECORDS, PREDICTIONS)
+# What is written into a run's folder, and its names where it was damaged.
+MADE = re.compile(
+    r"(spec|status|metrics|environment|mirrored|tuning|ablation)\.json|history\.csv|predictions\.npz|checkpoint\.pt"
+)
+DAMAGED = re.compile(MADE.pattern.replace(r"\.", r"(-\d+)?\."))
+RUN_ID = re.compile(r"[0-9a-f]{64}")
+
+
+def _nothing() -> None:
+    """Guard nothing."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One job's folder.
+
+    Files: spec.json, status.json ({"state": planned | running | done | failed, ...}), history.csv, metrics.json,
+    predictions.npz (test scores [N, K], float32 or post-hoc float64, and targets [N]), checkpoint.pt,
+    environment.json. A run is done when its status says so, which is written last and holds the others' digests.
+
+    Attributes:
+        guard: called before each write; it raises where another process has taken the job over.
+    """
+
+    folder: Path
+    guard: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+
+    def clear(self) -> None:
+        """Remove what runs write into their folders, so that the job starts anew; whatever else is there stays."""
+        remove_made(self.folder, MADE)
+        remove_made(self.subfolder("damaged"), DAMAGED)
+
+    def subfolder(self, name: str) -> Path:
+        """Return a folder within the run's; a LinkError if it is a link, which would lead out of it."""
+        return refuse_links(self.folder, name)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What status.json says, {} without one, {"state": "damaged"} where it is not what was written."""
+        try:
+            return unsealed(read_text(self.folder / "status.json"))
+        except FileNotFoundError:
+            return {}
+        except (ValueError, OSError):
+            return {"state": "damaged"}
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is finished, and its files are what it wrote."""
+        state = self.status.get("state")
+        return state == "done" and (self.folder / "metrics.json").exists() and not self.damaged()
+
+    @property
+    def state(self) -> str:
+        """What an error's line says of a run that is not done."""
+        if names := self.damaged():
+            return f"is damaged ({', '.join(names)}); hierbench run sets that aside and computes it again"
+        return f"is not finished: {self.status.get('state')}"
+
+    def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:
+        """Return the names of the result files that are not what the run wrote, that it did not write, or are gone.
+
+        Args:
+            predictions: "optional" ones may be gone, as they are from published records, "needed" ones not; their
+                size and time are enough, unless they are to be "read".
+        """
+        status = self.status
+        if status.get("state") == "damaged":
+            return ["status.json"]
+        if status.get("state") != "done":
+            return []
+        files: dict[str, dict[str, Any]] = status["files"]
+        wrong = [name for name in RESULTS if name not in files and os.path.lexists(self.folder / name)]
+        for name, record in files.items():
+            path, large = self.folder / name, name == PREDICTIONS
+            may_be_gone = large and predictions == "optional" and not os.path.lexists(path)
+            if not may_be_gone and not is_as_recorded(path, record, trust_time=large and predictions != "read"):
+                wrong.append(name)
+        return wrong
+
+    @property
+    def has_spec(self) -> bool:
+        """Whether spec.json is there and can be read."""
+        try:
+            return bool(self.spec())
+        except UserError:
+            return False
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the SHA-256 that was recorded of a result file, None where there is none."""
+        record = self.status.get("files", {}).get(name)
+        return None if record is None else str(record["sha256"])
+
+    def metrics(self) -> dict[str, Any]:
+        """Return metrics.json; it has the section "val" in a run of tuning, otherwise "test"."""
+        content = self._read("metrics.json")
+        result = content.get(self.spec().get("split", "test"))
+        fits = isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys()
+        if not fits or not isinstance(content.get("title"), str):
+            raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
+        assert isinstance(result, dict)
+        for name, value in result.items():
+            known = isinstance(value, int | float) and abs(value) < LARGEST_METRIC
+            if not known and not (value is None and name == "mistake_severity"):
+                raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
+        return content
+
+    def spec(self) -> dict[str, Any]:
+        """Return spec.json."""
+        return self._read("spec.json")
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            content = read_json(path)
+        except FileNotFoundError:
+            return {}
+        except (ValueError, OSError) as error:
+            raise UserError(f"{path} is damaged ({error}); remove the folder {self.folder} to run it again") from None
+        if not isinstance(content, dict):
+            raise UserError(f"{path} is damaged; remove the folder {self.folder} to run it again")
+        return content
+
+    def plan(self, spec: dict[str, Any]) -> None:
+        """Create the folder with its spec, so that a planned job counts even if it never runs.
+
+        Where other processes may be at work, only with the run's lock: this must not overwrite their status.
+        """
+        if not (self.folder / "spec.json").exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.write_record("spec.json", spec)
+        if not self.status:
+            self.set_status("planned")
+
+    def set_status(self, state: str, **details: Any) -> None:
+        """Write status.json."""
+        self.write_record("status.json", sealed({"state": state, **details}))
+
+    def write_record(self, name: str, content: dict[str, Any]) -> None:
+        """Write one of the JSON files."""
+        self.guard()
+        write_json(self.folder / name, content)
+
+    def write_history(self, rows: list[HistoryRow]) -> None:
+        """Write history.csv, a row per epoch; floats in full precision."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        self.guard()
+        write_text(self.folder / "history.csv", text.getvalue())
+
+    def history(self) -> list[dict[str, float]]:
+        """Read history.csv.
+
+        Raises:
+            OSError: it can not be read.
+            UserError: it is no table of numbers.
+        """
+        path = self.folder / "history.csv"
+        try:
+            rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+            return [{key: float(value) for key, value in row.items()} for row in rows]
+        except (ValueError, TypeError, AttributeError, csv.Error):  # cells that are no numbers, are missing or too many
+            raise UserError(f"{path} is damaged; hierbench run sets it aside and computes it again") from None
+
+    def write_predictions(self, scores: NDArray[np.floating[Any]], targets: NDArray[np.int64]) -> None:
+        """Write the test scores [N, K] and targets [N]."""
+        self.guard()
+        write_atomically(self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets))
+
+    def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
+        """Read the test scores [N, K] and targets [N].
+
+        Raises:
+            ValueError: the file is missing or damaged.
+        """
+        try:
+            path, recorded = self.folder / PREDICTIONS, self.digest_of(PREDICTIONS)
+            if recorded is not None and file_digest(path) != recorded:
+                raise ValueError("its checksum is another")
+            scores, targets = load_arrays(path, "scores", "targets")
+            return scores, targets
+        except (OSError, ValueError) as error:
+            raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
+
+
+@dataclass(frozen=True)
+class Store:
+    """All runs below one folder.
+
+    Attributes:
+        root: the folder.
+        apart: ids of jobs whose runs lie in `<root>/collapse` instead, where no table looks for them: they are trained
+            a second time, for what the first did not keep.
+    """
+
+    root: Path
+    apart: frozenset[str] = frozenset()
+
+    def run(self, job_id: str) -> Run:
+        """Return the run of a job, whose id may come out of a damaged record."""
+        if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
+            raise UserError(f"{job_id[:80]!r} is no id of a run")
+        return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
+
+    def runs(self) -> Iterator[Run]:
+        """Yield every run that has a spec, oldest first; what a link leads to is none."""
+        for _, folder in sorted((asked, folder) for folder, asked in self._folders().items() if asked is not None):
+            yield Run(folder)
+
+    def lost(self) -> list[Run]:
+        """Return what a table must not pass over in silence: folders of runs that are links or have no spec."""
+        return [Run(folder) for folder, asked in sorted(self._folders().items()) if asked is None]
+
+    def _folders(self) -> dict[Path, int | None]:
+        """Return {folder: time of its spec in ns}, None for a run's folder that is a link or has no spec."""
+        found: dict[Path, int | None] = {}
+        for entry in os.scandir(self.root) if self.root.is_dir() else ():
+            folder, is_run = self.root / entry.name, RUN_ID.fullmatch(entry.name) is not None
+            if entry.is_dir(follow_symlinks=False):
+                try:
+                    found[folder] = (folder / "spec.json").lstat().st_mtime_ns
+                except PermissionError:
+                    found[folder] = None
+                except OSError:
+                    if is_run and any(os.path.lexists(folder / name) for name in ("status.json", *RESULTS)):
+                        found[folder] = None
+            elif is_run:
+                found[folder] = None
+        return found
+
+    def now(self) -> int:
+        """Return a file time in ns that is later than all runs', also where the clock was ahead and was put right."""
+        times = [asked for asked in self._folders().values() if asked is not None]
+        return max(time.time_ns(), max(times, default=0) + STEP)
+
+    def ask_for(self, ids: Sequence[str]) -> None:
+        """Make these the runs that were asked for last, in this order; and remove what killed commands left there."""
+        remove_abandoned(self.root)
+        now = self.now()
+        for job_id in ids:
+            now += STEP
+            run = self.run(job_id)
+            remove_abandoned(run.folder)
+            with suppress(FileNotFoundError):
+                set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was asked for last
+
+    def writable(self) -> None:
+        """Raise a UserError unless runs can be written here."""
+        probe = temporary_beside(self.root / "probe")
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            try:
+                probe.write_bytes(b"{}")  # not empty: the disk may be full
+            finally:
+                probe.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"runs can not be written to {self.root}: {error.strerror or error}") from None

@@ -1,0 +1,1 @@
+"""One job from its data to its result."""

@@ -1,0 +1,73 @@
+"""Checkpoints: what `torch.save` writes, sealed by its SHA-256 in the comment that a zip archive may end with."""
+
+from __future__ import annotations
+
+import io
+import struct
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hierbench.utils.files import open_regular, write_atomically
+
+LABEL = b"sha256 "
+SEAL = len(LABEL) + 64
+NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of its comment
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint atomically; `torch.load` reads it as any other."""
+    buffer = io.BytesIO()  # torch.save seeks, and one large write is faster than many small ones
+    torch.save(content, buffer)
+    assert buffer.getbuffer()[-2:] == NO_COMMENT
+    buffer.seek(-2, io.SEEK_END)
+    buffer.write(struct.pack("<H", SEAL))
+    seal = LABEL + sha256(buffer.getbuffer()).hexdigest().encode()
+    buffer.write(seal)
+    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a checkpoint is what was written."""
+    try:
+        return _is_whole(_read(path))
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
+
+
+def _is_whole(content: bytes) -> bool:
+    raw = memoryview(content)
+    return raw[-SEAL:-64] == LABEL and raw[-64:] == sha256(raw[:-SEAL]).hexdigest().encode()
+
+
+def load_sealed(path: Path) -> Any:
+    """Return what a checkpoint holds, on the CPU.
+
+    Raises:
+        OSError: it can not be read.
+        ValueError: it is damaged.
+    """
+    content = _read(path)
+    if not _is_whole(content):
+        raise ValueError(f"{path} is damaged")
+    try:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # a checkpoint from elsewhere fails in many ways
+        raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    """Read a training's checkpoint; one that is missing or damaged counts as none, so the job starts anew."""
+    try:
+        content = load_sealed(path)
+    except (OSError, ValueError):
+        return None
+    known = {"history", "best_top1", "best_epoch", "best", "threads"}
+    return content if isinstance(content, dict) and known <= content.keys() else None

@@ -1,0 +1,63 @@
+"""Lightning Fabric for one job: a device or several, and a precision."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hierbench.config.recipe import Precision
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
+
+
+def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num_ranks: int = 1) -> Fabric:
+    """Return the Fabric of a job, or of one rank of a job that runs on several devices.
+
+    Args:
+        device: "cpu", "cuda" or "mps".
+        precision: bfloat16 is autocast; parameters, sums of gradients and the optimiser stay float32.
+        gpus: indices of the CUDA devices that the job may use, () for the first ones.
+        num_ranks: processes of the job; they have been started, see `hierbench.execution.ranks`.
+    """
+    _import_fabric()
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    strategy = DDPStrategy() if num_ranks > 1 else "auto"
+    devices = list(gpus[:num_ranks]) if device == "cuda" and gpus else num_ranks
+    # The environment is named because Fabric would take the variables of a scheduler for an order to use all its tasks.
+    fabric = Fabric(
+        accelerator=device,
+        devices=devices,
+        strategy=strategy,
+        precision=PRECISIONS[precision],  # type: ignore[arg-type]
+        plugins=[LightningEnvironment()],
+    )
+    if num_ranks > 1:
+        fabric.launch()
+    return fabric
+
+
+def _import_fabric() -> None:
+    """Import Fabric without torchmetrics, which it imports for its version number alone.
+
+    That takes several seconds of each process that trains, as torchmetrics imports torchvision and SciPy.
+    """
+    if "lightning_fabric" in sys.modules or "torchmetrics" in sys.modules:
+        return
+    stand_in = ModuleType("torchmetrics")
+    stand_in.__version__ = version("torchmetrics")  # type: ignore[attr-defined]
+    sys.modules["torchmetrics"] = stand_in
+    try:
+        import lightning_fabric  # noqa: F401
+    finally:
+        del sys.modules["torchmetrics"]
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it tells of every process that it counts

@@ -1,0 +1,119 @@
+"""Too little memory on the device: how a batch is divided, and how much of it would fit."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+import torch
+
+from hierbench.api.method import Method
+from hierbench.config.spec import Spec
+from hierbench.data.loader import Split
+from hierbench.data.prepared import Prepared
+from hierbench.models import build_classifier
+from hierbench.training.fabric import make_fabric
+from hierbench.utils.errors import UserError
+
+SMALLEST = 2  # images: batch norm has no statistics of one
+
+
+class OutOfMemoryError(RuntimeError):
+    """A job does not fit on its device; says what would."""
+
+
+def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> int:
+    """Return into how many parts a batch is divided.
+
+    Args:
+        batch_size: images of a step.
+        micro_batch: images at a time, at most; 0 for all.
+        num_ranks: devices that share the images of a part.
+
+    Raises:
+        UserError: the parts would differ between devices, or one would be left with a single image.
+    """
+    num = -(-batch_size // micro_batch) if micro_batch else 1
+    smallest = batch_size - (num - 1) * -(-batch_size // num)  # as torch.chunk divides
+    if num_ranks > 1 and batch_size % (num * num_ranks):
+        divided = f" in {num} parts" if num > 1 else ""
+        raise UserError(f"a batch of {batch_size} images{divided} can not be shared by {num_ranks} devices equally")
+    if smallest // num_ranks < SMALLEST:
+        left = max(smallest, 0) // num_ranks
+        raise UserError(
+            f"train.micro_batch = {micro_batch} leaves {left} image(s) of a batch of {batch_size} to themselves; batch "
+            f"norm needs {SMALLEST} at least"
+        )
+    return num
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device, or this machine, has no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # PyTorch's allocator on a CPU
+
+
+def what_would_fit(
+    spec: Spec, method: type[Method], prepared: Prepared, device: str, gpus: Sequence[int] = (), num_ranks: int = 1
+) -> str:
+    """Return the line for a job that ran out of memory, after finding by trial how many images at a time fit.
+
+    Args:
+        spec: the job.
+        method: its class.
+        prepared: its dataset.
+        device: where it ran.
+        gpus: the CUDA devices that it used.
+        num_ranks: how many devices shared a batch; one of them is tried.
+    """
+    batch = min(spec.train.batch_size, prepared.size("train"))
+    tried = min(spec.train.micro_batch or batch, batch)
+    micro = _next_smaller(batch, tried // 2, num_ranks)
+    while micro and not _fits(spec, method, prepared, device, gpus, micro // num_ranks):
+        micro = _next_smaller(batch, micro // 2, num_ranks)
+    if not micro:
+        return f"the device has too little memory for {tried} images at a time, and for {SMALLEST} as well"
+    return (
+        f"the device has too little memory for {tried} images at a time; {micro} fit: --set train.micro_batch={micro} "
+        f"(batch norm then takes its statistics from {micro} images, so it is another job with another result)"
+    )
+
+
+def _next_smaller(batch: int, micro: int, num_ranks: int) -> int:
+    """Return the largest size of a part, up to `micro`, that a batch can be divided into; 0 without one."""
+    for size in range(micro, SMALLEST * num_ranks - 1, -1):
+        try:
+            count_micro_batches(batch, size, num_ranks)
+        except UserError:
+            continue
+        return size
+    return 0
+
+
+def _fits(
+    spec: Spec, method: type[Method], prepared: Prepared, device: str, gpus: Sequence[int], images_at_a_time: int
+) -> bool:
+    """Whether two steps with so many images run; the second one has the optimiser's memory beside it."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    try:
+        fabric = make_fabric(device, spec.train.precision, gpus)
+        hierarchy = prepared.hierarchy(spec.dataset.distance)
+        params = method.Params.model_validate(spec.method.params)
+        model = build_classifier(method, hierarchy, spec.type, spec.model, params).to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9, fused=True)
+        wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+        split = Split(prepared, "train", spec, fabric.device)
+        for images, targets in split.train_batches([torch.arange(images_at_a_time)] * 2):
+            wrapped_optimizer.zero_grad()
+            fabric.backward(torch.stack(list(model.method.loss(wrapped(images), targets).values())).sum())
+            wrapped_optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except Exception as error:  # somebody's method may raise anything; only this one kind is expected
+        if not is_out_of_memory(error):
+            raise
+        return False
+    return True

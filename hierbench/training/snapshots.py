@@ -1,0 +1,180 @@
+"""Snapshots of a model while it is trained: which epochs are kept, where they lie, and which run has them.
+
+`<run>/snapshots/epoch-005.pt` holds the model's state after its fifth epoch, `epoch-005.json` what was measured of it.
+They are no part of a job's id, since they change no result; so a run can be finished without them. Such a run is left
+as it is, and the job is trained a second time in `<runs>/collapse/<id>/`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from hierbench.models import Classifier
+from hierbench.planning.plan import Job
+from hierbench.runs.store import Run, Store
+from hierbench.training.checkpoint import load_sealed, save_checkpoint
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_bytes, read_json, remove_made
+from hierbench.utils.lock import Lock
+
+if TYPE_CHECKING:
+    from hierbench.training.trainer import (
+        OnEpoch,  # it takes seconds to import: only where something is trained or measured
+    )
+
+PART_OF_TRAINING = 20  # of a training's epochs, one in so many is kept by default
+MOST_BETWEEN = 5
+SNAPSHOT = re.compile(r"epoch-\d{3,}\.(pt|json)")
+
+
+def default_every(epochs: int) -> int:
+    """Return after how many epochs a snapshot is taken: 5 of 100 as in the paper, a twentieth of a shorter training."""
+    return max(1, min(MOST_BETWEEN, epochs // PART_OF_TRAINING))
+
+
+def kept_epochs(every: int, epochs: int) -> list[int]:
+    """Return the epochs of which a snapshot is kept: every so many, counted from 1, and the last."""
+    return sorted({*range(every, epochs + 1, every), epochs})
+
+
+def snapshot_file(run: Run, epoch: int) -> Path:
+    """Return where the snapshot of an epoch lies."""
+    return run.subfolder("snapshots") / f"epoch-{epoch:03d}.pt"
+
+
+def measured_file(run: Run, epoch: int) -> Path:
+    """Return where lies what was measured of a snapshot."""
+    return snapshot_file(run, epoch).with_suffix(".json")
+
+
+def keeper(run: Run, every: int, epochs: int) -> OnEpoch | None:
+    """Return what `train` calls after each epoch to keep snapshots of a run, None where none are wanted."""
+    return partial(_keep, run, frozenset(kept_epochs(every, epochs))) if every else None
+
+
+def _keep(run: Run, kept: frozenset[int], epoch: int, model: Classifier) -> None:
+    if epoch in kept:
+        run.guard()
+        file = snapshot_file(run, epoch)
+        file.parent.mkdir(exist_ok=True)
+        measured_file(run, epoch).unlink(missing_ok=True)  # it was of what is overwritten
+        save_checkpoint(file, {"model": model.state_dict()})
+
+
+def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
+    """Return the model's state after an epoch, on the CPU.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    file = snapshot_file(run, epoch)
+    try:
+        state: dict[str, Tensor] = load_sealed(file)["model"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{file} can not be read; remove {file.parent} to train it again") from None
+    return state
+
+
+def has_snapshots(run: Run, every: int, epochs: int, upto: int) -> bool:
+    """Whether a run has, of its epochs up to one, all snapshots that are to be kept, or what was measured of them."""
+    return all(
+        snapshot_file(run, epoch).exists() or measured_file(run, epoch).exists()
+        for epoch in kept_epochs(every, epochs)
+        if epoch <= upto
+    )
+
+
+def is_usable(run: Run, every: int, epochs: int) -> bool:
+    """Whether a run has what is needed of its epochs so far; one that has not begun lacks nothing."""
+    return has_snapshots(run, every, epochs, epochs if run.done else _epochs_done(run))
+
+
+def _epochs_done(run: Run) -> int:
+    try:
+        return len(run.history())
+    except (OSError, UserError):  # none yet, or damaged: it will be set aside
+        return 0
+
+
+def place(plan: Sequence[Job], store: Store, every: int, elsewhere: frozenset[str]) -> Store:
+    """Return the store in which every job has its snapshots, or can be trained to have them.
+
+    Args:
+        plan: jobs that train.
+        store: of all runs.
+        every: how many epochs lie between snapshots.
+        elsewhere: ids of jobs that no table is to show, which lie apart in any case.
+    """
+    lacking = {job.id for job in plan if not is_usable(store.run(job.id), every, job.spec.train.epochs)}
+    return Store(store.root, elsewhere | lacking)
+
+
+def is_complete(run: Run, every: int, epochs: int) -> bool:
+    """Whether a run is finished and has all its snapshots."""
+    return run.done and is_usable(run, every, epochs)
+
+
+def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
+    """Make a new start, with the finished run's number of threads, where a run that lies apart lacks snapshots.
+
+    The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the
+    first bit by bit.
+    """
+    for job in plan:
+        if job.id not in store.apart:
+            continue
+        run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
+        if not _is_to_begin_again(job, run, threads, every):
+            continue
+        run.folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock.acquire(run.folder)
+        if lock is None:
+            continue  # another process is training it
+        try:
+            if _is_to_begin_again(job, run, threads, every):
+                _begin_again(job, run, threads, every)
+        finally:
+            lock.release()
+
+
+def _is_to_begin_again(job: Job, run: Run, threads: int | None, every: int) -> bool:
+    has_begun = threads is None or (run.folder / "checkpoint.pt").exists()
+    return not has_begun or not is_usable(run, every, job.spec.train.epochs)
+
+
+def _begin_again(job: Job, run: Run, threads: int | None, every: int) -> None:
+    if not is_usable(run, every, job.spec.train.epochs):
+        run.clear()
+        remove_made(run.subfolder("snapshots"), SNAPSHOT)
+    if threads is not None and not (run.folder / "checkpoint.pt").exists():
+        run.plan(job.spec.content())
+        nothing = {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
+        save_checkpoint(run.folder / "checkpoint.pt", nothing)
+
+
+def _threads_of(run: Run) -> int | None:
+    try:
+        return int(read_json(run.folder / "environment.json")["threads"])
+    except (OSError, ValueError, KeyError, TypeError):  # none, as it is not finished
+        return None
+
+
+def differs(job: Job, store: Store) -> bool:
+    """Whether a job's second training ended in other numbers than its first; False where there was but one."""
+    run, finished = store.run(job.id), Run(store.root / job.id)
+    return (
+        job.id in store.apart
+        and run.done
+        and finished.done
+        and any(
+            read_bytes(run.folder / name) != read_bytes(finished.folder / name)
+            for name in ("history.csv", "metrics.json")
+        )
+    )

@@ -1,0 +1,298 @@
+"""Training: one visible loop on Lightning Fabric, from a job's spec to the files of its run.
+
+Shapes: B batch, N examples, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hierbench.api.method import Method, loss_names
+from hierbench.config.spec import Spec, TrainSpec
+from hierbench.data.loader import Split
+from hierbench.data.prepared import Prepared
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics import Tally, evaluate
+from hierbench.models import Classifier, build_classifier
+from hierbench.models.compiled import compile_embedding
+from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
+from hierbench.runs.store import HistoryRow, Run
+from hierbench.training.checkpoint import load_checkpoint, save_checkpoint
+from hierbench.training.fabric import make_fabric
+from hierbench.training.memory import count_micro_batches
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Report = Callable[[float, int], None]  # (epochs done, a fraction within one; epochs in all)
+OnEpoch = Callable[[int, Classifier], None]  # the number of an epoch that is over, from 1; the model after it
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss became NaN or infinite."""
+
+
+def seed_for(seed: int, part: int) -> int:
+    """Return an independent 63-bit seed for part 0 (initialisation) or 1 + epoch of a run."""
+    return int(np.random.SeedSequence([seed, part]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def learning_rate(initial: float, epoch: int, epochs: int) -> float:
+    """Return the cosine-annealed rate of an epoch: initial (1 + cos(pi epoch / epochs)) / 2."""
+    return initial * (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
+
+
+def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.SGD:
+    """Return SGD over the model's groups; weight decay is on all parameters that get a gradient, norms included."""
+    return torch.optim.SGD(
+        [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
+        lr=1.0,  # see `set_rates`
+        momentum=how.momentum,
+        weight_decay=how.weight_decay,
+        fused=True,
+    )
+
+
+def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int) -> dict[str, float]:
+    """Give each group its learning rate of an epoch, from 0, and return all rates by group."""
+    rates = {name: learning_rate(rate, epoch, how.epochs) for name, rate in how.lr.model_dump().items()}
+    for group in optimizer.param_groups:
+        group["lr"] = rates[group["name"]]
+    return rates
+
+
+def train(
+    spec: Spec,
+    method: type[Method],
+    prepared: Prepared,
+    run: Run,
+    device: str,
+    report: Report,
+    weights: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    gpus: Sequence[int] = (),
+    num_ranks: int = 1,
+) -> None:
+    """Train a job to its end, going on from its last epoch if it was stopped, and write its result.
+
+    Args:
+        spec: what to train.
+        method: the class that `spec.method` names.
+        prepared: the dataset that `spec.dataset` names.
+        run: where the files go.
+        device: a Fabric accelerator: "cpu", "cuda" or "mps".
+        report: called within and after each epoch.
+        weights: the file whose digest is `spec.weights`; None where that is None.
+        on_epoch: called after each epoch; again for one that was cut off before its checkpoint.
+        gpus: indices of the CUDA devices to use, () for the first ones.
+        num_ranks: processes that train together, one device each; this is one of them, see `hierbench.execution.ranks`.
+
+    Raises:
+        NonFiniteLossError: naming epoch, step and term.
+        OutOfMemoryError: saying how many images at a time would fit.
+        UserError: the weights are not those of the spec, or a batch can not be divided as asked.
+    """
+    fabric = make_fabric(device, spec.train.precision, gpus, num_ranks)
+    torch.backends.cudnn.benchmark = True  # all batches have one shape
+    hierarchy = prepared.hierarchy(spec.dataset.distance)
+    torch.manual_seed(seed_for(spec.seed, 0))
+    model = build_classifier(
+        method,
+        hierarchy,
+        spec.type,
+        spec.model,
+        method.Params.model_validate(spec.method.params),
+        weights,
+    ).to(memory_format=torch.channels_last)
+    if num_ranks > 1:
+        synchronise_norms(model, device)
+        exclude_from_reduction(model, model.parameters_without_gradient())
+        model.gather = gather_rows
+    optimizer = make_optimizer(model, spec.train)
+    wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+    train_split, val_split = (
+        Split(prepared, name, spec, fabric.device, *ranks_of(fabric)) for name in ("train", "val")
+    )
+    batch_size = min(spec.train.batch_size, len(train_split))
+    num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
+    steps, epochs = len(train_split) // batch_size, spec.train.epochs
+
+    progress = _resume(run, model, optimizer)
+    torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
+    if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
+        shape = (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"])
+        compile_embedding(model, shape, fabric.autocast)
+    names: list[str] = []  # of the loss terms
+    history: list[HistoryRow] = progress["history"]
+    if history and fabric.is_global_zero:
+        run.write_history(history)  # it may have been lost, and is not written again after the last epoch
+    for epoch in range(len(history), epochs):
+        current = set_rates(optimizer, spec.train, epoch)
+        torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
+        order = torch.randperm(len(train_split))[: steps * batch_size]  # the last short batch is dropped
+        batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])
+        losses: list[Tensor] = []
+        model.train()
+        for step in range(steps):
+            wrapped_optimizer.zero_grad()
+            values = torch.zeros((), device=fabric.device)
+            for images, targets in islice(batches, num_micro):
+                terms = model.method.loss(wrapped(images), targets)
+                names = loss_names(terms, names)
+                shares = torch.stack(list(terms.values())) * (len(targets) / batch_size)
+                fabric.backward(shares.sum())
+                values = values + shares.detach()
+            wrapped_optimizer.step()
+            losses.append(values)  # stays on the device: no synchronisation within the epoch
+            report(epoch + (step + 1) / steps, epochs)
+        mean_terms = _mean_terms(torch.stack(losses), names, epoch)
+
+        metrics = validate(fabric, model, val_split, hierarchy, epoch)
+        row: HistoryRow = {"epoch": epoch + 1}
+        row |= {f"lr_{name}": rate for name, rate in current.items()}
+        row |= {"train_loss": sum(mean_terms.values())}
+        row |= {f"train_{name}": value for name, value in mean_terms.items()}
+        row |= {f"val_{name}": value for name, value in metrics.items()}
+        history.append(row)
+        if metrics["top1"] > progress["best_top1"]:  # strictly: the first of equals wins
+            best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+            progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
+        if fabric.is_global_zero:
+            last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            run.guard()  # what follows is written only while the job is still this process'
+            if on_epoch is not None:
+                on_epoch(epoch + 1, model)
+            run.write_history(history)  # before the checkpoint, which says that the epoch is whole
+            run.guard()
+            save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
+
+    finish(fabric, model, spec, method.title, prepared, run, progress)
+
+
+def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Load the last whole epoch into model and optimizer; return the progress, empty if there is none to go on from."""
+    progress = load_checkpoint(run.folder / "checkpoint.pt")
+    if progress is None or not progress["history"]:
+        threads = torch.get_num_threads() if progress is None else progress["threads"]
+        return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
+    if (last := progress.pop("last", None)) is not None:  # gone once all epochs are done
+        model.load_state_dict(last["model"])
+        optimizer.load_state_dict(last["optimizer"])
+    return progress
+
+
+def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
+    """Average the epoch's loss terms [steps, terms]; the only point where the device is waited for."""
+    finite = losses.isfinite()
+    if not finite.all():
+        step, term = (~finite).nonzero()[0].tolist()
+        value = losses[step, term].item()
+        raise NonFiniteLossError(f"loss is {value} at epoch {epoch + 1}, step {step + 1}, in the term {names[term]!r}")
+    return dict(zip(names, losses.double().mean(dim=0).tolist(), strict=True))
+
+
+def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
+    """Return the metrics of `hierbench.metrics.evaluate` over a split; all ranks return the same."""
+    scores, targets = predict(fabric, model, split)
+    if scores.isnan().any():  # the last step's loss was finite, what it did to the weights is not
+        raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
+    return evaluate(scores, targets, hierarchy)
+
+
+def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
+    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
+    model.eval()
+    with torch.inference_mode(), fabric.autocast():
+        parts = [(model.method.scores(model(images)).float(), labels) for images, labels in split.eval_batches()]
+    targets = split.labels[split.evaluated.to(split.device)]
+    if split.num_ranks == 1:
+        return torch.cat([scores for scores, _ in parts]), targets
+    share = -(-len(split.evaluated) // split.num_ranks)
+    mine = torch.zeros(share, model.method.hierarchy.num_classes, device=split.device)
+    filled = 0
+    for scores, _ in parts:
+        mine[filled : filled + len(scores)] = scores
+        filled += len(scores)
+    every = [torch.empty_like(mine) for _ in range(split.num_ranks)]
+    torch.distributed.all_gather(every, mine)
+    return torch.cat(every)[: len(split.evaluated)], targets
+
+
+def finish(
+    fabric: Fabric,
+    model: Classifier,
+    spec: Spec,
+    title: str,
+    prepared: Prepared,
+    run: Run,
+    progress: dict[str, Any],
+) -> None:
+    """Write the result of the best epoch, then what it was computed with."""
+    best_row = progress["history"][progress["best_epoch"] - 1]
+    if spec.split == "val":  # tuning: the test set stays out of sight
+        if fabric.is_global_zero:
+            run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
+    else:
+        model.load_state_dict(progress["best"])
+        scores, targets = predict(fabric, model, Split(prepared, "test", spec, fabric.device, *ranks_of(fabric)))
+        if fabric.is_global_zero:
+            write_result(run, title, scores, targets, model.method.hierarchy, best_row)
+    if fabric.is_global_zero:
+        run.guard()
+        save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
+        run.write_record("environment.json", environment(fabric.device, prepared, fabric.world_size))
+    fabric.barrier()  # a rank that left earlier would break the others' connections
+
+
+def ranks_of(fabric: Fabric) -> tuple[int, int]:
+    """Return this process' rank and how many there are."""
+    return fabric.global_rank, fabric.world_size
+
+
+def write_result(
+    run: Run, title: str, scores: Tensor, targets: Tensor, hierarchy: Hierarchy, best: HistoryRow | None = None
+) -> None:
+    """Write predictions and metrics of a run; `best` is the history row of the epoch that was chosen."""
+    run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy())
+    tally = Tally(hierarchy)
+    tally.add(scores, targets)
+    metrics: dict[str, Any] = {
+        "schema": 1,
+        "title": title,
+        "test": tally.metrics(),
+        "mistakes_by_distance": tally.mistakes_by_distance(),
+    }
+    run.write_record("metrics.json", metrics | ({} if best is None else best_epoch(best)))
+
+
+def best_epoch(row: HistoryRow) -> dict[str, Any]:
+    """Return the validation metrics of the epoch that was chosen, and its number, from its row of the history."""
+    val = {name.removeprefix("val_"): value for name, value in row.items() if name.startswith("val_")}
+    return {"val": val, "best_epoch": int(row["epoch"])}
+
+
+def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
+    """Return what a result was computed with; it is kept, and not part of the id."""
+    data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
+    packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "devices": num_devices,
+        "threads": torch.get_num_threads(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **{package: version(package) for package in packages},
+        **data,
+    }

@@ -1,0 +1,1 @@
+"""Files, locks, processes and console: what knows nothing of classifiers."""
