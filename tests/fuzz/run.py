@@ -7,6 +7,7 @@ input to the current folder as crash-*, timeout-* or oom-*; `--replay FILE` repe
 
 import argparse
 import atexit
+import resource
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,9 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# libFuzzer reads the peak of the process, which on Linux starts at that of the process that started this one.
+STARTED_WITH = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # MiB
 
 INSTRUMENTED = ["hierbench", "tarfile", "zipfile", "gzip", "tomllib", "csv", "json", "pickletools"]
 
@@ -56,8 +60,8 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(targets.seeds(options.kind)):
         (seeds / f"{number:02d}").write_bytes(seed)
-    limits = [f"-max_total_time={options.seconds}", "-timeout=20", "-rss_limit_mb=3000", "-max_len=20000"]
-    atheris.Setup([sys.argv[0], *limits, "-print_final_stats=1", str(corpus), str(seeds)], once)
+    limits = [f"-max_total_time={options.seconds}", "-timeout=20", f"-rss_limit_mb={STARTED_WITH + 3000}"]
+    atheris.Setup([sys.argv[0], *limits, "-max_len=20000", "-print_final_stats=1", str(corpus), str(seeds)], once)
     atheris.Fuzz()
 
 
