@@ -22,7 +22,7 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec
-from hierbench.execution.run_job import Report, train_here
+from hierbench.execution.train_job import Report, train_here
 from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
 from hierbench.runs.store import Run

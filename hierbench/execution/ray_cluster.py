@@ -23,14 +23,14 @@ import torch
 import hierbench
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec
+from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Watch, connected, load, unchanged
 from hierbench.execution.run_job import execute_when_free
-from hierbench.execution.scheduler import Queue
-from hierbench.planning.dry_run import say
 from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
 from hierbench.runs.peers import OnProgress
 from hierbench.runs.store import Run
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_text
 from hierbench.utils.lock import LostError, wait_for_lock

@@ -8,31 +8,24 @@ import traceback
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hierbench.api.method import Method, PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
-from hierbench.data import prepared as data
-from hierbench.data.prepared import Prepared
-from hierbench.models.weights import weights_digest
-from hierbench.planning.dry_run import say
+from hierbench.execution.train_job import Report, data_of, train_here
 from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.peers import POLL, Elsewhere
 from hierbench.runs.repair import Note, is_finished, mend, set_aside
 from hierbench.runs.store import Run
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.utils.lock import Holder, Lock, LostError
-
-if TYPE_CHECKING:
-    from hierbench.models import Classifier
-
-Report = Callable[[float, int], None]  # epochs done, epochs in all
 
 
 def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: Collection[Holder] = ()) -> str | None:
@@ -106,7 +99,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         sign("running", pid=os.getpid())
         if job.trains:
             _train(job, setting, run, report, lambda: sign("running", pid=os.getpid()))
-            _data(job, setting)  # as it was at the start: the arrays are mapped, not copied
+            data_of(job, setting)  # as it was at the start: the arrays are mapped, not copied
         else:
             details["base_predictions"] = _rescore(job, setting, run)
         sign("done", files=fingerprints(run.folder))
@@ -158,23 +151,11 @@ def _set_aside_checkpoint(job: Job, run: Run, note: Note) -> None:
         note(f"note: {path.name} of {job.spec.label}: damaged; set aside in {place}, trained from the start")
 
 
-def _data(job: Job, setting: Setting) -> Prepared:
-    """Return the job's dataset, after comparing data and method with the plan's."""
-    if job.found.code != job.spec.method.code:
-        raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
-    variant = data.variant_name(job.spec.dataset.name, job.spec.dataset.jpeg_quality)
-    dataset = data.find(variant, setting.data_dir)
-    if dataset is None or dataset.digest != job.spec.dataset.digest:
-        raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
-    data.check(dataset)
-    return dataset
-
-
 def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
     """Train a job on its device or devices; one that has too little memory says how much would fit."""
     from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
 
-    dataset = _data(job, setting)
+    dataset = data_of(job, setting)
     try:
         if setting.devices == 1:
             return train_here(job, setting, run, report, after_epoch)
@@ -191,33 +172,6 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
     )
 
 
-def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
-    """Train a job in this process, alone or as one of several that share it."""
-    from hierbench.training.snapshots import keeper
-    from hierbench.training.trainer import train
-
-    keep = keeper(run, setting.snapshots, job.spec.train.epochs)
-
-    def on_epoch(epoch: int, model: Classifier) -> None:
-        after_epoch()
-        if keep is not None:
-            keep(epoch, model)
-
-    assert issubclass(job.found.cls, Method)
-    train(
-        job.spec,
-        job.found.cls,
-        _data(job, setting),
-        run,
-        setting.device,
-        report,
-        weights=_weights(job, setting),
-        on_epoch=on_epoch,
-        gpus=setting.gpus,
-        num_ranks=setting.devices,
-    )
-
-
 def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
     """Re-rank, and return the digest of the predictions it was done with."""
     from hierbench.training.posthoc import rescore
@@ -229,14 +183,5 @@ def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
     device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"
     assert issubclass(job.found.cls, PostHoc)
-    rescore(job.spec, job.found.cls, _data(job, setting), base, run, device)
+    rescore(job.spec, job.found.cls, data_of(job, setting), base, run, device)
     return used
-
-
-def _weights(job: Job, setting: Setting) -> Path | None:
-    """Return the file of the backbone's weights, after comparing it with the plan's."""
-    if job.spec.weights is None:
-        return None
-    if setting.weights is None or weights_digest(setting.weights) != job.spec.weights:
-        raise UserError(f"{setting.weights} is not the file of weights that this job was planned for")
-    return setting.weights

@@ -15,14 +15,12 @@ from pydantic import ValidationError
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.run_job import execute_when_free, kept_source
-from hierbench.execution.scheduler import State
 from hierbench.models.weights import find_weights
-from hierbench.planning.dry_run import say
-from hierbench.planning.plan import Job
+from hierbench.planning.plan import Job, State
 from hierbench.planning.resources import Setting
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
-from hierbench.utils.console import Meter, duration
+from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
 

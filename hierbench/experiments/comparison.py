@@ -27,9 +27,10 @@ from hierbench.experiments.session import (
     workers_and_threads,
 )
 from hierbench.leaderboard.board import Board
-from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan, say, show_dry_run, summary
+from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan, show_dry_run, summary
 from hierbench.planning.plan import Job, check_request, make_plan
 from hierbench.runs.store import Store
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 

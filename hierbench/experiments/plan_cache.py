@@ -24,10 +24,11 @@ from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import find, variant_name
 from hierbench.experiments.publishing import publish_board, say_notes, show_board
-from hierbench.planning.dry_run import Line, say, summary
+from hierbench.planning.dry_run import Line, summary
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, refuse_links, write_json
 

@@ -10,9 +10,9 @@ from hierbench.config.options import Options
 from hierbench.data.prepared import Prepared
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.render import as_json, markdown
-from hierbench.planning.dry_run import say
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
+from hierbench.utils.console import say
 from hierbench.utils.files import write_text
 
 

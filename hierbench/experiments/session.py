@@ -21,14 +21,13 @@ from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.scheduler import run_plan
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
 from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.dry_run import say
 from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting, side_by_side
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
 from hierbench.training.precision import resolve_precision
-from hierbench.utils.console import Meter, duration
+from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar

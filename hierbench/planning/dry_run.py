@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe
-from hierbench.utils.console import duration
+from hierbench.utils.console import duration, say
 
 if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTorch
     from hierbench.api.registry import Found
-    from hierbench.execution.scheduler import State
     from hierbench.planning.cost import Cost
-    from hierbench.planning.plan import Job
-
-
-def say(line: str) -> None:
-    """Tell the user something; results alone go to standard output."""
-    print(line, file=sys.stderr, flush=True)
+    from hierbench.planning.plan import Job, State
 
 
 @dataclass(frozen=True)

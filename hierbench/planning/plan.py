@@ -14,6 +14,8 @@ from hierbench.data.prepared import Prepared
 from hierbench.models.backbones import check_backbone
 from hierbench.utils.errors import UserError, unknown_name
 
+State = Literal["train", "rescore", "cached", "blocked"]
+
 
 @dataclass(frozen=True)
 class Job:

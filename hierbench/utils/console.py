@@ -22,6 +22,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 86400 else f"{seconds / 86400:.1f} days"
 
 
+def say(line: str) -> None:
+    """Tell the user something; results alone go to standard output."""
+    print(line, file=sys.stderr, flush=True)
+
+
 class Meter:
     """One total and the parts that are running.
 

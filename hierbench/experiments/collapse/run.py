@@ -18,7 +18,6 @@ from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import FEATURE_TYPES, Recipe, load_recipe
 from hierbench.data.prepared import Prepared
-from hierbench.execution.scheduler import State
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
@@ -32,13 +31,13 @@ from hierbench.experiments.session import (
     workers_and_threads,
 )
 from hierbench.models import build_backbone
-from hierbench.planning.dry_run import Line, costs, lines_of_plan, say, show_dry_run, summary
-from hierbench.planning.plan import Job, check_request, make_plan
+from hierbench.planning.dry_run import Line, costs, lines_of_plan, show_dry_run, summary
+from hierbench.planning.plan import Job, State, check_request, make_plan
 from hierbench.planning.resources import Setting
 from hierbench.reports.plots.style import house_style, write_figure
 from hierbench.runs.store import Store
 from hierbench.training.snapshots import begin_again, default_every, differs, is_complete, place
-from hierbench.utils.console import Meter
+from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 

@@ -27,11 +27,10 @@ from hierbench.experiments.session import (
 from hierbench.experiments.tuning.study import Search, Space, database_errors, json_params
 from hierbench.experiments.tuning.tuner import OBJECTIVE, Target, Tuning, search_space, shown
 from hierbench.leaderboard.statistics import summarise
-from hierbench.planning.dry_run import say
 from hierbench.planning.plan import check_request
 from hierbench.planning.resources import Setting
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, sqlite_uri
-from hierbench.utils.console import Meter, duration
+from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 from hierbench.utils.lock import wait_for_lock
 

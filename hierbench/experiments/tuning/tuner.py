@@ -15,7 +15,8 @@ from hierbench.api.registry import Found
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
-from hierbench.execution.scheduler import Worker, free_slot, planned
+from hierbench.execution.scheduler import planned
+from hierbench.execution.workers import Worker, free_slot
 from hierbench.experiments.tuning.study import Params, Search, Space
 from hierbench.planning.plan import Job, make_spec, with_params
 from hierbench.planning.resources import Setting
