@@ -7,13 +7,11 @@ import hashlib
 import importlib
 import importlib.util
 import io
-import re
 import sys
 import tokenize
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib import resources
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +24,7 @@ from hierbench.config.options import is_path
 from hierbench.config.recipe import FEATURE_TYPES
 from hierbench.config.validation import describe_params_error
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
-from hierbench.utils.files import read_bytes, write_text
+from hierbench.utils.files import read_bytes
 
 GROUP = "hierbench.methods"
 
@@ -194,25 +192,6 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         return Found(reference, cls, code_digest(file) if file else "")
     except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
         raise BrokenMethodError(f"method {name} can not be read: {error}") from None
-
-
-def new_method(name: str, folder: Path) -> Path:
-    """Write the commented template of a method called `name` and return its path.
-
-    Raises:
-        UserError: the name is no file name for a method, or is taken.
-    """
-    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name == "all":
-        raise UserError(f"a method's name is lower-case letters, digits, - and _, starting with a letter; got {name!r}")
-    path = folder / f"{name}.py"
-    if path.exists() or name in method_names():
-        raise UserError(f"there is a method {name} already" + (f": {path}" if path.exists() else ""))
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}")
-    template = resources.files("hierbench.api").joinpath("method.py.tmpl").read_text(encoding="utf-8")
-    class_name = "".join(part.capitalize() for part in re.split("[-_]", name)) + "Method"
-    write_text(path, template.replace("NAME", name).replace("CLASS", class_name))
-    return path
 
 
 def code_digest(path: Path) -> str:

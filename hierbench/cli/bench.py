@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 
-class BenchDevice(StrEnum):
-    """Where to measure: those that can be waited for."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 def bench(
-    device: Annotated[BenchDevice, typer.Option(help="Where to measure.")] = BenchDevice.auto,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to measure.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="One round instead of three: a rough look.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
@@ -28,10 +19,10 @@ def bench(
     from hierbench.experiments.bench import QUICK, Sizes, parts_of
     from hierbench.experiments.bench import bench as measure
     from hierbench.experiments.bench_report import table
-    from hierbench.experiments.session import choose_device
+    from hierbench.planning.resources import choose_device
     from hierbench.utils.console import Meter
 
-    place = choose_device(device.value)
+    place = choose_device(device)
     parts = parts_of(place)
     with Meter("measuring", len(parts)) as meter:
         running: list[str] = []

@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import (
-    DataOption,
-    ProtocolName,
-    ProtocolOption,
-)
+from hierbench.config.options import DataOption, ProtocolOption
 
 app = typer.Typer(help="List, prepare and verify datasets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -35,7 +31,7 @@ def prepare(
     dataset: Annotated[str, typer.Argument(help="Name of the dataset.")],
     source: Annotated[Path | None, typer.Option(help="Your copy; by default it is downloaded where allowed.")] = None,
     data_dir: DataOption = Path("data"),
-    protocol: ProtocolOption = ProtocolName.paper,
+    protocol: ProtocolOption = "paper",
     offline: Annotated[
         Path | None, typer.Option(help="Folder with the tree and split lists, not fetched then.")
     ] = None,
@@ -47,7 +43,7 @@ def prepare(
     from hierbench.experiments.publishing import say_notes
     from hierbench.experiments.session import prepare_with_progress
 
-    recipe = load_recipe(dataset, protocol=protocol.value)
+    recipe = load_recipe(dataset, protocol=protocol)
     prepared = prepare_with_progress(
         dataset,
         data_dir,

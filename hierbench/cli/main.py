@@ -13,11 +13,10 @@ from hierbench import __version__
 from hierbench.cli import data, methods
 from hierbench.cli.bench import bench
 from hierbench.cli.collapse import collapse
-from hierbench.cli.job import job
 from hierbench.cli.leaderboard import leaderboard
 from hierbench.cli.mistakes import mistakes
 from hierbench.cli.plot import plot
-from hierbench.cli.run import ablate, run
+from hierbench.cli.run import ablate, job, run
 from hierbench.cli.tune import tune
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line

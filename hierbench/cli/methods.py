@@ -54,7 +54,7 @@ def new(
     folder: Annotated[Path, typer.Option(help="Where the file goes.")] = Path(),
 ) -> None:
     """Write a commented template NAME.py that already passes `methods check`."""
-    from hierbench.api.registry import new_method
+    from hierbench.api.template import new_method
 
     path = new_method(name, folder)
     shown = path if path.is_absolute() else f"./{path}"

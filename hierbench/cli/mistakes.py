@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import DataOption, DatasetOption, ProtocolName, write_result
+from hierbench.cli.options import ProtocolOfRuns, write_result
+from hierbench.config.options import DataOption, DatasetOption
 from hierbench.utils.errors import UserError
-
-if TYPE_CHECKING:
-    from hierbench.config.recipe import Protocol
 
 
 def mistakes(
@@ -26,9 +24,7 @@ def mistakes(
     ] = Path("runs"),
     data_dir: DataOption = Path("data"),
     output: Annotated[Path | None, typer.Option(help="By default RUNS/mistakes-DATASET.html.")] = None,
-    protocol: Annotated[
-        ProtocolName | None, typer.Option(help="Of the runs; by default that of the dataset's newest.")
-    ] = None,
+    protocol: ProtocolOfRuns = None,
     names: Annotated[Path | None, typer.Option(help="Words for the names of classes, as ImageNet's words.txt.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=5000, help="Images in the page.")] = 400,
 ) -> None:
@@ -44,8 +40,7 @@ def mistakes(
 
     load_recipe(dataset)
     store = Store(runs)
-    under: Protocol | None = None if protocol is None else protocol.value
-    a, b = (find_run(name, dataset, store, under) for name in which)
+    a, b = (find_run(name, dataset, store, protocol) for name in which)
     pair = read_pair(a, b, data_dir, store)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair))

@@ -1,109 +1,62 @@
-"""Options that several commands share, and how a result is written. Nothing heavy is imported here."""
+"""How a command gets the options that all commands that train share, and how a result is written."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from hierbench.config.options import Options
 from hierbench.utils.errors import UserError
 
-
-class ProtocolName(StrEnum):
-    """Where the paper and the authors' code differ: which one to follow."""
-
-    paper = "paper"
-    authors = "authors"
-
-
-RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
-DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
-ProtocolOption = Annotated[ProtocolName, typer.Option("--protocol", help="The paper's text, or the authors' code.")]
-WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Your copy of the recipe's weights.")]
-DatasetOption = Annotated[str, typer.Option("--dataset", help="See: hierbench data list.")]
-
-
-class Format(StrEnum):
-    """Of a leaderboard."""
-
-    markdown = "markdown"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-
-
-class SourceOfTable(StrEnum):
-    """Of a leaderboard's rows."""
-
-    runs = "runs"
-    paper = "paper"
-    both = "both"
-
-
-class SourceOfAblation(StrEnum):
-    """Of the ablation table."""
-
-    runs = "runs"
-    paper = "paper"
-
-
-class Device(StrEnum):
-    """Where to train."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-    mps = "mps"
-
-
-class Executor(StrEnum):
-    """What trains."""
-
-    local = "local"
-    ray = "ray"
-
-
-OverridesOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+Format = Literal["markdown", "latex", "csv", "json"]
+KEYWORD = Parameter.KEYWORD_ONLY
+HINTS = get_type_hints(Options, include_extras=True)
+ProtocolOfRuns = Annotated[
+    Literal["paper", "authors"] | None,
+    typer.Option("--protocol", help="Of the runs; by default that of the newest, two are never mixed."),
 ]
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]
 
 
-def jobs_of(text: str) -> int | None:
-    """Return the number of --jobs, None for "auto"."""
-    if text == "auto":
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise typer.BadParameter(f"must be auto or at least 1, got {text}")
-    return int(text)
+def trains(**fixed: Any) -> Callable[[Callable[..., int]], Callable[..., None]]:
+    """Make a function of `Options` a command that takes them all, and exits with the code that it returns.
+
+    What the function declares itself comes on top; a name of `Options` among it has that declaration instead.
+
+    Args:
+        fixed: fields of `Options` that the command has no option for, with their values.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., None]:
+        own = {name: p for name, p in signature(command, eval_str=True).parameters.items() if name != "options"}
+        shared = {
+            field.name: Parameter(field.name, KEYWORD, annotation=HINTS[field.name], default=_default(field))
+            for field in fields(Options)
+            if field.name not in fixed
+        }
+        parameters = {**shared, **{name: p.replace(kind=KEYWORD) for name, p in own.items()}}
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            options = Options(**fixed, **{name: value for name, value in values.items() if name in shared})
+            raise typer.Exit(command(options, **{name: values[name] for name in own}))
+
+        run.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+        return run
+
+    return decorate
 
 
-JobsOption = Annotated[
-    int | None,
-    typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Jobs side by side; auto: one per core or GPU."),
-]
-DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
-JobsPerGpuOption = Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")]
-MlflowOption = Annotated[
-    str | None,
-    typer.Option("--mlflow", help="MLflow tracking URI, or off; by default a SQLite file in the runs folder."),
-]
-ExecutorOption = Annotated[Executor, typer.Option("--executor", help="Train on this machine, or on a Ray cluster.")]
-AddressOption = Annotated[
-    str | None,
-    typer.Option("--address", help="Of the Ray cluster; by default RAY_ADDRESS, or a cluster of this machine alone."),
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")]
-
-
-def check_executor(executor: Executor, address: str | None, jobs: int | None) -> None:
-    """Raise a UserError for options that do not go together."""
-    if executor == "local" and address is not None:
-        raise UserError("--address is for --executor ray")
-    if executor == "ray" and jobs is not None:
-        raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
+def _default(field: Any) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return Parameter.empty if field.default is MISSING else field.default
 
 
 def write_result(text: str, output: Path | None, *, follow: bool = True) -> None:

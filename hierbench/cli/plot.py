@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import DataOption, ProtocolName, RunsOption
+from hierbench.cli.options import ProtocolOfRuns
+from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError, unknown_name
 
 KINDS = ("similarity", "frame", "severity", "tradeoff", "confusion", "curves")  # each is a file in hierbench/plots/
-
-
-class SourceOfPlot(StrEnum):
-    """Of the rows of a trade-off."""
-
-    runs = "runs"
-    paper = "paper"
 
 
 def plot(
@@ -34,12 +27,10 @@ def plot(
     ] = "",
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
-    source: Annotated[SourceOfPlot, typer.Option(help="Of a tradeoff: our runs, or the published table.")] = (
-        SourceOfPlot.runs
-    ),
-    protocol: Annotated[
-        ProtocolName | None, typer.Option(help="Of runs or mapping; of runs by default that of the newest.")
-    ] = None,
+    source: Annotated[
+        Literal["runs", "paper"], typer.Option(help="Of a tradeoff: our runs, or the published table.")
+    ] = "runs",
+    protocol: ProtocolOfRuns = None,
     run: Annotated[str | None, typer.Option(help="Beginning of the run's id, for confusion.")] = None,
     method: Annotated[str | None, typer.Option(help="Of the run, for confusion.")] = None,
     type_: Annotated[str | None, typer.Option("--type", help="Of that run; by default the first.")] = None,
@@ -63,8 +54,8 @@ def plot(
         dataset=dataset,
         runs=runs,
         data_dir=data_dir,
-        source=source.value,
-        protocol=None if protocol is None else protocol.value,
+        source=source,
+        protocol=protocol,
         run=run,
         method=method,
         type=type_,
@@ -78,9 +69,7 @@ def plot(
     print(f"wrote {target}")
 
 
-def _check(
-    kind: str, dataset: str, source: SourceOfPlot, protocol: ProtocolName | None, choice: dict[str, str | int | None]
-) -> None:
+def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
     """Raise a UserError for an unknown kind, or options that do not go together."""
     if kind not in KINDS:
         raise unknown_name("plot", kind, KINDS)
@@ -88,9 +77,9 @@ def _check(
         raise UserError("Missing option '--dataset'.")
     if dataset == "all" and kind != "similarity":
         raise UserError("--dataset all is for similarity; the other kinds show one dataset")
-    if source == SourceOfPlot.paper and kind != "tradeoff":
+    if source == "paper" and kind != "tradeoff":
         raise UserError("--source paper is for tradeoff: the paper prints nothing else that is drawn here")
-    if source == SourceOfPlot.paper and protocol is not None:
+    if source == "paper" and protocol is not None:
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     given = [option for option, value in choice.items() if value is not None]
     if given and kind != "confusion":
@@ -99,9 +88,9 @@ def _check(
         raise UserError(f"--run names the run: leave out {given[1] if len(given) > 1 else '--protocol'}")
 
 
-def _default_name(kind: str, dataset: str, source: SourceOfPlot, protocol: ProtocolName | None) -> str:
+def _default_name(kind: str, dataset: str, source: str, protocol: str | None) -> str:
     """Return a file name; what is not the default is part of it, so that one picture does not replace another."""
     parts = [kind, dataset or "example"]
-    parts += ["published"] if source == SourceOfPlot.paper else []
-    parts += [] if protocol is None else [protocol.value]
+    parts += ["published"] if source == "paper" else []
+    parts += [] if protocol is None else [protocol]
     return f"{'-'.join(parts)}.svg"

@@ -1,153 +1,80 @@
-"""`hierbench run` and `hierbench ablate`."""
+"""`hierbench run`, `hierbench ablate` and `hierbench job`."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import (
-    AddressOption,
-    DataOption,
-    DatasetOption,
-    Device,
-    DeviceOption,
-    DevicesOption,
-    DryRunOption,
-    Executor,
-    ExecutorOption,
-    Format,
-    JobsOption,
-    JobsPerGpuOption,
-    MlflowOption,
-    OverridesOption,
-    ProtocolName,
-    ProtocolOption,
-    RunsOption,
-    SourceOfAblation,
-    WeightsOption,
-    check_executor,
-    write_result,
-)
+from hierbench.cli.options import Format, trains, write_result
+from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
 from hierbench.utils.errors import UserError
 
 
+@trains()
 def run(
-    dataset: DatasetOption,
-    methods: Annotated[str, typer.Option(help="all, or names and paths separated by commas.")] = "all",
-    types: Annotated[str, typer.Option(help="Feature extractors, separated by commas.")] = "type-I,type-II",
-    seeds: Annotated[int | None, typer.Option(help="How many seeds; by default the recipe's number.")] = None,
-    overrides: OverridesOption = None,
-    protocol: ProtocolOption = ProtocolName.paper,
-    weights: WeightsOption = None,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    device: DeviceOption = Device.auto,
-    jobs: JobsOption = None,
-    jobs_per_gpu: JobsPerGpuOption = 1,
-    devices: DevicesOption = 1,
-    mlflow: MlflowOption = None,
+    options: Options,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the runs folder.")] = None,
-    executor: ExecutorOption = Executor.local,
-    address: AddressOption = None,
-    dry_run: DryRunOption = False,
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
-) -> None:
+) -> int:
     """Train what is missing, re-rank, and print the leaderboard."""
-    check_executor(executor, address, jobs)
-    if plan_only and dry_run:
-        raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
-    if plan_only and (executor == "ray" or jobs is not None or jobs_per_gpu > 1):
-        raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
-    from hierbench.config.options import Options
     from hierbench.experiments.plan_cache import again
 
-    options = Options(
-        methods=methods,
-        dataset=dataset,
-        types=types,
-        seeds=seeds,
-        overrides=overrides or [],
-        protocol=protocol.value,
-        weights=weights,
-        runs=runs,
-        data_dir=data_dir,
-        device=device.value,
-        workers=jobs,
-        devices=devices,
-        jobs_per_gpu=jobs_per_gpu,
-        mlflow=mlflow,
-        dry_run=dry_run,
-        as_json=as_json,
-        executor=executor.value,
-        address=address,
-        plan_only=plan_only,
-    )
     if not tuned and tuned_file is None and again(options):
-        return
+        return 0
     from hierbench.experiments.comparison import compare
 
-    raise typer.Exit(compare(options, tuned=tuned or tuned_file is not None, file=tuned_file))
+    return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file)
 
 
+@trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False)
 def ablate(
+    options: Options,
     dataset: Annotated[str, typer.Option(help="See: hierbench data list; all with --source paper.")],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default the recipe's number.")] = None,
-    overrides: OverridesOption = None,
-    protocol: ProtocolOption = ProtocolName.paper,
-    weights: WeightsOption = None,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    device: DeviceOption = Device.auto,
-    jobs: JobsOption = None,
-    jobs_per_gpu: JobsPerGpuOption = 1,
-    devices: DevicesOption = 1,
-    mlflow: MlflowOption = None,
-    executor: ExecutorOption = Executor.local,
-    address: AddressOption = None,
-    dry_run: DryRunOption = False,
-    source: Annotated[SourceOfAblation, typer.Option(help="Our runs, or the published table.")] = SourceOfAblation.runs,
-    format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.markdown,
+    source: Annotated[Literal["runs", "paper"], typer.Option(help="Our runs, or the published table.")] = "runs",
+    format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = "markdown",
     output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
-) -> None:
+) -> int:
     """Train what is missing of HAFrame's ablation, and print its table."""
     from hierbench.leaderboard.ablation import FORMATS, ablation_from_paper
 
-    render = FORMATS[format_.value]
+    render = FORMATS[format_]
     if source == "paper":
-        several = devices > 1 or jobs_per_gpu > 1 or executor == "ray" or address
-        if any((seeds, overrides, protocol == "authors", weights, jobs, several, mlflow, dry_run)):
+        harmless = {"dataset", "methods", "types", "runs", "data_dir", "device"}
+        plain = Options(dataset)
+        if any(getattr(options, f.name) != getattr(plain, f.name) for f in fields(Options) if f.name not in harmless):
             raise UserError("--source paper prints what is published; options of training do not go with it")
-        return write_result(render(ablation_from_paper(dataset)), output)
+        write_result(render(ablation_from_paper(dataset)), output)
+        return 0
     if dataset == "all":
         raise UserError("--dataset all is for --source paper; runs are of one dataset")
     if output is not None and not output.resolve().parent.is_dir():
         raise UserError(f"--output {output}: no such folder")  # better now than after the training
-    check_executor(executor, address, jobs)
-    from hierbench.config.options import Options
     from hierbench.experiments.ablation import ablate
 
-    options = Options(
-        methods="ce,haframe",
-        dataset=dataset,
-        types="type-I,type-II",
-        seeds=seeds,
-        overrides=overrides or [],
-        protocol=protocol.value,
-        weights=weights,
-        runs=runs,
-        data_dir=data_dir,
-        device=device.value,
-        workers=jobs,
-        devices=devices,
-        jobs_per_gpu=jobs_per_gpu,
-        mlflow=mlflow,
-        dry_run=dry_run,
-        as_json=format_ == "json",
-        executor=executor.value,
-        address=address,
-    )
-    raise typer.Exit(ablate(options, render, lambda text: write_result(text, output)))
+    return ablate(replace(options, as_json=format_ == "json"), render, lambda text: write_result(text, output))
+
+
+def job(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Of a planned job, or the beginning of its id.")],
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    device: DeviceOption = "auto",
+    devices: DevicesOption = 1,
+    method: Annotated[Path | None, typer.Option(help="File of a method that is not installed.")] = None,
+    weights: WeightsOption = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default 1 on a CPU.")] = None,
+) -> None:
+    """Run one job of hierbench run --plan-only, under any scheduler."""
+    from hierbench.execution.standalone import run_one
+    from hierbench.planning.resources import Setting, choose_device, side_by_side
+
+    chosen = choose_device(device)
+    side_by_side(1, chosen, devices)  # refuses more devices than there are
+    if threads is None and chosen == "cpu":
+        threads = 1  # whatever machine it comes to: the numbers depend on it
+    setting = Setting(runs.resolve(), data_dir.resolve(), chosen, threads=threads, devices=devices, weights=weights)
+    raise typer.Exit(run_one(id_, method, setting))

@@ -1,39 +1,92 @@
-"""The options of a command that trains, as typed. Nothing heavy is imported here."""
+"""The options of a command that trains: each stands here once, with its name, type, default and help."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Protocol, Recipe
+import typer
+
 from hierbench.utils.errors import UserError, unknown_name
+
+if TYPE_CHECKING:  # `hierbench --help` does not wait for pydantic
+    from hierbench.config.recipe import FeatureType, Recipe
+
+
+def jobs_of(text: str) -> int | None:
+    """Return the number of --jobs, None for "auto"."""
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise typer.BadParameter(f"must be auto or at least 1, got {text}")
+    return int(text)
+
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DatasetOption = Annotated[str, typer.Option("--dataset", help="See: hierbench data list.")]
+ProtocolOption = Annotated[
+    Literal["paper", "authors"], typer.Option("--protocol", help="The paper's text, or the authors' code.")
+]
+WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Your copy of the recipe's weights.")]
+RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
+DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]
+DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command's options, as typed."""
+    """The options of a command that trains, as typed; `hierbench.cli.options.trains` makes a command take them."""
 
-    methods: str
-    dataset: str
-    types: str
-    seeds: int | None
-    overrides: Sequence[str]
-    protocol: Protocol
-    weights: Path | None
-    runs: Path
-    data_dir: Path
-    device: str
-    workers: int | None
-    devices: int
-    jobs_per_gpu: int
-    mlflow: str | None
-    dry_run: bool
-    as_json: bool
-    executor: Literal["local", "ray"] = "local"
-    address: str | None = None
-    plan_only: bool = False
+    dataset: DatasetOption
+    methods: Annotated[str, typer.Option("--methods", help="all, or names and paths separated by commas.")] = "all"
+    types: Annotated[str, typer.Option("--types", help="Feature extractors, separated by commas.")] = "type-I,type-II"
+    seeds: Annotated[int | None, typer.Option("--seeds", help="How many; by default the recipe's number.")] = None
+    overrides: Annotated[
+        list[str], typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+    ] = field(default_factory=list)
+    protocol: ProtocolOption = "paper"
+    weights: WeightsOption = None
+    runs: RunsOption = Path("runs")
+    data_dir: DataOption = Path("data")
+    device: DeviceOption = "auto"
+    workers: Annotated[
+        int | None,
+        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Jobs side by side; auto: one per core or GPU."),
+    ] = None
+    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")] = 1
+    devices: DevicesOption = 1
+    mlflow: Annotated[
+        str | None,
+        typer.Option("--mlflow", help="MLflow tracking URI, or off; by default a SQLite file in the runs folder."),
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray"], typer.Option("--executor", help="Train on this machine, or on a Ray cluster.")
+    ] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="Of the Ray cluster; by default RAY_ADDRESS, or a cluster of this machine."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False
+
+    def __post_init__(self) -> None:
+        """Raise a UserError for options that do not go together."""
+        if self.executor == "local" and self.address is not None:
+            raise UserError("--address is for --executor ray")
+        if self.executor == "ray" and self.workers is not None:
+            raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
+        if self.plan_only and self.dry_run:
+            raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
+        if self.plan_only and (self.executor == "ray" or self.workers is not None or self.jobs_per_gpu > 1):
+            raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the jobs run on machines that this one does not know."""
+        return self.executor == "ray" or self.plan_only
 
     def count_seeds(self, recipe: Recipe) -> int:
         """Return the number of seeds: the option's, or the recipe's.
@@ -54,6 +107,8 @@ def is_path(method: str) -> bool:
 
 def chosen_types(text: str) -> list[FeatureType]:
     """Return the types that an option names, separated by commas."""
+    from hierbench.config.recipe import FEATURE_TYPES
+
     asked = [part.strip() for part in text.split(",") if part.strip()]
     for name in asked:
         if name not in FEATURE_TYPES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hierbench.planning.plan import Job
+from hierbench.runs.job import Job
 from hierbench.runs.peers import Elsewhere, OnProgress
 from hierbench.runs.repair import Note, is_finished
 from hierbench.runs.store import Store

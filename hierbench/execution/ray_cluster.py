@@ -26,8 +26,8 @@ from hierbench.config.spec import Spec
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Watch, connected, load, unchanged
 from hierbench.execution.run_job import execute_when_free
-from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job
 from hierbench.runs.peers import OnProgress
 from hierbench.runs.store import Run
 from hierbench.utils.console import say

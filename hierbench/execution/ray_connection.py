@@ -20,8 +20,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from typing import Any, Literal
 
+from hierbench.config.options import Device
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
@@ -46,7 +47,7 @@ def chosen(address: str | None) -> str:
     return address or os.environ.get("RAY_ADDRESS") or LOCAL
 
 
-def device_on_cluster(address: str | None, device: str) -> str:
+def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cuda"]:
     """Return the device that jobs will have on a cluster, "cpu" or "cuda".
 
     Args:

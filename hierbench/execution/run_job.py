@@ -16,9 +16,9 @@ from hierbench.api.method import Method, PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
 from hierbench.execution.train_job import Report, data_of, train_here
-from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Elsewhere
 from hierbench.runs.repair import Note, is_finished, mend, set_aside
 from hierbench.runs.store import Run

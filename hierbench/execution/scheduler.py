@@ -16,8 +16,8 @@ import torch
 from hierbench.execution.job_queue import OnEnd, Queue
 from hierbench.execution.run_job import execute
 from hierbench.execution.workers import Worker, free_slot
-from hierbench.planning.plan import Job, State
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job, State
 from hierbench.runs.peers import POLL, OnProgress
 from hierbench.runs.repair import Note, is_finished, mend, needs_mending
 from hierbench.runs.store import Store

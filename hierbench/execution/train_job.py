@@ -10,8 +10,8 @@ from hierbench.api.method import Method
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
 from hierbench.models.weights import weights_digest
-from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
 

@@ -20,8 +20,8 @@ from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec
 from hierbench.execution.run_job import execute
 from hierbench.execution.train_job import Report
-from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job
 from hierbench.runs.peers import OnProgress
 from hierbench.runs.repair import Note
 from hierbench.utils.errors import UserError, one_line_of

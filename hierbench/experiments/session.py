@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
-from hierbench.config.options import Options
+from hierbench.config.options import Device, Options
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.data import prepared as data
@@ -21,8 +19,8 @@ from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.scheduler import run_plan
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
 from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.plan import Job
-from hierbench.planning.resources import Setting, side_by_side
+from hierbench.planning.resources import Setting, choose_device, side_by_side
+from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
@@ -34,15 +32,6 @@ RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 Result = TypeVar("Result")
 
 
-def choose_device(asked: str) -> str:
-    """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
-    if not available[device]:
-        raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
-    return device
-
-
 def settle(recipe: Recipe, options: Options) -> tuple[Recipe, Options]:
     """Return the recipe and the options with "auto" replaced by the device and the precision it stands for."""
     device = device_of(options)
@@ -51,12 +40,11 @@ def settle(recipe: Recipe, options: Options) -> tuple[Recipe, Options]:
     return recipe.model_copy(update={"train": train}), replace(options, device=device)
 
 
-def device_of(options: Options) -> str:
+def device_of(options: Options) -> Device:
     """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, ask the cluster."""
     if options.executor == "ray" and not options.dry_run:
         return device_on_cluster(options.address, options.device)
-    elsewhere = options.executor == "ray" or options.plan_only
-    return options.device if elsewhere else choose_device(options.device)
+    return options.device if options.elsewhere else choose_device(options.device)
 
 
 def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
@@ -124,7 +112,7 @@ def workers_and_threads(options: Options, num_training: int) -> tuple[int, int |
         raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
     if options.jobs_per_gpu > 1 and options.devices > 1:
         raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
-    if options.executor == "ray" or options.plan_only:
+    if options.elsewhere:
         return 0, 1 if options.device == "cpu" else None
     workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
     if options.workers is None:

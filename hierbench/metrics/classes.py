@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics import DEFAULT_KS, distance_counts, metrics_from_counts, usable_ks
+from hierbench.metrics.sums import DEFAULT_KS, distance_counts, metrics_from_counts, usable_ks
 
 
 class HierarchicalMetrics(Metric):

@@ -14,9 +14,8 @@ from hierbench.api.method import Method
 from hierbench.config.recipe import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import WideBlock, build_backbone
-from hierbench.models.features import TypeI, TypeII
+from hierbench.models.features import TypeI, TypeII, at_least_float32
 from hierbench.models.weights import load_weights
-from hierbench.training.precision import at_least_float32
 
 
 class Classifier(nn.Module):

@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 Pool = Literal["average", "max"]
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Return a floating-point tensor in float32, or as it is where it has more digits."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 class TypeI(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from hierbench.training.precision import at_least_float32
+from hierbench.models.features import at_least_float32
 
 
 class _SumOverRanks(torch.autograd.Function):

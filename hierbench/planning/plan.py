@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from hierbench.api.method import PostHoc
@@ -12,28 +11,8 @@ from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Rates, Recipe
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
 from hierbench.models.backbones import check_backbone
+from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, unknown_name
-
-State = Literal["train", "rescore", "cached", "blocked"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A spec with what is needed to run it; `shown` is False for a base that nobody asked to see."""
-
-    spec: Spec
-    found: Found
-    shown: bool = True
-
-    @property
-    def id(self) -> str:
-        """The spec's id."""
-        return self.spec.id
-
-    @property
-    def trains(self) -> bool:
-        """Whether it trains, rather than re-ranks."""
-        return not issubclass(self.found.cls, PostHoc)
 
 
 def type_rates(recipe: Recipe, feature_type: FeatureType) -> Rates:

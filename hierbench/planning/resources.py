@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from hierbench.config.options import Device
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.processes import num_cores
@@ -43,6 +44,15 @@ class Setting:
         gpus = self.gpus or tuple(range(torch.cuda.device_count()))
         group = slot % max(1, len(gpus) // self.devices)
         return replace(self, gpus=gpus[group * self.devices : (group + 1) * self.devices])
+
+
+def choose_device(asked: Device) -> Device:
+    """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    device: Device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
+    if not available[device]:
+        raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
+    return device
 
 
 def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu: int = 1) -> tuple[int, int | None]:

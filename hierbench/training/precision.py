@@ -6,17 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hierbench.config.recipe import AskedPrecision, Precision
 from hierbench.utils.errors import UserError
 
 CPU_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # as PyTorch names them, x86-64 and ARM64
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """Return a floating-point tensor in float32, or as it is where it has more digits."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def resolve_precision(asked: AskedPrecision, device: str) -> Precision:

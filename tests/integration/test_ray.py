@@ -238,8 +238,8 @@ def order(tmp_path, data_dir, undisturbed):
     from hierbench.api.registry import find_method
     from hierbench.config.spec import Spec
     from hierbench.execution.ray_cluster import _order
-    from hierbench.planning.plan import Job
     from hierbench.planning.resources import Setting
+    from hierbench.runs.job import Job
 
     specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]
     spec = next(spec for spec in specs if spec.method.name == "ce")

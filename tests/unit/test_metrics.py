@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
-from hierbench.metrics import Tally, _ranked_with_ties, mistakes_by_distance, top_classes
+from hierbench.metrics import Tally, mistakes_by_distance, top_classes
 from hierbench.metrics.classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
+from hierbench.metrics.ranking import ranked_with_ties
 
 PATHS = ["pta", "ptb", "pc", "qd", "qe"]
 TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in PATHS})
@@ -58,7 +59,7 @@ def test_the_way_of_accelerators_is_a_stable_sort(num_values):
     scores[::3, ::2] = -math.inf
     for k in (1, 5, 39):
         expected = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-        assert torch.equal(_ranked_with_ties(scores, scores.topk(k).values[:, -1:], k), expected)
+        assert torch.equal(ranked_with_ties(scores, scores.topk(k).values[:, -1:], k), expected)
 
 
 def test_a_tally_of_batches_is_that_of_the_whole():

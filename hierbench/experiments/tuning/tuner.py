@@ -18,8 +18,9 @@ from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned
 from hierbench.execution.workers import Worker, free_slot
 from hierbench.experiments.tuning.study import Params, Search, Space
-from hierbench.planning.plan import Job, make_spec, with_params
+from hierbench.planning.plan import make_spec, with_params
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.peers import Elsewhere
 from hierbench.runs.repair import is_finished

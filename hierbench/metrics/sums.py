@@ -1,0 +1,200 @@
+"""Top-1 accuracy, mistake severity and hierarchical distance at k, as exact integer sums over examples.
+
+Shapes: N examples, K classes, k ranked predictions. A score ranks classes: larger is earlier, ties go to the lower
+class index. All sums are integers, so results do not depend on batching, device or the number of processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics.ranking import check_scores, dtype_name, raise_for, ranked
+
+DEFAULT_KS = (1, 5, 20)
+CHUNK = 1024  # examples at a time: bounds what is held beside the scores
+
+
+@lru_cache(maxsize=8)
+def _distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
+    return torch.tensor(hierarchy.distances, dtype=torch.int32, device=device)
+
+
+def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
+    """Return the ks that K classes allow, 1 always among them (it carries the mistakes)."""
+    if any(k != int(k) or k < 1 for k in ks):
+        raise ValueError(f"k must be a whole number of at least 1, got {tuple(ks)}")
+    return tuple(sorted({1, *(k for k in ks if k <= num_classes)}))
+
+
+def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
+    """Sum what every metric needs over a batch; the sums of two batches add up to those of their union.
+
+    Args:
+        scores: [N, K], larger = ranked earlier; any device.
+        targets: [N] int class indices, same device.
+        hierarchy: over the K classes.
+        ks: as `usable_ks` returns them.
+
+    Returns:
+        [2 + len(ks)] int64: examples, correct ones, then for each k the distances summed over examples and the k
+        classes ranked first.
+
+    Raises:
+        ValueError: shapes or dtypes do not fit, a target is no class, or a score is NaN.
+    """
+    sums = _sums(scores, targets, hierarchy, ks)
+    num_nan, num_no_class = sums[:2].tolist()  # host-device sync
+    raise_for(num_nan, num_no_class, hierarchy.num_classes)
+    return sums[2 : 4 + len(ks)]
+
+
+def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
+    """Return sums over a batch, [4 + len(ks) + height + 1] int64, without waiting for the device.
+
+    They are: rows with a NaN, targets that are no class, what `distance_counts` returns, and the mistakes at each
+    distance.
+    """
+    _check_shapes(scores, targets, hierarchy.num_classes)
+    if not len(scores):
+        return torch.zeros(5 + len(ks) + hierarchy.height, dtype=torch.int64, device=scores.device)
+    targets = targets.long()
+    known = targets.clamp(0, hierarchy.num_classes - 1)
+    classes, num_nan = ranked(scores, max(ks))
+    distances = _distances_on(hierarchy, scores.device)[known[:, None], classes]
+    by_k = distances.sum(dim=0, dtype=torch.int64).cumsum(0)
+    wrong = classes[:, 0] != targets
+    at_distance = distances[:, :1] == torch.arange(hierarchy.height + 1, device=scores.device)
+    mistakes = (at_distance & wrong[:, None]).sum(dim=0)
+    examples = torch.full_like(num_nan, len(scores))
+    first = [num_nan, (known != targets).sum(), examples, examples - wrong.sum(), *(by_k[k - 1] for k in ks)]
+    return torch.cat([torch.stack(first), mistakes])
+
+
+def _check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
+    if scores.ndim != 2 or scores.shape[1] != num_classes or targets.shape != scores.shape[:1]:
+        shapes = f"{tuple(scores.shape)} and {tuple(targets.shape)}"
+        raise ValueError(f"scores and targets must be [N, {num_classes}] and [N], got {shapes}")
+    check_scores(scores)
+    if len(targets) and (targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex()):
+        raise ValueError(f"targets must be integers from 0 to {num_classes - 1}, got {dtype_name(targets.dtype)}")
+
+
+class Tally:
+    """The sums of many batches, kept on their device, which is waited for when a result is read and not before.
+
+    Args:
+        hierarchy: over the K classes.
+        ks: the k of hierdist@k; those above K are left out.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS) -> None:
+        self.hierarchy = hierarchy
+        self.asked = tuple(ks)
+        self.ks = usable_ks(self.asked, hierarchy.num_classes)
+        self._sums: Tensor | None = None
+
+    def add(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch of any size: scores [N, K], targets [N], both on the device of the batches before.
+
+        What is wrong with values, rather than with shapes, is found when a result is read.
+        """
+        sums = _sums(scores, targets, self.hierarchy, self.ks)
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def _read(self) -> list[int]:
+        if self._sums is None:
+            raise ValueError("no examples to evaluate")
+        num_nan, num_no_class, *sums = self._sums.tolist()  # host-device sync, the only one
+        raise_for(num_nan, num_no_class, self.hierarchy.num_classes)
+        return sums
+
+    def metrics(self) -> dict[str, float]:
+        """Return what `evaluate` returns, over all batches.
+
+        Raises:
+            ValueError: no examples, a target that is no class, a NaN score.
+        """
+        metrics = metrics_from_counts(self._read()[: 2 + len(self.ks)], self.ks)
+        return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in self.asked}
+
+    def mistakes_by_distance(self) -> list[int]:
+        """Return what the function of the same name returns, over all batches; raises as `metrics`."""
+        return self._read()[2 + len(self.ks) :]
+
+
+def metrics_from_counts(counts: Sequence[int], ks: Sequence[int]) -> dict[str, float]:
+    """Turn the sums of `distance_counts` into metrics; see `evaluate` for their names."""
+    examples, correct, *sums = counts
+    if not examples:
+        raise ValueError("no examples to evaluate")
+    mistakes = examples - correct
+    distance_of_first = sums[list(ks).index(1)]
+    metrics = {
+        "top1": 100.0 * correct / examples,
+        "mistake_severity": distance_of_first / mistakes if mistakes else math.nan,
+    }
+    return metrics | {f"hierdist@{k}": total / (k * examples) for k, total in zip(ks, sums, strict=True)}
+
+
+def evaluate(
+    scores: Tensor | ArrayLike,
+    targets: Tensor | ArrayLike,
+    hierarchy: Hierarchy,
+    ks: Sequence[int] = DEFAULT_KS,
+) -> dict[str, float]:
+    """Compute the paper's metrics (Liang & Davis, ICCV 2023, section 4, "Evaluation Metrics").
+
+    Args:
+        scores: [N, K], larger = ranked earlier, ties to the lower class index.
+        targets: [N] class indices.
+        hierarchy: over the K classes; its `distances` are the unit of severity and hierdist.
+        ks: the k of hierdist@k; those above K are left out.
+
+    Returns:
+        top1: per cent of examples whose first class is the target.
+        mistake_severity: mean distance of the first class over the mistakes alone; NaN without mistakes.
+        hierdist@k: mean over examples of the mean distance of the k classes ranked first.
+
+    Raises:
+        ValueError: no examples, shapes that do not fit, scores that are no real numbers (bool, object, strings and
+            complex numbers are none), a target that is no class, a NaN score.
+    """
+    ranked = _tensor_of(scores, "scores must be real numbers [N, K]")
+    return _tally(ranked, _tensor_of(targets, "targets must be integers [N]"), hierarchy, ks).metrics()
+
+
+def _tensor_of(values: Tensor | ArrayLike, wanted: str) -> Tensor:
+    """Return an array as a tensor; a ValueError that begins with what is wanted where it holds no numbers."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        if isinstance(values, np.ndarray) and values.dtype.kind not in "fiu":
+            raise ValueError(f"{wanted}, got an array of dtype {values.dtype}") from None
+        raise ValueError(f"{wanted}, got {type(values).__name__} ({' '.join(str(error).split())[:160]})") from None
+
+
+def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tally:
+    _check_shapes(scores, targets, hierarchy.num_classes)
+    tally = Tally(hierarchy, ks)
+    for part, part_targets in zip(scores.split(CHUNK), targets.to(scores.device).split(CHUNK), strict=True):
+        tally.add(part, part_targets)
+    return tally
+
+
+def mistakes_by_distance(scores: Tensor, targets: Tensor, hierarchy: Hierarchy) -> list[int]:
+    """Count the mistakes at each hierarchical distance: entry d counts those d away from the target, entry 0 is 0.
+
+    Args:
+        scores: [N, K], larger = ranked earlier.
+        targets: [N] class indices.
+        hierarchy: over the K classes.
+    """
+    return _tally(scores, targets, hierarchy, (1,)).mistakes_by_distance()
