@@ -7,17 +7,19 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.utils.text import markdown_escaped, one_line
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from hierbench.leaderboard.board import Board
 
 TITLES = {
     "top1": ("Top-1 accuracy", "up"),
@@ -123,7 +125,7 @@ def as_csv(board: Board) -> str:
 
 def as_json(board: Board) -> str:
     """Return leaderboard.json; NaN becomes null."""
-    board = Board(board.dataset, board.protocol, board.distance, ordered_rows(board))
+    board = replace(board, rows=ordered_rows(board))
     return json_text(board.as_json())
 
 
