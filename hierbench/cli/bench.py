@@ -28,7 +28,7 @@ def bench(
     from hierbench.experiments.bench import QUICK, Sizes, parts_of
     from hierbench.experiments.bench import bench as measure
     from hierbench.experiments.bench_report import table
-    from hierbench.experiments.session import choose_device
+    from hierbench.planning.resources import choose_device
     from hierbench.utils.console import Meter
 
     place = choose_device(device.value)

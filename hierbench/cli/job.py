@@ -22,8 +22,7 @@ def job(
 ) -> None:
     """Run one job of hierbench run --plan-only, under any scheduler."""
     from hierbench.execution.standalone import run_one
-    from hierbench.experiments.session import choose_device
-    from hierbench.planning.resources import Setting, side_by_side
+    from hierbench.planning.resources import Setting, choose_device, side_by_side
 
     chosen = choose_device(device.value)
     side_by_side(1, chosen, devices)  # refuses more devices than there are

@@ -9,12 +9,15 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.options import (
+    AddressOption,
     DataOption,
     DatasetOption,
     Device,
     DeviceOption,
     DevicesOption,
     DryRunOption,
+    Executor,
+    ExecutorOption,
     JobsOption,
     JobsPerGpuOption,
     MlflowOption,
@@ -23,7 +26,9 @@ from hierbench.cli.options import (
     ProtocolOption,
     RunsOption,
     WeightsOption,
+    check_executor,
 )
+from hierbench.utils.errors import UserError
 
 
 class Sampler(StrEnum):
@@ -44,7 +49,7 @@ def tune(
         int | None, typer.Option(min=1, help="Configurations of TPE; by default as the grid has.")
     ] = None,
     storage: Annotated[
-        str | None, typer.Option(help="Database of the study; by default a SQLite file in the runs folder.")
+        str | None, typer.Option(help="Database that records the search; by default a SQLite file in the runs folder.")
     ] = None,
     overrides: OverridesOption = None,
     protocol: ProtocolOption = ProtocolName.paper,
@@ -56,12 +61,17 @@ def tune(
     jobs_per_gpu: JobsPerGpuOption = 1,
     devices: DevicesOption = 1,
     mlflow: MlflowOption = None,
+    executor: ExecutorOption = Executor.local,
+    address: AddressOption = None,
     dry_run: DryRunOption = False,
     output: Annotated[
         Path | None, typer.Option(help="File for the winner; by default tuned/<dataset>.toml in the runs folder.")
     ] = None,
 ) -> None:
     """Search a method's hyperparameters on the validation set, and keep the best for run --tuned."""
+    check_executor(executor, address, jobs)
+    if executor == "ray" and sampler == "tpe":
+        raise UserError("--sampler tpe is for this machine; --executor ray searches grids")
     from hierbench.config.options import Options
     from hierbench.experiments.tuning.tune import tune as search
 
@@ -82,5 +92,7 @@ def tune(
         mlflow=mlflow,
         dry_run=dry_run,
         as_json=False,
+        executor=executor.value,
+        address=address,
     )
     raise typer.Exit(search(options, storage, sampler.value, trials, output))

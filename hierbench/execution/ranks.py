@@ -23,8 +23,8 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec
 from hierbench.execution.train_job import Report, train_here
-from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches
 from hierbench.utils.errors import one_line_of

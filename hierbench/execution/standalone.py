@@ -16,8 +16,8 @@ from hierbench.api.registry import find_method, method_names
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.run_job import execute_when_free, kept_source
 from hierbench.models.weights import find_weights
-from hierbench.planning.plan import Job, State
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job, State
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
 from hierbench.utils.console import Meter, duration, say

@@ -10,8 +10,8 @@ from hierbench.api.method import Method
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
 from hierbench.models.weights import weights_digest
-from hierbench.planning.plan import Job
 from hierbench.planning.resources import Setting
+from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hierbench.models import Classifier
 
 Report = Callable[[float, int], None]  # epochs done, epochs in all
+
+
+class StoppedError(Exception):
+    """Raised by a `Report`: the job is to stop here; it can be resumed."""
 
 
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:

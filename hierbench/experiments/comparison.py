@@ -28,7 +28,8 @@ from hierbench.experiments.session import (
 )
 from hierbench.leaderboard.board import Board
 from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan, show_dry_run, summary
-from hierbench.planning.plan import Job, check_request, make_plan
+from hierbench.planning.plan import check_request, make_plan
+from hierbench.runs.job import Job
 from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError

@@ -33,7 +33,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, refuse_links, write_json
 
 if TYPE_CHECKING:
-    from hierbench.planning.plan import Job
+    from hierbench.runs.job import Job
 
 KEPT = 50  # plans per folder of runs
 PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")

@@ -14,7 +14,7 @@ from hierbench.utils.console import duration, say
 if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTorch
     from hierbench.api.registry import Found
     from hierbench.planning.cost import Cost
-    from hierbench.planning.plan import Job, State
+    from hierbench.runs.job import Job, State
 
 
 @dataclass(frozen=True)

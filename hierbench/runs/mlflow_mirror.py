@@ -28,7 +28,7 @@ from hierbench.utils.lock import owner_is_gone, this_process, wait_for_lock
 from hierbench.utils.sqlite import keep_artifacts, make_database, refuse_shared
 
 if TYPE_CHECKING:
-    from hierbench.planning.plan import Job
+    from hierbench.runs.job import Job
 
 Warn = Callable[[str], None]
 

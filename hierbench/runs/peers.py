@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hierbench.planning.plan import Job
+from hierbench.runs.job import Job
 from hierbench.runs.repair import Note
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hierbench.models import Classifier
-from hierbench.planning.plan import Job
+from hierbench.runs.job import Job
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_sealed, save_checkpoint
 from hierbench.utils.errors import UserError

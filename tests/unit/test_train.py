@@ -9,7 +9,8 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec
 from hierbench.metrics import evaluate
-from hierbench.planning.plan import Job, make_plan
+from hierbench.planning.plan import make_plan
+from hierbench.runs.job import Job
 from hierbench.runs.store import Store
 from hierbench.training.trainer import NonFiniteLossError, learning_rate, load_checkpoint, train
 

@@ -26,7 +26,7 @@ from hierbench.experiments.collapse.metrics import (
 )
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import Classifier, build_classifier
-from hierbench.planning.plan import Job
+from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
 from hierbench.utils.errors import UserError

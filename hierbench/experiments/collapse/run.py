@@ -32,9 +32,10 @@ from hierbench.experiments.session import (
 )
 from hierbench.models import build_backbone
 from hierbench.planning.dry_run import Line, costs, lines_of_plan, show_dry_run, summary
-from hierbench.planning.plan import Job, State, check_request, make_plan
+from hierbench.planning.plan import check_request, make_plan
 from hierbench.planning.resources import Setting
 from hierbench.reports.plots.style import house_style, write_figure
+from hierbench.runs.job import Job, State
 from hierbench.runs.store import Store
 from hierbench.training.snapshots import begin_again, default_every, differs, is_complete, place
 from hierbench.utils.console import Meter, say
