@@ -9,9 +9,10 @@ import typer
 
 from hierbench.cli.options import trains
 from hierbench.config.options import Options
+from hierbench.utils.errors import UserError
 
 
-@trains(seeds=None, executor="local", address=None, plan_only=False, as_json=False)
+@trains(seeds=None, plan_only=False, as_json=False)
 def tune(
     options: Options,
     methods: Annotated[str, typer.Option("--method", help="Names and paths separated by commas.")] = "haframe",
@@ -22,13 +23,15 @@ def tune(
         int | None, typer.Option(min=1, help="Configurations of TPE; by default as the grid has.")
     ] = None,
     storage: Annotated[
-        str | None, typer.Option(help="Database of the study; by default a SQLite file in the runs folder.")
+        str | None, typer.Option(help="Database that records the search; by default a SQLite file in the runs folder.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="File for the winner; by default tuned/<dataset>.toml in the runs folder.")
     ] = None,
 ) -> int:
     """Search a method's hyperparameters on the validation set, and keep the best for run --tuned."""
+    if options.executor == "ray" and sampler == "tpe":
+        raise UserError("--sampler tpe is for this machine; --executor ray searches grids")
     from hierbench.experiments.tuning.tune import tune as search
 
     return search(options, storage, sampler, trials, output)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text, write_text
+from hierbench.utils.lock import wait_for_lock
 
 HEADER = "# Written by hierbench tune, read by hierbench run --tuned.\n"
 
@@ -97,18 +98,25 @@ def read_tuned(file: Path) -> Found:
 
 
 def write_tuned(file: Path, found: Mapping[tuple[Protocol, str, FeatureType], Tuned]) -> None:
-    """Add what was found to a file; what other searches found stays."""
-    text = HEADER
-    for (protocol, method, kind), tuned in sorted((read_tuned(file) | dict(found)).items()):
-        text += f"\n[{protocol}.{_toml(method)}.{kind}]\n"
-        text += "".join(f"{key} = {_toml(value)}\n" for key, value in tuned.model_dump(exclude_none=True).items())
+    """Add what was found to a file; what other searches found stays, also of commands that end at the same time.
+
+    Raises:
+        UserError: the file is damaged or cannot be written.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, text)
+        lock = wait_for_lock(file.parent, "tuned")
+        try:
+            text = HEADER
+            for (protocol, method, kind), tuned in sorted((read_tuned(file) | dict(found)).items()):
+                text += f"\n[{protocol}.{_toml(method)}.{kind}]\n"
+                entries = tuned.model_dump(exclude_none=True).items()
+                text += "".join(f"{key} = {_toml(value)}\n" for key, value in entries)
+            write_text(file, text)
+        finally:
+            lock.release(remove=True)
     except OSError as error:
-        raise UserError(
-            f"{file} can not be written ({error.strerror or error}); choose another with --output"
-        ) from None
+        raise UserError(f"{file} cannot be written ({error.strerror or error}); choose another with --output") from None
 
 
 def _toml(value: Any) -> str:

@@ -10,9 +10,8 @@ import os
 import secrets
 import socket
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from hashlib import sha256
 from pathlib import Path
@@ -26,11 +25,12 @@ from hierbench.config.spec import Spec
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Watch, connected, load, unchanged
 from hierbench.execution.run_job import execute_when_free
+from hierbench.execution.train_job import Report
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.peers import OnProgress
 from hierbench.runs.store import Run
-from hierbench.utils.console import say
+from hierbench.utils.console import say, throttled
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_text
 from hierbench.utils.lock import LostError, wait_for_lock
@@ -237,17 +237,13 @@ def _files(run: Run) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in shown}
 
 
-def _reporter(job_id: str, progress: Any) -> Callable[[float, int], None]:
+def _reporter(job_id: str, progress: Any) -> Report:
     """Return a function that tells the driver now and then; whether it hears does not matter to the job."""
-    last = 0.0
 
     def report(done: float, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > REPORT_EVERY:
-            last = time.monotonic()
-            try:
-                progress.put.remote(job_id, done, total)
-            except Exception:  # the actor has gone
-                pass
+        try:
+            progress.put.remote(job_id, done, total)
+        except Exception:  # the actor has gone
+            pass
 
-    return report
+    return throttled(report, REPORT_EVERY)

@@ -15,7 +15,7 @@ import torch
 from hierbench.api.method import Method, PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
-from hierbench.execution.train_job import Report, data_of, train_here
+from hierbench.execution.train_job import Report, StoppedError, data_of, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.job import Job
@@ -103,7 +103,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         else:
             details["base_predictions"] = _rescore(job, setting, run)
         sign("done", files=fingerprints(run.folder))
-    except LostError:
+    except (LostError, StoppedError):
         raise
     except BaseException as error:  # a method may raise anything
         if is_interrupt(error):

@@ -6,15 +6,15 @@ Several processes may run plans on one folder: a job is run by who has its lock,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import wait
 
 import torch
 
 from hierbench.execution.job_queue import OnEnd, Queue
 from hierbench.execution.run_job import execute
+from hierbench.execution.train_job import StoppedError
 from hierbench.execution.workers import Worker, free_slot
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
@@ -49,9 +49,23 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
 
 
 def run_plan(
-    plan: list[Job], setting: Setting, on_progress: OnProgress, on_end: OnEnd, note: Note = say
+    plan: list[Job],
+    setting: Setting,
+    on_progress: OnProgress,
+    on_end: OnEnd,
+    note: Note = say,
+    is_over: Callable[[Job], bool] = lambda job: False,
 ) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
+
+    Args:
+        plan: the jobs.
+        setting: where and on what they run.
+        on_progress: called with the progress of jobs.
+        on_end: called when a job has ended, well or not.
+        note: called with what users should know, a line each.
+        is_over: asked about jobs that wait or run on this machine; one that is over is stopped or not started, without
+            a call of `on_end`, and can be resumed.
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; what is finished is kept.
@@ -76,7 +90,7 @@ def run_plan(
                 started.add(other.id)
                 waiting.append(other)
 
-    queue = Queue(waiting, failed, store, end, on_progress, note)
+    queue = Queue(waiting, failed, store, end, on_progress, note, is_over)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an extra
 
@@ -94,8 +108,10 @@ def _run_here(queue: Queue, setting: Setting) -> None:
         torch.set_num_threads(setting.threads)
     while queue.waiting:
         if (job := queue.take(set())) is not None:
-            report, dead = partial(queue.on_progress, job), queue.elsewhere.dead(job)
-            queue.end(job, execute(job, setting, report, queue.note, dead))
+            try:
+                queue.end(job, execute(job, setting, queue.reporter(job), queue.note, queue.elsewhere.dead(job)))
+            except StoppedError:
+                pass
         elif queue.waiting:
             queue.follow()
             time.sleep(POLL)
@@ -116,7 +132,10 @@ def _run_in_workers(queue: Queue, setting: Setting) -> None:
                 idle.pop(0).start(job, queue.elsewhere.dead(job))
                 queue.on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
             for worker in [worker for worker in workers if worker.job]:
-                if not worker.poll(queue.on_progress, queue.end, queue.note):
+                if worker.job is not None and queue.is_over(worker.job):
+                    worker.stop()
+                    workers.remove(worker)
+                elif not worker.poll(queue.on_progress, queue.end, queue.note):
                     workers.remove(worker)
             busy = [worker for worker in workers if worker.job]
             if queue.waiting and not busy:

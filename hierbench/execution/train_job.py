@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Report = Callable[[float, int], None]  # epochs done, epochs in all
 
 
+class StoppedError(Exception):
+    """Raised by a `Report`: the job is to stop here; it can be resumed."""
+
+
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
     """Train a job in this process, alone or as one of several that share it."""
     from hierbench.training.snapshots import keeper

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
@@ -19,11 +18,11 @@ from hierbench.api.isolation import ending
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec
 from hierbench.execution.run_job import execute
-from hierbench.execution.train_job import Report
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.peers import OnProgress
 from hierbench.runs.repair import Note
+from hierbench.utils.console import throttled
 from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.lock import Holder
 
@@ -110,8 +109,8 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
             except (UserError, MemoryError) as error:  # the method's file has gone or broken since the plan
                 connection.send(("end", str(error) if isinstance(error, UserError) else one_line_of(error)))
                 continue
-            note = partial(_send, connection, "note")
-            connection.send(("end", execute(job, setting, _reporter(connection), note, dead)))
+            report, note = throttled(partial(_send, connection, "progress"), 0.2), partial(_send, connection, "note")
+            connection.send(("end", execute(job, setting, report, note, dead)))
     except (EOFError, OSError):
         os._exit(1)  # the parent is gone
 
@@ -121,16 +120,3 @@ def _send(connection: Connection[Any, Any], *message: Any) -> None:
         connection.send(message)
     except OSError:
         os._exit(1)  # the parent is gone; the job itself has not failed and goes on another time
-
-
-def _reporter(connection: Connection[Any, Any]) -> Report:
-    """Return a function that passes progress on, a few times a second."""
-    last = 0.0
-
-    def report(done: float, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > 0.2:
-            last = time.monotonic()
-            _send(connection, "progress", done, total)
-
-    return report

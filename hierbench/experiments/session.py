@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from hierbench.config.options import Device, Options
 from hierbench.config.pretrained import KNOWN
@@ -172,7 +172,82 @@ def time_to_train(
         return None
 
 
-def _work(job: Job) -> float:
+class Session:
+    """The plans of one command, run with progress bars and mirrored under one parent run in MLflow.
+
+    Args:
+        setting: where and on what they run.
+        options: of the command.
+        dataset: its name.
+        what: how the parent run is called, before the time.
+        work: of all plans, see `work_of`.
+    """
+
+    def __init__(self, setting: Setting, options: Options, dataset: str, what: str, work: float) -> None:
+        self.setting, self.failed = setting, dict[str, str]()
+        self.meter = Meter(dataset, max(work, RESCORE_WORK))
+        title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        uri, mirrored = options.mlflow or default_uri(options.runs), Store(options.runs, setting.apart)
+        self.mirror = Mirror(
+            uri, options.runs, dataset, title, lambda line: self.meter.say(f"warning: {line}"), mirrored
+        )
+        self._counted: set[str] = set()
+        self._status = "KILLED"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mirror.close(self._status)
+
+    def run(
+        self,
+        plan: list[Job],
+        labels: Mapping[str, str],
+        on_end: Callable[[Job], None] = lambda job: None,
+        is_over: Callable[[Job], bool] = lambda job: False,
+    ) -> None:
+        """Run what is not cached, and mirror it; `failed` has {id: error} of what failed.
+
+        Args:
+            plan: the jobs.
+            labels: {id: what users see}.
+            on_end: called when a job has ended, well or not.
+            is_over: see `run_plan`.
+        """
+        self._status = "KILLED"
+
+        def progress(job: Job, done: float, total: int) -> None:
+            self.meter.part(labels[job.id], done, total)
+
+        def ended(job: Job, error: str) -> None:
+            self.count(job, labels[job.id])
+            if error:
+                self.meter.say(f"failed: {labels[job.id]}: {error}")
+            else:
+                run = self.setting.store.run(job.id)
+                result, seconds = run.metrics()[job.spec.split], run.status["seconds"]
+                severity = "-" if result["mistake_severity"] is None else f"{result['mistake_severity']:.2f}"
+                shown = f"top-1 {result['top1']:.2f} %, severity {severity}"
+                self.meter.say(f"done: {labels[job.id]}: {shown} ({duration(seconds)})")
+            self.mirror.write(job)
+            on_end(job)
+
+        with self.meter:
+            self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
+            for job in self.mirror.missing(plan):  # what an earlier command could not mirror
+                self.mirror.write(job)
+        self._status = "FAILED" if self.failed else "FINISHED"
+
+    def count(self, job: Job, label: str) -> None:
+        """Count a job as done in the progress bar, once."""
+        if job.id not in self._counted:
+            self._counted.add(job.id)
+            self.meter.end_part(label, work_of(job))
+
+
+def work_of(job: Job) -> float:
+    """Return what a job counts in the progress bar: its epochs."""
     return float(job.spec.train.epochs) if job.trains else RESCORE_WORK
 
 
@@ -191,44 +266,15 @@ def run_and_mirror(
         setting: where and on what they run.
         options: of the command.
         what: how the parent run in MLflow is called, before the time.
-        labels: {id: what a person calls the job}.
+        labels: {id: what users see}.
         finish: called when all have ended; returns the result and a file that is attached to the parent run.
     """
-    store, dataset = setting.store, plan[0].spec.dataset.name
-    title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    work = sum(_work(job) for job in plan if not is_finished(job.spec, store))
-    meter = Meter(dataset, max(work, RESCORE_WORK))
-    uri = options.mlflow or default_uri(options.runs)
-    mirrored = Store(options.runs, setting.apart)
-    mirror = Mirror(uri, options.runs, dataset, title, lambda line: meter.say(f"warning: {line}"), mirrored)
-
-    def ended(job: Job, error: str) -> None:
-        meter.end_part(labels[job.id], _work(job))
-        if error:
-            meter.say(f"failed: {labels[job.id]}: {error}")
-        else:
-            run = store.run(job.id)
-            test, seconds = run.metrics()["test"], run.status["seconds"]
-            severity = "-" if test["mistake_severity"] is None else f"{test['mistake_severity']:.2f}"
-            result = f"top-1 {test['top1']:.2f} %, severity {severity}"
-            meter.say(f"done: {labels[job.id]}: {result} ({duration(seconds)})")
-        mirror.write(job)
-
-    failed: dict[str, str] | None = None
-    try:
-        with meter:
-
-            def progress(job: Job, done: float, total: int) -> None:
-                meter.part(labels[job.id], done, total)
-
-            failed = run_plan(plan, setting, progress, ended, meter.say)
-            for job in mirror.missing(plan):  # what an earlier invocation could not mirror
-                mirror.write(job)
+    work = sum(work_of(job) for job in plan if not is_finished(job.spec, setting.store))
+    with Session(setting, options, plan[0].spec.dataset.name, what, work) as session:
+        session.run(plan, labels)
         result, table = finish()  # after the bars have gone: it may have some of its own
-        mirror.attach(table)
-    finally:
-        mirror.close("KILLED" if failed is None else "FAILED" if failed else "FINISHED")
-    return result, failed
+        session.mirror.attach(table)
+    return result, session.failed
 
 
 def say_failures(failed: Mapping[str, str], labels: Mapping[str, str], options: Options) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +26,19 @@ def duration(seconds: float) -> str:
 def say(line: str) -> None:
     """Tell the user something; results alone go to standard output."""
     print(line, file=sys.stderr, flush=True)
+
+
+def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:
+    """Return a function that passes progress on to `report` at most once in so many seconds."""
+    last = 0.0
+
+    def seldom(done: float, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > seconds:
+            last = time.monotonic()
+            report(done, total)
+
+    return seldom
 
 
 class Meter:

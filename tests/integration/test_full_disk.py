@@ -280,25 +280,28 @@ def test_a_download_without_room_keeps_nothing(disk, tmp_path):
 
 def test_a_search_without_room_is_one_line(disk):
     from hierbench.config.tuned import Tuned, write_tuned
-    from hierbench.experiments.tuning.study import Search, Space, database_errors
+    from hierbench.experiments.tuning.study import Record, Search, Space, database_errors
 
-    storage = f"sqlite:///{disk.path}/optuna.db"
-    space = Space({"alpha": (0.3, 0.5)}, {}, 2)
+    storage, folder = f"sqlite:///{disk.path}/optuna.db", disk.path.parent
+    search = Search(Space({"alpha": (0.3, 0.5)}, {}, 2), "grid")
+    small, large = search.next()
+    search.end(small, [1.0])
+    search.end(large, [2.0] * 5000)
+    small, large = search.trials()
     disk.fill()
     with pytest.raises(UserError, match=r"--storage .*full"):
-        Search(storage, "s", space, "grid")
+        Record(storage, "s", folder)
     assert disk.files() == ["filler"]
     disk.free()
-    search = Search(storage, "s", space, "grid")
-    search.complete(search.next(), 1.0, [1.0], ["a"])
-    trial = search.next()
+    record = Record(storage, "s", folder)
+    record.add(small, ["a"])
     disk.fill()
     with pytest.raises(UserError, match=r"--storage .*full"), database_errors(storage):
-        search.complete(trial, 2.0, [2.0] * 5000, ["a" * 64] * 5000)
+        record.add(large, ["a" * 64] * 5000)
     entry = Tuned(params={}, study="s", date="", sampler="grid", trials=1, pruned=0, runs=1, mean=1.0)
     with pytest.raises(UserError, match="No space left"):
         write_tuned(disk.path / "tuned.toml", {("paper", "haframe", "type-II"): entry})
     assert disk.files() == ["filler", "optuna.db"]
     disk.free()
-    search.complete(trial, 2.0, [2.0], ["b"])
-    assert [found.value for found in Search(storage, "s", space, "grid").finished()] == [1.0, 2.0]
+    record.add(large, ["b"])
+    assert [found.value for found in Record(storage, "s", folder).trials()] == [1.0, 2.0]

@@ -191,6 +191,25 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     shutil.rmtree(kept)
 
 
+def test_a_grid_on_a_cluster(cluster, work, data_dir):
+    """The same numbers, winner and table as on this machine with one thread for each job."""
+    tune = ["tune", "--method", "haframe", "--data-dir", data_dir, "--mlflow", "off", "--set", "tune.runs=1"]
+    for value in ("gamma=[2]", "alpha=[0.3,0.5]"):
+        tune += ["--set", f"tune.grid.haframe.{value}"]
+    tune += ["--dataset", "shapes", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
+    on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
+    tables, metrics, winners = [], [], []
+    for where in (on_ray, ("--runs", work / "grid-here", "--jobs", "2")):
+        done = hierbench(*tune, *where, "--output", work / "tuned.toml")
+        assert done.returncode == 0, done.stderr
+        tables.append(done.stdout.rpartition("written to")[0])
+        metrics.append({path.parent.name: path.read_bytes() for path in where[1].glob("*/metrics.json")})
+        winners.append((work / "tuned.toml").read_text())
+    assert tables[0] == tables[1] and "| 2 " in tables[0]
+    assert metrics[0] == metrics[1] and len(metrics[0]) == 2
+    assert winners[0] == winners[1]
+
+
 def of_this_process():
     """What belongs to the caller of Ray: environment, import path, folder, signal handlers."""
     return dict(os.environ), list(sys.path), os.getcwd(), list(map(signal.getsignal, signal.valid_signals()))

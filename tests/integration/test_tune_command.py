@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import resources
 
+import optuna
 import pytest
 
 from hierbench.config.tuned import read_tuned
@@ -20,6 +21,21 @@ SMALL = (
 )  # fmt: skip
 KEY = ("paper", "haframe", "type-II")
 FOUND = "runs/tuned/shapes.toml"
+STEPS = 10  # of an epoch
+COUNTED = """
+from pathlib import Path
+from hierbench.methods.haframe import HAFrame
+
+
+class Counted(HAFrame):
+    name, title, source = "counted", "counted", "a test"
+
+    def loss(self, outputs, targets):
+        with open("steps", "a") as file:
+            file.write("x")
+        terms = super().loss(outputs, targets)
+        return {name: term * float("nan") for name, term in terms.items()} if self.params.gamma == 13 else terms
+"""
 
 
 def start(folder, *arguments):
@@ -99,13 +115,56 @@ def test_killed_and_started_again_it_ends_with_the_same_winner(alone, data):
     ]
 
 
+def counted(arguments):
+    """The arguments for a method that counts its steps, and diverges with gamma 13."""
+    return [argument.replace("haframe", "counted.py" if argument == "haframe" else "counted") for argument in arguments]
+
+
 def test_two_at_once_share_the_grid(alone, data):
     folder = data("two")
-    outputs = [finish(process) for process in [start(folder, *SMALL), start(folder, *SMALL)]]
+    (folder / "counted.py").write_text(COUNTED)
+    outputs = [finish(process) for process in [start(folder, *counted(SMALL)), start(folder, *counted(SMALL))]]
     tried = [re.findall(r"alpha ([\d.]+), gamma ([\d.]+): validation", err) for _, err in outputs]
     assert sorted(tried[0] + tried[1]) == [("0.3", "2"), ("0.3", "4"), ("0.5", "2"), ("0.5", "4")]
+    assert len((folder / "steps").read_text()) == 8 * STEPS  # nothing was trained twice
+    assert outputs[0][0] == outputs[1][0]
     expected = read_tuned(alone[0] / FOUND)[KEY]
-    assert read_tuned(folder / FOUND)[KEY].params == expected.params
+    found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
+    assert (found.params, found.mean) == (expected.params, expected.mean)
+
+
+def test_tpe_is_killed_and_resumes(data):
+    folder = data("tpe")
+    (folder / "counted.py").write_text(COUNTED)
+    tpe = [*counted(SMALL), "--sampler", "tpe", "--trials", "5"]
+    process = start(folder, *tpe)
+    for line in process.stderr:
+        if "validation hierdist@1" in line:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
+    assert 5 <= len(before) < 10
+    out, err = finish(start(folder, *tpe))
+    after = started(folder)
+    assert {name: after[name] for name in before} == before and len(after) == 10
+    assert "5 configurations x 2 runs" in err and len(re.findall(r"^\| [1-5] ", out, re.MULTILINE)) == 5
+    steps = (folder / "steps").read_text()
+    assert finish(start(folder, *tpe))[0] == out and (folder / "steps").read_text() == steps
+
+
+def test_a_configuration_that_diverges_does_not_win(data):
+    folder = data("diverges")
+    (folder / "counted.py").write_text(COUNTED)
+    grid = [*counted(SMALL), "--set", "tune.grid.counted.gamma=[13,2]", "--set", "tune.grid.counted.alpha=[0.3]"]
+    process = start(folder, *grid, "--set", "tune.runs=1")
+    out, err = process.communicate(timeout=500)
+    assert process.returncode == 1 and "failed: counted type-II alpha 0.3, gamma 13 seed 1000: " in err
+    assert len(re.findall(r"^\| [1-4] ", out, re.MULTILINE)) == 1
+    found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
+    assert (found.params, found.trials, found.runner_up) == ({"alpha": 0.3, "gamma": 2.0}, 1, {})
+    study = optuna.load_study(study_name=None, storage=f"sqlite:///{folder}/runs/optuna.db")
+    assert sorted(trial.state.name for trial in study.trials) == ["COMPLETE", "FAIL"]
 
 
 def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path):
@@ -132,6 +191,8 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path
         (["tune", "--method", "crm", "--dataset", "shapes"], "crm has no hyperparameters to tune"),
         (["tune", "--method", "hafram", "--dataset", "shapes"], "did you mean 'haframe'"),
         (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
+        (["tune", "--dataset", "shapes", "--sampler", "tpe", "--executor", "ray"], "--sampler tpe is for this machine"),
+        (["tune", "--dataset", "shapes", "--executor", "ray", "--jobs", "2"], "--jobs is for this machine"),
         (["tune", "--dataset", "shapes", "--types", "type-I"], "can not stand on type-I"),
         (["run", "--dataset", "shapes", "--tuned-file", "nowhere.toml"], "nothing in nowhere.toml was tuned"),
         (["run", "--dataset", "shapes", "--tuned", "--runs", "none"], "nothing in none/tuned/shapes.toml was tuned"),

@@ -63,19 +63,21 @@ def test_a_database_is_there_when_it_is_whole(tmp_path):
 def test_a_search_that_is_killed_while_its_database_is_made_begins_again(tmp_path):
     code = """
 import os, sys, threading
-from hierbench.experiments.tuning.study import Search, Space
+from pathlib import Path
+from hierbench.experiments.tuning.study import Record
 def killer(event, arguments):
     if event == "os.rename" and "optuna" in str(arguments[1]):
         os.kill(os.getpid(), 9)
 sys.addaudithook(killer)
-Search(sys.argv[1], "s", Space({"alpha": (0.3,)}, {}, 1), "grid")
+Record(sys.argv[1], "s", Path(sys.argv[2]))
 """
-    from hierbench.experiments.tuning.study import Search, Space
+    from hierbench.experiments.tuning.study import Record
 
     storage = f"sqlite:///{tmp_path}/optuna.db"
-    assert subprocess.run([sys.executable, "-c", code, storage]).returncode == -9
-    assert not (tmp_path / "optuna.db").exists() and len(os.listdir(tmp_path)) == 1
-    assert Search(storage, "s", Space({"alpha": (0.3,)}, {}, 1), "grid").next().params == {"alpha": 0.3}
+    assert subprocess.run([sys.executable, "-c", code, storage, tmp_path]).returncode == -9
+    left = os.listdir(tmp_path)
+    assert not (tmp_path / "optuna.db").exists() and len(left) == 2 and sum(".study" in name for name in left) == 1
+    assert Record(storage, "s", tmp_path).trials() == []
     assert os.listdir(tmp_path) == ["optuna.db"]
 
 

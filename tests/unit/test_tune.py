@@ -1,9 +1,5 @@
-import itertools
-import sqlite3
-import subprocess
-import sys
-import time
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from optuna.trial import TrialState
@@ -13,9 +9,9 @@ from hierbench.config.recipe import load_recipe
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
 from hierbench.data.prepared import Prepared
 from hierbench.execution.run_job import execute
-from hierbench.experiments.tuning.study import Search, Space
+from hierbench.execution.scheduler import run_plan
+from hierbench.experiments.tuning.study import FIRST_SEED, Record, Search, Space, Target, search_space
 from hierbench.experiments.tuning.tune import winner
-from hierbench.experiments.tuning.tuner import FIRST_SEED, Target, search_space
 from hierbench.leaderboard.board import board_from_runs
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
@@ -27,11 +23,6 @@ GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "
 
 def value_of(params):
     return params["alpha"] + params["gamma"]
-
-
-def work(search, trial):
-    value = value_of(trial.params)
-    search.complete(trial, value, [value - 0.1, value + 0.1], ["a", "b"])
 
 
 @pytest.fixture
@@ -76,174 +67,77 @@ def test_a_grid_that_does_not_fit(override, message):
         search_space(load_recipe("shapes", [override]), find_method("haframe"))
 
 
-def test_every_point_is_tried_once(storage):
-    search = Search(storage, "s", GRID, "grid")
-    tried = []
-    while (trial := search.next()) is not None:
-        tried.append(trial.params)
-        work(search, trial)
-    assert sorted(tried, key=value_of) == sorted(GRID.points, key=value_of) and len(tried) == 4
+def tried(search, value_of=value_of):
+    """Carry a search out; return its configurations."""
+    found = []
+    while batch := search.next():
+        for trial in batch:
+            found.append(dict(trial.params))
+            value = value_of(trial.params)
+            search.end(trial, [value - 0.1, value + 0.1])
+    return found
+
+
+def test_every_point_is_tried_once():
+    search = Search(GRID, "grid")
+    assert tried(search) == GRID.points and search.next() == []
     assert search.finished()[0].params == {"alpha": 0.3, "gamma": 2.0}
-    assert Search(storage, "s", GRID, "grid").next() is None
 
 
-def test_two_processes_share_the_grid(storage):
-    one, two = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
-    held = []
-    for search in itertools.cycle((one, two)):
-        if (trial := search.next()) is None:
-            break
-        held.append((search, trial))
-    assert len(held) == 4 and len({tuple(trial.params.items()) for _, trial in held}) == 4
-    for search, trial in held:
-        work(search, trial)
-    assert one.finished()[0].params == two.finished()[0].params
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
+    """What a killed command has trained is found again, and two commands share the work."""
+    space = Space(GRID.grid, GRID.ranges, 4 if sampler == "grid" else 14)
+    found = tried(Search(space, sampler))
+    assert found == tried(Search(space, sampler)) and len({tuple(params.values()) for params in found}) == space.trials
+    if sampler == "tpe":  # a larger budget continues the search
+        assert tried(Search(replace(space, trials=22), sampler))[:14] == found
+        assert found[10:] != tried(Search(space, sampler), lambda params: -value_of(params))[10:]
 
 
-def test_what_a_dead_process_had_is_handed_out_again(storage):
-    code = (
-        "import sys\nfrom hierbench.experiments.tuning.study import Search, Space\n"
-        "search = Search(sys.argv[1], 's', Space({'alpha': (0.3, 0.5), 'gamma': (2.0, 4.0)}, {}, 4), 'grid')\n"
-        "first, second = search.next(), search.next()\n"
-        "search.complete(first, 1.0, [1.0], ['a'])\n"
-        "print(*second.params.values())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, storage], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    search = Search(storage, "s", GRID, "grid")
-    tried = []
-    while (trial := search.next()) is not None:
-        tried.append(tuple(trial.params.values()))
-        work(search, trial)
-    assert len(tried) == 3 and tuple(map(float, done.stdout.split())) in tried
-    assert sum(trial.state == TrialState.COMPLETE for trial in search.trials()) == 4
+def test_a_point_that_fails_does_not_win():
+    search = Search(GRID, "grid")
+    first, *rest = search.next()
+    search.end(first, [], "diverged")
+    for trial in rest:
+        search.end(trial, [value_of(trial.params)])
+    assert len(search.finished()) == 3 and first.params not in [trial.params for trial in search.finished()]
+    assert search.trials()[0].state == TrialState.FAIL and search.trials()[0].user_attrs["error"] == "diverged"
 
 
-@pytest.mark.parametrize("before", [0, 4])
-def test_a_point_that_was_half_written_down_is_handed_out_again(storage, monkeypatch, before):
-    """Killed between two hyperparameters, at the grid's first point or at one that was handed out again."""
-    search = Search(storage, "s", GRID, "grid")
-    for _ in range(before):
-        search.give_up(search.next(), "failed")
-    search = Search(storage, "s", GRID, "grid")
-
-    def half(trial):
-        trial.suggest_categorical("alpha", [0.3, 0.5])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(search, "_suggest", half)
-        patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
-        search.next()
-    monkeypatch.setattr("hierbench.experiments.tuning.study.UNOWNED", 0.0)
-    search, tried = Search(storage, "s", GRID, "grid"), []
-    deadline = time.monotonic() + 20
-    while len(tried) < 4 and time.monotonic() < deadline:
-        if (trial := search.next()) is not None:
-            tried.append(tuple(trial.params.values()))
-            work(search, trial)
-    assert len(set(tried)) == 4
+def test_tpe_has_its_budget_and_no_more():
+    found = tried(Search(Space(GRID.grid, GRID.ranges, 6), "tpe"))
+    assert len(found) == 6
+    assert all(0 <= params["alpha"] <= 1 and 0.1 <= params["gamma"] <= 20 for params in found)
 
 
-def test_what_a_process_was_killed_at_before_it_wrote_its_name_is_handed_out_again(storage, monkeypatch):
-    """No owner and no sign of life: it would count as running for ever."""
-    search = Search(storage, "s", GRID, "grid")
-
-    def killed(trial):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(search, "_suggest", killed)
-        patch.setattr(search.storage, "record_heartbeat", lambda trial: None)
-        search.next()
-    monkeypatch.setattr("hierbench.experiments.tuning.study.UNOWNED", 0.2)
-    tried = []
-    while search.busy_elsewhere() or not tried:
-        while (trial := search.next()) is not None:
-            tried.append(trial.params)
-            work(search, trial)
-        time.sleep(0.05)
-    assert len(tried) == 4 and len(search.finished()) == 4
-
-
-def test_a_process_that_stood_still_before_it_wrote_its_name_goes_on(storage, monkeypatch):
-    slow, fast = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
-    monkeypatch.setattr("hierbench.experiments.tuning.study.UNOWNED", -1.0)
-    suggest, stood = slow._suggest, []
-
-    def stand_still(trial):
-        suggest(trial)
-        if not stood:
-            stood.append(trial.number)
-            fast._release_the_dead()
-
-    monkeypatch.setattr(slow, "_suggest", stand_still)
-    trial = slow.next()
-    assert trial.number != stood[0] and slow.trials()[stood[0]].state == TrialState.FAIL
+def test_a_record_has_every_result_once(storage, tmp_path):
+    """Two commands write it, and a third one finds it; a point that failed before may be complete later."""
+    one, two = Record(storage, "s", tmp_path), Record(storage, "s", tmp_path)
+    search = Search(GRID, "grid")
+    for trial in search.next()[:3]:
+        search.end(trial, [1.5, 2.5])
+    first, second, third, _ = search.trials()
+    assert one.add(first, ["a", "b"]) and not two.add(first, ["a", "b"])
+    assert two.add(second, ["c", "d"]) and not one.add(second, ["c", "d"])
+    again = Search(GRID, "grid")
+    again.end(again.next()[2], [], "diverged")
+    failed = again.trials()[2]
+    assert one.add(failed, ["e", "f"]) and not two.add(failed, ["e", "f"]) and two.add(third, ["e", "f"])
+    found = Record(storage, "s", tmp_path).trials()
+    assert [(trial.params, trial.state) for trial in found] == [
+        (GRID.points[0], TrialState.COMPLETE),
+        (GRID.points[1], TrialState.COMPLETE),
+        (GRID.points[2], TrialState.FAIL),
+        (GRID.points[2], TrialState.COMPLETE),
+    ]
+    assert found[0].value == 2.0 and found[0].user_attrs == {"values": [1.5, 2.5], "runs": ["a", "b"]}
+    assert not list(tmp_path.glob(".study*"))
 
 
-def test_a_clock_that_is_moved_makes_nobody_count_a_point_twice(storage):
-    """A day later every sign of life is old: a living process is taken for dead, and ends its trial all the same."""
-    one, two = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
-    mine = one.next()
-    with closing(sqlite3.connect(storage.removeprefix("sqlite:///"))) as database, database:
-        moved = database.execute("update trial_heartbeats set heartbeat = datetime(heartbeat, '-1 day')").rowcount
-    assert moved == 1
-    taken = []
-    while (trial := two.next()) is not None:
-        taken.append(trial.params)
-        work(two, trial)
-    assert len(taken) == 4
-    work(one, mine)
-    one.give_up(mine, "too late")
-    assert one.next() is None and len(one.finished()) == 4
-
-
-def test_what_a_live_process_has_is_left_to_it(storage):
-    one, two = Search(storage, "s", GRID, "grid"), Search(storage, "s", GRID, "grid")
-    two.owner = f"{two.owner.rpartition(' ')[0]} 1"  # another process of this machine, alive
-    mine = one.next()
-    others = []
-    while (trial := two.next()) is not None:
-        others.append(trial.params)
-        work(two, trial)
-    assert len(others) == 3 and mine.params not in others
-    assert two.busy_elsewhere() == 1 and one.busy_elsewhere() == 0
-
-
-def test_a_failed_point_is_tried_again_by_the_next_command_alone(storage):
-    search = Search(storage, "s", GRID, "grid")
-    first = search.next()
-    search.give_up(first, "diverged")
-    rest = []
-    while (trial := search.next()) is not None:
-        rest.append(trial.params)
-        work(search, trial)
-    assert first.params not in rest and len(rest) == 3
-    again = Search(storage, "s", GRID, "grid")
-    trial = again.next()
-    assert trial.params == first.params
-    work(again, trial)
-    assert again.next() is None
-
-
-def test_tpe_has_its_budget_and_no_more(storage):
-    space = Space(GRID.grid, GRID.ranges, 6)
-    one, two = Search(storage, "s", space, "tpe"), Search(storage, "s", space, "tpe")
-    count = 0
-    for search in itertools.cycle((one, two)):
-        if (trial := search.next()) is None:
-            break
-        assert 0 <= trial.params["alpha"] <= 1 and 0.1 <= trial.params["gamma"] <= 20
-        work(search, trial)
-        count += 1
-    assert count == 6
-
-
-def test_the_winner_and_how_sure_it_is(storage):
-    search = Search(storage, "s", GRID, "grid")
-    while (trial := search.next()) is not None:
-        work(search, trial)
+def test_the_winner_and_how_sure_it_is():
+    search = Search(GRID, "grid")
+    tried(search)
     best = winner(search, "s", 2)
     assert best.params == {"alpha": 0.3, "gamma": 2.0} and best.runner_up == {"alpha": 0.5, "gamma": 2.0}
     assert best.mean == pytest.approx(2.3) and best.runner_up_mean == pytest.approx(2.5)
@@ -251,18 +145,18 @@ def test_the_winner_and_how_sure_it_is(storage):
     assert (best.trials, best.runs, best.budget) == (4, 2, "4 x 2")
 
 
-def test_equal_values_go_to_the_first_of_the_grid(storage):
-    search = Search(storage, "s", GRID, "grid")
-    while (trial := search.next()) is not None:
-        search.complete(trial, 1.0, [1.0, 1.0], [])
+def test_equal_values_go_to_the_first_of_the_grid():
+    search = Search(GRID, "grid")
+    for trial in reversed(search.next()):
+        search.end(trial, [1.0, 1.0])
     assert search.finished()[0].params == GRID.points[0]
 
 
 def test_a_storage_that_is_none(tmp_path):
     with pytest.raises(UserError, match="--storage nonsense"):
-        Search("nonsense", "s", GRID, "grid")
+        Record("nonsense", "s", tmp_path)
     with pytest.raises(UserError, match="--storage sqlite"):
-        Search(f"sqlite:///{tmp_path}/no/such/folder/x.db", "s", GRID, "grid")
+        Record(f"sqlite:///{tmp_path}/no/such/folder/x.db", "s", tmp_path)
 
 
 @pytest.fixture
@@ -351,34 +245,61 @@ def test_a_damaged_tuned_file_is_named(tmp_path, text):
         read_tuned(tmp_path / "x.toml")
 
 
-def test_what_is_worse_than_the_median_is_stopped(storage, target, tmp_path):
-    """After two epochs of its first run; a grid is searched to its end."""
-    from hierbench.experiments.tuning.tuner import Tuning, _Slot
+def test_what_is_worse_than_the_median_is_stopped():
+    """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
 
-    class Bystander:
-        def __getattr__(self, name):
-            return lambda *arguments, **options: None
+    def history(values):
+        return [{"epoch": epoch, "val_hierdist@1": value} for epoch, value in enumerate(values, 1)]
 
-    target = Target(
-        load_recipe("shapes", ["train.epochs=4", "tune.runs=2"]), target.prepared, target.found, "type-II", None
-    )
-    space = Space(GRID.grid, GRID.ranges, 8)
-    search = Search(storage, "s", space, "tpe")
-    for value in (1.0, 1.1, 1.2, 1.3):
-        trial = search.next()
-        for epoch in range(1, 5):
-            trial.report(value, epoch)
-        search.complete(trial, value, [value], [])
-    tuning = Tuning(target, search, Setting(tmp_path, tmp_path), Bystander(), Bystander())
-    for reached, expected in ((1.0, TrialState.RUNNING), (9.0, TrialState.PRUNED)):
-        trial = search.next()
-        jobs = target.jobs(dict(trial.params))
-        run = tuning.store.run(jobs[0].id)
-        run.plan(jobs[0].spec.content())
-        run.write_history([{"epoch": epoch, "val_hierdist@1": reached} for epoch in (1, 2, 3)])
-        slot = _Slot(Bystander(), trial, list(jobs), jobs)
-        assert tuning._worth_going_on(slot, jobs[0]) == (expected == TrialState.RUNNING)
-        assert search.trials()[trial.number].state == expected
-        assert (slot.trial is None) == (expected == TrialState.PRUNED)
+    search = Search(Space(GRID.grid, GRID.ranges, 8), "tpe")
+    for value, trial in zip((1.0, 1.1, 1.2, 1.3), search.next(), strict=True):
+        assert not search.is_worse(trial, history([9.0 * value] * 3 + [value]), 4)  # of its own batch none is complete
+        search.end(trial, [value])
+    better, worse, late, later = search.next()
+    assert not search.is_worse(better, history([1.0, 1.0, 1.0]), 4)
+    assert not search.is_worse(worse, history([99.0]), 4) and not search.is_worse(worse, [], 4)
+    assert search.is_worse(worse, history([99.0, 99.0]), 4) and search.is_worse(worse, history([99.0, 99.0]), 4)
+    assert not search.is_worse(late, history([1.0, 1.0, 1.0, 99.0]), 4)  # the last epoch is its value
+    assert search.is_worse(later, history([99.0, 99.0, 1.0, 1.0]), 4)  # however good it became, as it had to stop
+    states = [search.trials()[trial.number].state for trial in (better, worse, late, later)]
+    assert states == [TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING, TrialState.PRUNED]
+    assert search.trials()[worse.number].last_step == 2
     best = winner(search, "s", 2)
-    assert (best.trials, best.pruned, best.budget) == (4, 1, "5 x 2")
+    assert (best.trials, best.pruned, best.budget) == (4, 2, "6 x 2")
+    grid = Search(GRID, "grid")
+    assert not any(grid.is_worse(trial, history([99.0] * 3), 4) for trial in grid.next())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers):
+    """In this process and in workers of their own; what waits is not started."""
+    setting = Setting(tmp_path / "runs", data_dir, workers=workers)
+    recipe = load_recipe("shapes", ["train.epochs=6", "train.batch_size=96", "tune.runs=3"])
+    plan = Target(recipe, target.prepared, target.found, "type-II", None).jobs({"alpha": 0.3})
+    ended, doomed = [], {plan[0].id, plan[2].id}
+
+    def is_over(job):
+        run = setting.store.run(job.id)
+        return job.id == plan[2].id or (job.id == plan[0].id and (run.folder / "history.csv").exists())
+
+    failed = run_plan(plan, setting, lambda *_: None, lambda job, error: ended.append((job.id, error)), is_over=is_over)
+    assert failed == {} and ended == [(plan[1].id, "")]
+    states = {job.id: setting.store.run(job.id).status["state"] for job in plan}
+    assert states == {plan[0].id: "running", plan[1].id: "done", plan[2].id: "planned"}
+    assert 1 <= len(setting.store.run(plan[0].id).history()) < 6
+    assert run_plan(plan, setting, lambda *_: None, lambda job, error: ended.append((job.id, error))) == {}
+    assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
+
+
+def test_two_commands_that_end_at_the_same_time_both_keep_what_they_found(tmp_path):
+    file = tmp_path / "tuned/shapes.toml"
+
+    def write(method):
+        for kind in ("type-I", "type-II"):
+            write_tuned(file, {("paper", method, kind): TUNED})
+
+    names = [f"m{number}" for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, names))
+    assert set(read_tuned(file)) == {("paper", name, kind) for name in names for kind in ("type-I", "type-II")}
+    assert [path.name for path in file.parent.iterdir()] == ["shapes.toml"]

@@ -1,35 +1,41 @@
-"""A search over hyperparameters in an Optuna study that several processes and machines may share.
+"""What a search over hyperparameters consists of, and the Optuna study that keeps its record.
 
-Every trial is a configuration; its value is decided outside. A trial belongs to one process from the moment it is
-handed out; what a dead process leaves is handed out again, and of two trials of one grid point only the first counts.
+A search chooses the same configurations whenever it is started: it runs in memory, and its only input is the results in
+the runs folder. So one that was killed resumes without training anything twice, and commands that share a runs folder
+share the work through the locks of its runs.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import time
-import warnings
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
-from optuna.storages import RDBStorage, fail_stale_trials
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
+from hierbench.api.registry import Found
+from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.spec import digest_of
+from hierbench.data.prepared import Prepared
+from hierbench.planning.plan import make_spec, with_params
+from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import process_is_gone
+from hierbench.utils.lock import wait_for_lock
 from hierbench.utils.sqlite import make_database
 
-HEARTBEAT = 20  # seconds between two signs of life; a process without one for six times this is taken for dead
-UNOWNED = 10.0  # seconds that a trial may be in nobody's name: between two statements that take milliseconds
-LIVE = (TrialState.WAITING, TrialState.RUNNING, TrialState.COMPLETE, TrialState.PRUNED)
-Params = dict[str, float]
+FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
+OBJECTIVE = "hierdist@1"
+BATCH = 4  # configurations that TPE chooses at once; not the number of workers, so that all machines choose the same
+Params = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -41,25 +47,184 @@ class Space:
     trials: int
 
     @property
-    def points(self) -> list[Params]:
+    def points(self) -> list[dict[str, float]]:
         """The grid's points, the last hyperparameter fastest."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
 
 
-class _Grid(optuna.samplers.GridSampler):
-    """Optuna's sampler without its call of `Study.stop`, which is for `Study.optimize` alone."""
+def search_space(recipe: Recipe, found: Found) -> Space | None:
+    """Return what there is to search of a method, None for a method without hyperparameters to tune.
 
-    def after_trial(self, *_: Any) -> None:
-        """Do nothing: the search knows by itself when the grid is done."""
+    The grid is the method's own unless the recipe has another; ranges are the hyperparameters' bounds.
+
+    Raises:
+        UserError: the recipe's grid has a name that the method does not tune, or leaves its bounds.
+    """
+    grid: dict[str, Sequence[float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, info in found.cls.Params.model_fields.items():
+        extra = info.json_schema_extra
+        values = extra.get("grid") if isinstance(extra, dict) else None
+        if isinstance(values, list) and values:
+            grid[name] = [float(value) for value in values if isinstance(value, int | float)]
+            bounds = {key: getattr(item, key) for item in info.metadata for key in ("ge", "le") if hasattr(item, key)}
+            ranges[name] = (bounds.get("ge", min(grid[name])), bounds.get("le", max(grid[name])))
+    for name, own in recipe.tune.grid.get(found.name, {}).items():
+        if name not in grid:
+            raise UserError(f"tune.grid.{found.name}.{name}: {found.name} tunes {', '.join(grid) or 'nothing'}")
+        if not own:
+            raise UserError(f"tune.grid.{found.name}.{name} is empty")
+        grid[name] = list(dict.fromkeys(own))
+    if not grid:
+        return None
+    space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
+    for point in space.points:
+        found.params(recipe.methods.get(found.name, {}) | point)  # outside its bounds: an error now
+    return space
 
 
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Silence that heartbeats are experimental, and that they are recorded here instead of by `Study.optimize`."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-        warnings.filterwarnings("ignore", message="Heartbeat of storage")
-        yield
+@dataclass(frozen=True)
+class Target:
+    """What one study is about: a method on one type of model."""
+
+    recipe: Recipe
+    prepared: Prepared
+    found: Found
+    type: FeatureType
+    weights: str | None
+
+    def jobs(self, params: Params) -> list[Job]:
+        """Return the runs of a configuration."""
+        recipe = with_params(self.recipe, self.found.name, dict(params))
+        return [
+            Job(make_spec(recipe, self.prepared, self.found, self.type, seed, self.weights, split="val"), self.found)
+            for seed in range(FIRST_SEED, FIRST_SEED + recipe.tune.runs)
+        ]
+
+    @property
+    def label(self) -> str:
+        """What users see."""
+        return f"{self.found.name} {self.type}"
+
+    def study(self, space: Space, sampler: str) -> str:
+        """Return the study's name: another one as soon as anything but the hyperparameters differs."""
+        content = self.jobs({})[0].spec.content()
+        for name in space.grid:
+            del content["method"]["params"][name]
+        searched: Any = [list(map(list, space.grid.items()))] if sampler == "grid" else [sorted(space.ranges.items())]
+        digest = digest_of([content, self.recipe.tune.runs, sampler, searched])
+        return f"{self.recipe.dataset} {self.recipe.protocol} {self.label} {sampler} {digest[:12]}"
+
+
+class Search:
+    """The configurations of one search and their results.
+
+    Args:
+        space: what is searched.
+        sampler: "grid" or "tpe", the latter with median pruning.
+    """
+
+    def __init__(self, space: Space, sampler: str) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space, self.sampler = space, sampler
+        startup = min(10, max(2, len(space.points) // 2))
+        self._study = optuna.create_study(
+            direction="minimize",
+            sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=startup),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
+        )
+
+    def next(self) -> list[Trial]:
+        """Choose the configurations to try next: all points of a grid, a few from TPE; [] at the end."""
+        left = self.space.trials - len(self._study.trials)
+        distributions: dict[str, Any]
+        if self.sampler == "tpe":
+            distributions = {name: FloatDistribution(*bounds) for name, bounds in self.space.ranges.items()}
+            return [self._study.ask(distributions) for _ in range(min(BATCH, left))]
+        distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
+        for point in self.space.points[:left]:
+            self._study.enqueue_trial(point)
+        return [self._study.ask(distributions) for _ in range(left)]
+
+    def is_worse(self, trial: Trial, history: Sequence[Mapping[str, float]], epochs: int) -> bool:
+        """Whether a trial is pruned: from the second epoch on, its first run was worse than the median of others.
+
+        Depends on the history and the batches before this one alone, not on when it is called.
+        """
+        state = self.trials()[trial.number]
+        if state.state == TrialState.PRUNED or self.sampler == "grid":
+            return state.state == TrialState.PRUNED
+        for row in history[len(state.intermediate_values) : epochs - 1]:
+            trial.report(row[f"val_{OBJECTIVE}"], int(row["epoch"]))
+            if trial.should_prune():
+                self._study.tell(trial, state=TrialState.PRUNED)
+                return True
+        return False
+
+    def end(self, trial: Trial, values: Sequence[float], error: str = "") -> None:
+        """End a trial with the values of its runs, or with the error of one of them; the mean of the values counts."""
+        trial.set_user_attr("values", list(values))
+        if error:
+            trial.set_user_attr("error", error)
+            self._study.tell(trial, state=TrialState.FAIL)
+        else:
+            self._study.tell(trial, sum(values) / len(values))
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials so far, in the order in which they were chosen."""
+        return self._study.get_trials(deepcopy=False)
+
+    def finished(self) -> list[FrozenTrial]:
+        """Return the complete trials, best first; equal ones in the order in which they were chosen."""
+        complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
+        return sorted(complete, key=lambda trial: float(trial.value if trial.value is not None else "inf"))
+
+
+class Record:
+    """A study in a database, to which trials are added as they end; commands may share it.
+
+    Args:
+        storage: URL of a database, or path of a SQLite file with `sqlite:///`.
+        name: of the study; equal names share their trials.
+        folder: the runs folder, whose lock "study" keeps commands from writing at the same time.
+    """
+
+    def __init__(self, storage: str, name: str, folder: Path) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.folder = folder
+        engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
+        with self._locked():
+            try:
+                make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
+                database = RDBStorage(storage, engine_kwargs=engine)
+                self._study = optuna.create_study(
+                    storage=database, study_name=name, direction="minimize", load_if_exists=True
+                )
+            except Exception as error:  # SQLAlchemy and its drivers raise many types
+                raise UserError(f"--storage {storage}: {_reason(error.__cause__ or error)}") from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = wait_for_lock(self.folder, "study")
+        try:
+            yield
+        finally:
+            lock.release(remove=True)
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return the trials that are there."""
+        return self._study.get_trials(deepcopy=False)
+
+    def add(self, trial: FrozenTrial, runs: Sequence[str]) -> bool:
+        """Add a trial with the ids of its runs; return False where it is there already."""
+        with self._locked():
+            if any(
+                known.user_attrs.get("runs") == list(runs) and known.state == trial.state for known in self.trials()
+            ):
+                return False
+            trial.user_attrs["runs"] = list(runs)
+            self._study.add_trial(trial)
+            return True
 
 
 @contextmanager
@@ -74,170 +239,3 @@ def database_errors(storage: str) -> Iterator[None]:
 
 def _reason(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-class Search:
-    """One study.
-
-    Args:
-        storage: URL of a database, or path of a SQLite file with `sqlite:///`.
-        name: of the study; equal names share their trials.
-        space: what is searched.
-        sampler: "grid" or "tpe".
-    """
-
-    def __init__(self, storage: str, name: str, space: Space, sampler: str) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.space, self.sampler = space, sampler
-        self.given_up: list[Params] = []  # failed in this process: not tried again before the next command
-        self.owner = f"{platform.node()} {os.getpid()}"
-        self.last_sign = 0.0
-        self._unowned: dict[int, float] = {}  # when this process first saw trials that are in nobody's name
-        try:
-            engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
-            make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
-            with _without_warnings():
-                self.storage = RDBStorage(
-                    storage, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=6 * HEARTBEAT
-                )
-            self.study = optuna.create_study(
-                storage=self.storage,
-                study_name=name,
-                direction="minimize",
-                load_if_exists=True,
-                sampler=_sampler(space, sampler),
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1),
-            )
-        except Exception as error:  # SQLAlchemy and its drivers raise of every kind
-            raise UserError(f"--storage {storage}: {_reason(error.__cause__ or error)}") from None
-
-    def trials(self) -> list[FrozenTrial]:
-        """Return all trials of the study."""
-        return self.study.get_trials(deepcopy=False)
-
-    def next(self) -> Trial | None:
-        """Hand out a configuration that nobody has, or None if there is none left."""
-        self._release_the_dead()
-        while self._is_something_left():
-            with _without_warnings():
-                trial = self.study.ask()
-            try:
-                self.storage.record_heartbeat(trial._trial_id)
-                self._suggest(trial)
-                trial.set_user_attr("owner", self.owner)
-            except UpdateFinishedTrialError:
-                continue  # this process stood still, and others took it for dead
-            if not self._is_superfluous(trial):
-                return trial
-            self.study.tell(trial, state=TrialState.FAIL)
-        return None
-
-    def _suggest(self, trial: Trial) -> None:
-        if self.sampler == "grid":
-            for name, values in self.space.grid.items():
-                trial.suggest_categorical(name, list(values))
-        else:
-            for name, (low, high) in self.space.ranges.items():
-                trial.suggest_float(name, low, high)
-
-    def _is_something_left(self) -> bool:
-        trials = self.trials()
-        if any(trial.state == TrialState.WAITING for trial in trials):
-            return True
-        if self.sampler == "tpe":
-            return sum(trial.state in LIVE for trial in trials) < self.space.trials - len(self.given_up)
-        if len(trials) < len(self.space.points):
-            return True  # the grid's sampler hands these out by number, each once
-        there = [trial.params for trial in trials if trial.state in LIVE]
-        for point in self.space.points:
-            if point not in there and point not in self.given_up:
-                self.study.enqueue_trial(point)
-                return True
-        return False
-
-    def _is_superfluous(self, trial: Trial) -> bool:
-        """Whether an earlier trial has the point, or the budget is spent: another process was a moment faster."""
-        earlier = [other for other in self.trials() if other.number < trial.number and other.state in LIVE]
-        if self.sampler == "grid":
-            return trial.params in [other.params for other in earlier] or trial.params in self.given_up
-        return len(earlier) >= self.space.trials
-
-    def _release_the_dead(self) -> None:
-        """Hand out again what processes had that are gone: on this machine at once, elsewhere without sign of life."""
-        running = [trial for trial in self.trials() if trial.state == TrialState.RUNNING]
-        with _without_warnings():
-            fail_stale_trials(self.study)
-        for trial in running:
-            node, _, pid = str(trial.user_attrs.get("owner", "")).rpartition(" ")
-            if (node == platform.node() and process_is_gone(pid)) or self._is_nobodys(trial):
-                self._fail(trial.number)
-        now = {trial.number: trial.state for trial in self.trials()}
-        for trial in running:
-            # Of a grid a point that was half written down is found missing by `_is_something_left`.
-            whole = len(trial.params) == len(self.space.grid) or self.sampler == "tpe"
-            if now[trial.number] == TrialState.FAIL and trial.params and whole:
-                self.study.enqueue_trial(trial.params)
-
-    def _is_nobodys(self, trial: FrozenTrial) -> bool:
-        """Whether a trial has been without an owner for so long that the process must be dead that made it."""
-        if "owner" in trial.user_attrs:
-            return False
-        return time.monotonic() - self._unowned.setdefault(trial.number, time.monotonic()) > UNOWNED
-
-    def _fail(self, number: int) -> None:
-        try:
-            self.study.tell(number, state=TrialState.FAIL)
-        except ValueError:
-            pass  # it has ended in the meantime
-
-    def sign_of_life(self, trials: Sequence[Trial]) -> None:
-        """Say now and then that these trials are being worked on."""
-        if time.monotonic() - self.last_sign > HEARTBEAT / 2:
-            self.last_sign = time.monotonic()
-            for trial in trials:
-                self.storage.record_heartbeat(trial._trial_id)
-
-    def complete(self, trial: Trial, value: float, values: Sequence[float], runs: Sequence[str]) -> None:
-        """End a trial with its value, the runs' values behind it and their ids."""
-        with suppress(UpdateFinishedTrialError):  # this process was taken for dead; the point is handed out again
-            trial.set_user_attr("values", list(values))
-            trial.set_user_attr("runs", list(runs))
-            self.study.tell(trial, value, skip_if_finished=True)
-
-    def give_up(self, trial: Trial, reason: str) -> None:
-        """End a trial that failed; the next command tries it again."""
-        self.given_up.append(dict(trial.params))
-        with suppress(UpdateFinishedTrialError):
-            trial.set_user_attr("error", reason)
-            self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-
-    def prune(self, trial: Trial) -> None:
-        """End a trial that is worse than the median at its epoch."""
-        self.study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
-
-    def finished(self) -> list[FrozenTrial]:
-        """Return the complete trials, best first; equal ones in the order of the grid, or as they were made."""
-        points = self.space.points if self.sampler == "grid" else []
-
-        def place(trial: FrozenTrial) -> tuple[float, int]:
-            order = points.index(trial.params) if trial.params in points else trial.number
-            return float(trial.value if trial.value is not None else "inf"), order
-
-        return sorted((trial for trial in self.trials() if trial.state == TrialState.COMPLETE), key=place)
-
-    def busy_elsewhere(self) -> int:
-        """Return how many trials are in other hands."""
-        return sum(
-            trial.state == TrialState.RUNNING and trial.user_attrs.get("owner") != self.owner for trial in self.trials()
-        )
-
-
-def _sampler(space: Space, sampler: str) -> optuna.samplers.BaseSampler:
-    if sampler == "grid":
-        return _Grid({name: list(values) for name, values in space.grid.items()}, seed=0)
-    return optuna.samplers.TPESampler(seed=0, n_startup_trials=min(10, max(2, space.trials // 2)))
-
-
-def json_params(trial: FrozenTrial) -> dict[str, Any]:
-    """Return a trial's hyperparameters as JSON types."""
-    return {name: float(value) for name, value in trial.params.items()}

@@ -1,15 +1,16 @@
-"""`hierbench tune`: search a method's hyperparameters by validation hierdist@1; the test set is never looked at."""
+"""`hierbench tune`: search a method's hyperparameters by validation hierdist@1; the test set is never opened."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import stderr
+from typing import Any
 
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hierbench.api.method import Method
 from hierbench.api.registry import Found, find_method
@@ -17,22 +18,17 @@ from hierbench.config.options import Options, chosen_types
 from hierbench.config.recipe import FeatureType, Recipe, load_recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.publishing import say_notes
-from hierbench.experiments.session import (
-    make_setting,
-    obtain,
-    settle,
-    time_to_train,
-    workers_and_threads,
-)
-from hierbench.experiments.tuning.study import Search, Space, database_errors, json_params
-from hierbench.experiments.tuning.tuner import OBJECTIVE, Target, Tuning, search_space, shown
+from hierbench.experiments.session import Session, make_setting, obtain, settle, time_to_train, workers_and_threads
+from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, database_errors, search_space
 from hierbench.leaderboard.statistics import summarise
 from hierbench.planning.plan import check_request
 from hierbench.planning.resources import Setting
-from hierbench.runs.mlflow_mirror import Mirror, default_uri, sqlite_uri
-from hierbench.utils.console import Meter, duration, say
+from hierbench.runs.job import Job
+from hierbench.runs.mlflow_mirror import sqlite_uri
+from hierbench.runs.repair import is_finished
+from hierbench.runs.store import HistoryRow
+from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
-from hierbench.utils.lock import wait_for_lock
 
 
 def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> int:
@@ -93,38 +89,111 @@ def _say_space(space: Space, name: str, kind: FeatureType, runs: int) -> None:
     say(f"{name} {kind}: {space.trials} configurations x {runs} runs ({values})")
 
 
+@dataclass(frozen=True)
+class Configuration:
+    """A trial and its runs."""
+
+    trial: Trial
+    jobs: list[Job]
+
+
+class Tuning:
+    """The search of one method on one type of model.
+
+    Args:
+        target: what is tuned.
+        search: chooses the configurations.
+        record: where their results are recorded.
+        session: runs them.
+    """
+
+    def __init__(self, target: Target, search: Search, record: Record, session: Session) -> None:
+        self.target, self.search, self.record, self.session = target, search, record, session
+        self.store = session.setting.store
+        self.labels: dict[str, str] = {}
+        self.ended: set[int] = set()
+
+    def run(self) -> None:
+        """Try every configuration of the search."""
+        while trials := self.search.next():
+            self._try([Configuration(trial, self.target.jobs(trial.params)) for trial in trials])
+
+    def _try(self, batch: Sequence[Configuration]) -> None:
+        configuration_of = {job.id: configuration for configuration in batch for job in configuration.jobs}
+        for configuration in batch:
+            text = f"{self.target.label} {shown(configuration.trial.params)}"
+            self.labels |= {job.id: f"{text} seed {job.spec.seed}" for job in configuration.jobs}
+            self._count(job for job in configuration.jobs if is_finished(job.spec, self.store))
+        going_on = batch
+        if self.search.sampler == "tpe":
+            first = [configuration.jobs[0] for configuration in batch]
+            self.session.run(first, self.labels, is_over=lambda job: self._is_worse(configuration_of[job.id]))
+            going_on = [
+                item for item in batch if not self._is_worse(item) and item.jobs[0].id not in self.session.failed
+            ]
+        plan = [job for configuration in going_on for job in configuration.jobs]
+        self.session.run(plan, self.labels, lambda job: self._end_if_complete(configuration_of[job.id]))
+        for configuration in batch:
+            self._end(configuration)
+
+    def _is_worse(self, configuration: Configuration) -> bool:
+        job = configuration.jobs[0]
+        try:
+            history: list[HistoryRow] = self.store.run(job.id).history()
+        except (OSError, UserError):  # its first epoch is not over
+            history = []
+        return self.search.is_worse(configuration.trial, history, job.spec.train.epochs)
+
+    def _end_if_complete(self, configuration: Configuration) -> None:
+        if all(is_finished(job.spec, self.store) for job in configuration.jobs):
+            self._end(configuration)
+
+    def _end(self, configuration: Configuration) -> None:
+        """End a configuration, record and show its result, once."""
+        trial, runs = configuration.trial, [job.id for job in configuration.jobs]
+        if trial.number in self.ended:
+            return
+        self.ended.add(trial.number)
+        self._count(configuration.jobs)  # also those that will not run
+        if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
+            errors = [self.session.failed[run] for run in runs if run in self.session.failed]
+            values = [] if errors else [self.store.run(run).metrics()["val"][OBJECTIVE] for run in runs]
+            self.search.end(trial, values, *errors[:1])
+        frozen = self.search.trials()[trial.number]
+        if not self.record.add(frozen, runs):  # by an earlier command, or another one that is running
+            return
+        text = f"{self.target.label} {shown(trial.params)}"
+        if frozen.state == TrialState.PRUNED:
+            self.session.meter.say(f"{text}: stopped after epoch {frozen.last_step}")
+        elif frozen.state == TrialState.COMPLETE:
+            self.session.meter.say(f"{text}: validation {OBJECTIVE} {frozen.value:.4f}")
+
+    def _count(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self.session.count(job, self.labels[job.id])
+
+
 def _tune_one(
     target: Target, space: Space, sampler: str, storage: str, setting: Setting, options: Options, file: Path
 ) -> bool:
-    """Search one study to its end, write the winner, and return whether a run failed."""
-    name = target.study(space, sampler)
-    lock = wait_for_lock(options.runs, "study")  # two processes that make the same database fail
-    try:
-        search = Search(storage, name, space, sampler)
-    finally:
-        lock.release(remove=True)
-    runs, epochs = target.recipe.tune.runs, target.recipe.train.epochs
-    ended = [trial for trial in search.trials() if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-    left = space.trials - len(ended)
-    say(f"{target.label}: {space.trials} configurations x {runs} runs, {len(ended)} done; study {name!r} in {storage}")
-    with Meter(f"tuning {target.label}", max(left * runs * epochs, 1)) as meter, redirect_stdout(stderr):
-        uri = options.mlflow or default_uri(options.runs)
-        title = f"tune {target.label} {time.strftime('%Y-%m-%d %H:%M:%S')}"
-        mirror = Mirror(uri, options.runs, target.recipe.dataset, title, lambda line: meter.say(f"warning: {line}"))
-        tuning = Tuning(target, search, setting, mirror, meter)
-        status = "KILLED"
-        try:
-            tuning.run()
-            status = "FAILED" if tuning.failed else "FINISHED"
-        finally:
-            mirror.close(status)
+    """Carry out one search, write the winner, and return whether a run failed."""
+    name, runs, epochs = target.study(space, sampler), target.recipe.tune.runs, target.recipe.train.epochs
+    record, search = Record(storage, name, options.runs), Search(space, sampler)
+    done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
+    say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; study {name!r} in {storage}")
+    work = float(space.trials * runs * epochs)
+    with (
+        redirect_stdout(stderr),  # a method may print; results alone go to standard output
+        Session(setting, options, target.recipe.dataset, f"tune {target.label}", work) as session,
+    ):
+        Tuning(target, search, record, session).run()
     best = winner(search, name, runs)
     if best is None:
         say(f"{target.label}: no configuration was tried to its end")
         return True
     write_tuned(file, {(target.recipe.protocol, target.found.name, target.type): best})
     _show(target, search, best, file)
-    return bool(tuning.failed)
+    return bool(session.failed)
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
@@ -140,7 +209,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         separated = second.mean - first.mean > first.ci95 + second.ci95
     assert first.mean is not None
     return Tuned(
-        params=json_params(finished[0]),
+        params=_params(finished[0]),
         study=study,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         sampler=search.sampler,
@@ -149,7 +218,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         runs=runs,
         mean=first.mean,
         ci95=first.ci95,
-        runner_up=json_params(finished[1]) if second else {},
+        runner_up=_params(finished[1]) if second else {},
         runner_up_mean=second.mean if second else None,
         runner_up_ci95=second.ci95 if second else None,
         separated=separated,
@@ -168,3 +237,12 @@ def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
     print(f"\n{tabulate(lines, headers, tablefmt='pipe', disable_numparse=True)}\n", flush=True)
     certain = "" if best.separated else "; its interval meets the next one's, so the choice may be chance"
     print(f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}", flush=True)
+
+
+def shown(params: Mapping[str, Any]) -> str:
+    """Return hyperparameters as users see them."""
+    return ", ".join(f"{name} {value:g}" for name, value in params.items())
+
+
+def _params(trial: FrozenTrial) -> dict[str, float]:
+    return {name: float(value) for name, value in trial.params.items()}
