@@ -10,10 +10,11 @@ from textwrap import wrap
 
 from hierbench.config.recipe import FeatureType
 from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
-from hierbench.leaderboard.render import ARROWS, TITLES, json_text, latex_escaped, number, seeds, tex_template
+from hierbench.leaderboard.render import ARROWS, TITLES, latex_escaped, number, seeds, tex_template
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, mark_best
 from hierbench.runs.store import Store
 from hierbench.utils.errors import unknown_name
+from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped
 
 
@@ -187,7 +188,7 @@ def as_json(tables: Sequence[Ablation]) -> str:
         for table in tables
         for variant, row in zip(VARIANTS, table.rows, strict=True)
     ]
-    return json_text({"schema": 1, "protocol": tables[0].protocol, "rows": rows})
+    return as_json_text({"schema": 1, "protocol": tables[0].protocol, "rows": rows})
 
 
 def latex(tables: Sequence[Ablation]) -> str:

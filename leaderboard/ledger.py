@@ -17,11 +17,12 @@ from pydantic import BaseModel, ConfigDict
 from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
-from hierbench.leaderboard.render import ARROWS, TITLES, json_text, number, seeds, tex_template
+from hierbench.leaderboard.render import ARROWS, TITLES, number, seeds, tex_template
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped
 
 BASES = {"crm": "ce"}  # a re-ranking inherits what touches the model below it
@@ -268,7 +269,7 @@ def as_csv(ledger: Ledger) -> str:
 def as_json(ledger: Ledger) -> str:
     """Return JSON; what is not known is null."""
     head = {"schema": 1, "dataset": ledger.dataset, "protocol": ledger.protocol, "distance": ledger.distance}
-    return json_text({**head, "rows": records(ledger)})
+    return as_json_text({**head, "rows": records(ledger)})
 
 
 def latex(ledger: Ledger) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped, one_line
 
 if TYPE_CHECKING:
@@ -125,21 +124,7 @@ def as_csv(board: Board) -> str:
 
 def as_json(board: Board) -> str:
     """Return leaderboard.json; NaN becomes null."""
-    board = replace(board, rows=ordered_rows(board))
-    return json_text(board.as_json())
-
-
-def json_text(content: Any) -> str:
-    """Return JSON; NaN becomes null."""
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: clean(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [clean(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps(clean(content), indent=1, allow_nan=False) + "\n"
+    return as_json_text(replace(board, rows=ordered_rows(board)).as_json())
 
 
 def latex_escaped(text: str) -> str:

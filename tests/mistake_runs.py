@@ -8,9 +8,10 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import digest_of, find
+from hierbench.metrics import Tally
 from hierbench.planning.plan import make_plan
 from hierbench.runs.integrity import fingerprints
-from hierbench.training.trainer import write_result
+from hierbench.training.results import write_result
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 MARKUP = "<b>&\"'"
@@ -54,7 +55,9 @@ def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=
         run = store.run(job.id)
         run.plan(job.spec.content())
         hierarchy = prepared.hierarchy(job.spec.dataset.distance)
-        write_result(run, job.found.cls.title, torch.as_tensor(scores), torch.as_tensor(targets), hierarchy)
+        scores, targets, tally = torch.as_tensor(scores), torch.as_tensor(targets), Tally(hierarchy)
+        tally.add(scores, targets)
+        write_result(run, job.found.cls.title, scores, targets, tally)
         seal(run)
     return jobs[-1].id
 

@@ -62,7 +62,7 @@ def env() -> None:
     """Print what to paste into a bug report."""
     import torch
 
-    from hierbench.training.trainer import environment
+    from hierbench.training.results import environment
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name, value in environment(device).items():

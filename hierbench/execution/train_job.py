@@ -27,15 +27,12 @@ class StoppedError(Exception):
 
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
     """Train a job in this process, alone or as one of several that share it."""
-    from hierbench.training.snapshots import keeper
+    from hierbench.training.snapshots import keep_snapshot
     from hierbench.training.trainer import train
-
-    keep = keeper(run, setting.snapshots, job.spec.train.epochs)
 
     def on_epoch(epoch: int, model: Classifier) -> None:
         after_epoch()
-        if keep is not None:
-            keep(epoch, model)
+        keep_snapshot(run, setting.snapshots, job.spec.train.epochs, epoch, model)
 
     assert issubclass(job.found.cls, Method)
     train(

@@ -28,11 +28,12 @@ from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.experiments.bench_report import Card, Evaluation, Prepare, Report, StepTime
 from hierbench.hierarchy.tree import Hierarchy
+from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
 from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.timing import BareBackbone, Data, Step, Workload, in_turn, median_ratio, wait_for
+from hierbench.planning.timing import BareBackbone, Trainee, Workload, in_turn, median_ratio, wait_for
 from hierbench.training.posthoc import rescored_chunks
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.processes import num_cores
@@ -128,37 +129,34 @@ def _precisions(device: str) -> list[Precision]:
 def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[StepTime]:
     """Measure all methods on all types in turn, in each round the bare backbone before every one."""
     tree = Hierarchy.from_paths(shipped_paths("cifar100"))
-    model = Model(backbone=sizes.backbone)
-    work = Workload(model, SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
-    data = Data(work)
-    bare = BareBackbone(work, data)
+    work = Workload(Model(backbone=sizes.backbone), SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
+    bare = BareBackbone(work)
     for kind in FEATURE_TYPES:
         chosen = [found.cls for found in find_all() if isinstance(found, Found) and kind in found.cls.types]
-        steps = [Step(work, data, cls, kind) for cls in chosen if issubclass(cls, Method)]
+        trainees = [Trainee(work, cls, kind) for cls in chosen if issubclass(cls, Method)]
         functions: list[Callable[[], object]] = []
-        for step in steps:
-            functions += [bare, step, step.besides_the_model]  # each beside the backbone: the machine's speed drifts
-        columns = list(zip(*in_turn(functions, sizes.rounds, device, LIMIT), strict=True))
-        for index, step in enumerate(steps):
-            alone, whole, besides = columns[3 * index : 3 * index + 3]
+        for trainee in trainees:  # each beside the backbone: the machine's speed drifts
+            functions += [bare, trainee.train, trainee.besides_the_model]
+        columns = iter(in_turn(functions, sizes.rounds, device, LIMIT))
+        for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
             yield StepTime(
-                method=step.model.method.name,
+                method=trainee.model.method.name,
                 type=kind,
                 precision=precision,
                 step_ms=1000 * statistics.median(whole),
                 bare_ms=1000 * statistics.median(alone),
                 ratio=median_ratio(whole, alone),
                 share=median_ratio(besides, alone),
-                peak_mib=_peak_of(step, device),
+                peak_mib=_peak_of(trainee, device),
             )
 
 
-def _peak_of(step: Step, device: str) -> float | None:
+def _peak_of(trainee: Trainee, device: str) -> float | None:
     """Return the device's peak memory during a step, on CUDA alone."""
     if device != "cuda":
         return None
     torch.cuda.reset_peak_memory_stats()
-    step()
+    trainee.train()
     wait_for(device)
     return torch.cuda.max_memory_allocated() / 2**20
 
@@ -188,8 +186,8 @@ def _evaluation(device: str, sizes: Sizes) -> Evaluation:
     metrics()
     crm()
     after = _peak_mib()
-    columns = zip(*in_turn([metrics, crm, frame], sizes.rounds, device), strict=True)
-    metrics_s, crm_s, frame_s = (statistics.median(column) for column in columns)
+    columns = in_turn([metrics, crm, frame], sizes.rounds, device)
+    metrics_s, crm_s, frame_s = map(statistics.median, columns)
     extra = None if before is None or after is None else after - before
     return Evaluation(sizes.examples, num_classes, metrics_s, crm_s, frame_s, extra)
 
@@ -211,17 +209,18 @@ def _prepare(sizes: Sizes) -> Prepare:
         folder = Path(name)
         files = [photograph(folder / f"{index}.jpg", width, height, index) for index in range(16)]
         files = [files[index % len(files)] for index in range(sizes.photographs)]
-        seconds = prepare_seconds(files, folder, sizes.prepare_rounds)
-    ours, bare = zip(*seconds, strict=True)
-    num = len(files)
-    speeds = num / statistics.median(ours), num / statistics.median(bare)
-    return Prepare(width, height, *speeds, ratio=median_ratio(bare, ours))
+        ours, bare = prepare_seconds(files, folder, sizes.prepare_rounds)
+    return Prepare(
+        width=width,
+        height=height,
+        images_per_s=len(files) / statistics.median(ours),
+        decoded_per_s=len(files) / statistics.median(bare),
+        ratio=median_ratio(bare, ours),
+    )
 
 
 def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[float]]:
-    """Return per round the seconds of `write_images` over JPEG files and of bare decoding, both on all cores.
-
-    Each has run once before: the first images of a process take seconds, in which libraries are loaded.
+    """Return the seconds of `write_images` over JPEG files in each round, and of bare decoding, both on all cores.
 
     Args:
         files: what is decoded.
@@ -275,28 +274,23 @@ def measure_card(device: str, sizes: Sizes) -> Card:
     from torch.utils.flop_counter import FlopCounterMode
 
     precision = resolve_precision("auto", device)
-    side = torch.randn(sizes.matmul, sizes.matmul, device=device, dtype=torch.bfloat16)
-    product = statistics.median(row[0] for row in in_turn([lambda: side @ side], 10, device))
-    rate = 2 * sizes.matmul**3 / product
+    matrix = torch.randn(sizes.matmul, sizes.matmul, device=device, dtype=torch.bfloat16)
+    (products,) = in_turn([lambda: matrix @ matrix], 10, device)
+    rate = 2 * sizes.matmul**3 / statistics.median(products)
     tree = Hierarchy.from_paths(shipped_paths("cifar100"))
-    method = next(found.cls for found in find_all() if isinstance(found, Found) and found.name == "ce")
-    assert issubclass(method, Method)
-    large, small = (
-        Workload(Model(backbone=name), augment, size, tree, batch, device, precision)
-        for (name, batch), augment, size in zip(
-            sizes.large, (LARGE_IMAGES, SMALL_IMAGES), (PREPARED_SIZE, (32, 32)), strict=True
-        )
-    )
-    seconds = []
-    for work in (large, small):
-        step = Step(work, Data(work), method, "type-I")
+    places = ((LARGE_IMAGES, PREPARED_SIZE), (SMALL_IMAGES, (32, 32)))
+    speeds = []
+    for (backbone, batch), (augment, size) in zip(sizes.large, places, strict=True):
+        work = Workload(Model(backbone=backbone), augment, size, tree, batch, device, precision)
+        trainee = Trainee(work, CrossEntropy, "type-I")
 
-        def several(step: Step = step) -> None:
-            for _ in range(STEPS):  # as in an epoch, nobody waits for the device in between
-                step()
+        def several(trainee: Trainee = trainee) -> None:
+            for _ in range(STEPS):  # as in an epoch, nothing waits for the device in between
+                trainee.train()
 
-        seconds.append(statistics.median(row[0] for row in in_turn([several], sizes.rounds, device)) / STEPS)
-    step.model.compiled_embed = None  # operations are counted as PyTorch runs them one by one
+        (seconds,) = in_turn([several], sizes.rounds, device)
+        speeds.append(STEPS / statistics.median(seconds))
+    trainee.model.compiled_embed = None  # operations are counted as PyTorch runs them one by one
     with FlopCounterMode(display=False) as counter:
-        step()
-    return Card(large.batch / seconds[0], counter.get_total_flops() / seconds[1] / rate, rate / 1e12)
+        trainee.train()
+    return Card(sizes.large[0][1] * speeds[0], counter.get_total_flops() * speeds[1] / rate, rate / 1e12)

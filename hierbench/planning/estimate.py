@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
-from hierbench.planning.timing import Data, Step, Workload, seconds_of
+from hierbench.planning.timing import Trainee, Workload, in_turn, seconds_of
 from hierbench.training.precision import resolve_precision
 
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, from which the batch that is timed follows
@@ -66,36 +66,32 @@ def seconds_per_image(
 
     With the baseline's head whatever the jobs': it costs little, and the user's code is not run to plan it.
     """
+    precision = resolve_precision(recipe.train.precision, device)
 
-    def step_of(batch: int) -> Step:
-        precision = resolve_precision(recipe.train.precision, device)
+    def trainee_of(batch: int) -> Trainee:
         size = recipe.expected.image_size
         work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
-        return Step(work, Data(work), CrossEntropy, kind, compiled=False)  # to compile takes longer than to measure
+        return Trainee(work, CrossEntropy, kind, compiled=False)  # to compile takes longer than to measure
 
     state = torch.get_rng_state()
     try:
-        batch = min(PROBE_BATCH[device], batch_size)
-        free = _free_memory(device)
-        step = step_of(batch)
-        kept = _memory_of(step)  # the first step also sets things up
-        seconds = seconds_of(step, device)
+        batch, free = min(PROBE_BATCH[device], batch_size), _free_memory(device)
+        trainee = trainee_of(batch)
+        kept = _memory_of(trainee.train)  # the first step also sets things up
+        seconds = seconds_of(trainee.train, device)
         if seconds >= BUDGET:
-            return seconds / batch, seconds_of(step.evaluate, device) / batch
+            return seconds / batch, seconds_of(trainee.evaluate, device) / batch
         larger = min(batch_size, int(batch * min(BUDGET / seconds, MEMORY * free / kept)))
         if larger > batch:
-            batch, step = larger, step_of(larger)
-            step()
-        step.evaluate()
-        rounds = [(seconds_of(step, device), seconds_of(step.evaluate, device)) for _ in range(ROUNDS)]
-        train, forward = (statistics.median(times) for times in zip(*rounds, strict=True))
+            batch, trainee = larger, trainee_of(larger)
+        train, forward = map(statistics.median, in_turn([trainee.train, trainee.evaluate], ROUNDS, device))
         return train / batch, forward / batch
     finally:
         torch.set_rng_state(state)
 
 
 def _free_memory(device: str) -> float:
-    """Return the bytes that are free, of a CPU's memory those that it has."""
+    """Return the free bytes of a GPU, or all bytes of this machine's memory."""
     if device == "cuda":
         return float(torch.cuda.mem_get_info()[0])
     try:
@@ -104,7 +100,7 @@ def _free_memory(device: str) -> float:
         return float("inf")
 
 
-def _memory_of(step: Step) -> float:
+def _memory_of(step: Callable[[], object]) -> float:
     """Return the bytes that a step keeps for its backward pass: all that PyTorch saves on the way."""
     kept: dict[int, int] = {}
 

@@ -1,6 +1,6 @@
-"""How long a training step takes: the one place that times it, for `hierbench bench` and for the estimate of a plan.
+"""What the machine's speed is measured with: a clock, noise in the place of data, and the step that training does.
 
-Shapes: B batch, N examples, K classes, D features.
+Shapes: B batch, K classes, D features.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ import torch
 from torch import Tensor
 
 from hierbench.api.method import Method
-from hierbench.config.recipe import Augment, FeatureType, Model, Precision
+from hierbench.config.recipe import Augment, FeatureType, Model, Precision, Rates
+from hierbench.config.spec import TrainSpec
 from hierbench.data.augment import crop_of, normalise
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
 from hierbench.models.compiled import compile_embedding
+from hierbench.training.step import Step, make_optimizer
+
+RATE = 1e-4  # small: noise teaches nothing, and the loss must stay finite
 
 
 def seconds_of(function: Callable[[], object], device: str) -> float:
@@ -42,17 +46,17 @@ def wait_for(device: str) -> None:
 def in_turn(
     functions: Sequence[Callable[[], object]], rounds: int, device: str, limit: float = math.inf
 ) -> list[list[float]]:
-    """Return seconds of each function in each round, [rounds][functions]; after `limit` seconds no round begins.
+    """Return seconds of each function in each round, [functions][rounds]; after `limit` seconds no round begins.
 
     One after the other in every round, so that a machine whose speed drifts is as slow for all; each has run once
-    before.
+    before, because the first call loads libraries and sets things up.
     """
     for function in functions:
         function()
     start, seconds = time.perf_counter(), list[list[float]]()
     while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
         seconds.append([seconds_of(function, device) for function in functions])
-    return seconds
+    return [list(column) for column in zip(*seconds, strict=True)]
 
 
 def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
@@ -60,9 +64,9 @@ def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Workload:
-    """What a step works on and with.
+    """What is trained, and uint8 noise on the device in the place of a dataset.
 
     Attributes:
         model: the recipe's section.
@@ -82,101 +86,77 @@ class Workload:
     device: str
     precision: Precision
 
+    def __post_init__(self) -> None:
+        num, place = 4 * self.batch, torch.device(self.device)
+        self.images = torch.randint(0, 256, (num, 3, *self.image_size), dtype=torch.uint8, device=place)
+        self.labels = torch.arange(num, device=place) % self.hierarchy.num_classes
+        self.mean = torch.tensor(self.augment.mean, device=place)
+        self.std = torch.tensor(self.augment.std, device=place)
+        self.crop = crop_of(self.augment)
+
     def autocast(self) -> torch.autocast:
         """Return the context of a forward pass."""
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bfloat16")
 
-
-class Data:
-    """Uint8 noise in the place of a training split, and the path from it to a batch."""
-
-    def __init__(self, work: Workload) -> None:
-        self.work, self.device = work, torch.device(work.device)
-        num, classes = 4 * work.batch, work.hierarchy.num_classes
-        self.images = torch.randint(0, 256, (num, 3, *work.image_size), dtype=torch.uint8, device=self.device)
-        self.labels = torch.arange(num, device=self.device) % classes
-        self.mean = torch.tensor(work.augment.mean, device=self.device)
-        self.std = torch.tensor(work.augment.std, device=self.device)
-        self.crop = crop_of(work.augment)
-
     def train_batch(self) -> tuple[Tensor, Tensor]:
         """Return augmented images [B, 3, H, W] float32 and labels [B] of rows drawn at random."""
-        rows = torch.randint(len(self.labels), (self.work.batch,)).to(self.device)
+        rows = torch.randint(len(self.labels), (self.batch,)).to(self.device)
         return normalise(self.crop(self.images, rows), self.mean, self.std), self.labels[rows]
 
     def eval_batch(self) -> tuple[Tensor, Tensor]:
         """Return images [B, 3, H, W] float32 and labels [B]."""
-        images, labels = self.images[: self.work.batch], self.labels[: self.work.batch]
-        return normalise(images, self.mean, self.std), labels
+        return normalise(self.images[: self.batch], self.mean, self.std), self.labels[: self.batch]
 
 
-class Step:
-    """A training step as `hierbench.training.trainer` does it, and the parts of it that are not the model's.
+class Trainee:
+    """A model on the workload: its training step, its evaluation, and what of a step is not the model's.
 
     Args:
-        work: what it works on.
-        data: of the same workload.
+        work: the workload.
         method: the class of the method.
         kind: the type of model.
-        params: the method's hyperparameters, None for the defaults.
         compiled: whether to compile on CUDA, as training does.
     """
 
-    def __init__(
-        self,
-        work: Workload,
-        data: Data,
-        method: type[Method],
-        kind: FeatureType,
-        params: Any = None,
-        *,
-        compiled: bool = True,
-    ) -> None:
-        self.work, self.data = work, data
+    def __init__(self, work: Workload, method: type[Method], kind: FeatureType, *, compiled: bool = True) -> None:
+        self.work = work
         torch.backends.cudnn.benchmark = True  # as in training
-        model = build_classifier(method, work.hierarchy, kind, work.model, params)
-        self.model = model.to(data.device).to(memory_format=torch.channels_last)
-        self.optimizer = torch.optim.SGD(
-            [parameter for group in model.parameter_groups().values() for parameter in group],
-            lr=1e-4,  # small: noise teaches nothing, and the loss must stay finite
-            momentum=0.9,
-            weight_decay=5e-4,
-            fused=True,
-        )
-        self.features = torch.randn(work.batch, model.method.num_features, device=data.device)
-        if work.device == "cuda" and compiled:  # as in training
+        model = build_classifier(method, work.hierarchy, kind, work.model)
+        self.model = model.to(work.device).to(memory_format=torch.channels_last)
+        self.features = torch.randn(work.batch, model.method.num_features, device=work.device)
+        rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
+        how = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
+        self.step = Step(model.method, self.outputs, make_optimizer(model, how))
+        if work.device == "cuda" and compiled:
             compile_embedding(model, (work.batch, 3, *work.image_size), work.autocast)
 
-    def __call__(self) -> None:
-        """Gather, augment and normalise a batch; forward, loss, backward, SGD."""
-        self.model.train()
-        images, targets = self.data.train_batch()
+    def outputs(self, images: Tensor) -> Any:
+        """Return the method's outputs for images [B, 3, H, W]."""
         with self.work.autocast():
-            outputs = self.model(images)
-        loss = torch.stack(list(self.model.method.loss(outputs, targets).values())).sum()
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+            return self.model(images)
+
+    def train(self) -> None:
+        """Gather, augment and normalise a batch; do the step of `hierbench.training.trainer` on it."""
+        self.model.train()
+        self.step([self.work.train_batch()], self.work.batch)
 
     def besides_the_model(self) -> None:
-        """Do all but backbone, feature extractor and optimiser: data path, head, loss, and a batch's metrics."""
-        _, targets = self.data.train_batch()
-        features = self.features.detach().requires_grad_()
+        """Do all but backbone, feature extractor and optimizer: data path, head, loss, and a batch's metrics."""
+        _, targets = self.work.train_batch()
         method = self.model.method
-        outputs = method(features)
+        outputs = method(self.features.detach().requires_grad_())
         torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
         with torch.inference_mode():
-            tally = Tally(self.work.hierarchy)
-            tally.add(method.scores(outputs), targets)
-            tally.metrics()
+            self._count(outputs, targets)
 
     @torch.inference_mode()
     def evaluate(self) -> None:
         """Normalise a batch, score it and count."""
         self.model.eval()
-        images, targets = self.data.eval_batch()
-        with self.work.autocast():
-            outputs = self.model(images)
+        images, targets = self.work.eval_batch()
+        self._count(self.outputs(images), targets)
+
+    def _count(self, outputs: Any, targets: Tensor) -> None:
         tally = Tally(self.work.hierarchy)
         tally.add(self.model.method.scores(outputs), targets)
         tally.metrics()
@@ -185,11 +165,11 @@ class Step:
 class BareBackbone:
     """Forward and backward pass of the backbone alone, on a batch that is ready."""
 
-    def __init__(self, work: Workload, data: Data) -> None:
+    def __init__(self, work: Workload) -> None:
         self.work = work
         backbone = build_backbone(work.model.backbone, work.model.wrn_group_input)
-        self.backbone = backbone.to(data.device).to(memory_format=torch.channels_last)
-        self.images, _ = data.train_batch()
+        self.backbone = backbone.to(work.device).to(memory_format=torch.channels_last)
+        self.images, _ = work.train_batch()
         self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone
 
     def __call__(self) -> None:

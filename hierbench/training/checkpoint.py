@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 from hashlib import sha256
 from pathlib import Path
@@ -51,7 +52,7 @@ def load_sealed(path: Path) -> Any:
     """Return what a checkpoint holds, on the CPU.
 
     Raises:
-        OSError: it can not be read.
+        OSError: it cannot be read.
         ValueError: it is damaged.
     """
     content = _read(path)
@@ -69,5 +70,9 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
         content = load_sealed(path)
     except (OSError, ValueError):
         return None
-    known = {"history", "best_top1", "best_epoch", "best", "threads"}
-    return content if isinstance(content, dict) and known <= content.keys() else None
+    return content if isinstance(content, dict) and no_progress(0).keys() <= content.keys() else None
+
+
+def no_progress(threads: int) -> dict[str, Any]:
+    """Return the progress of a training that is at its start, to be done with so many threads."""
+    return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}

@@ -13,6 +13,7 @@ from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.models import build_classifier
 from hierbench.training.fabric import make_fabric
+from hierbench.training.step import Step, make_optimizer
 from hierbench.utils.errors import UserError
 
 SMALLEST = 2  # images: batch norm has no statistics of one
@@ -37,7 +38,7 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
     smallest = batch_size - (num - 1) * -(-batch_size // num)  # as torch.chunk divides
     if num_ranks > 1 and batch_size % (num * num_ranks):
         divided = f" in {num} parts" if num > 1 else ""
-        raise UserError(f"a batch of {batch_size} images{divided} can not be shared by {num_ranks} devices equally")
+        raise UserError(f"a batch of {batch_size} images{divided} cannot be shared by {num_ranks} devices equally")
     if smallest // num_ranks < SMALLEST:
         left = max(smallest, 0) // num_ranks
         raise UserError(
@@ -94,7 +95,7 @@ def _next_smaller(batch: int, micro: int, num_ranks: int) -> int:
 def _fits(
     spec: Spec, method: type[Method], prepared: Prepared, device: str, gpus: Sequence[int], images_at_a_time: int
 ) -> bool:
-    """Whether two steps with so many images run; the second one has the optimiser's memory beside it."""
+    """Whether two steps with so many images run; the second one has the momentum's memory beside it."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -103,16 +104,14 @@ def _fits(
         hierarchy = prepared.hierarchy(spec.dataset.distance)
         params = method.Params.model_validate(spec.method.params)
         model = build_classifier(method, hierarchy, spec.type, spec.model, params).to(memory_format=torch.channels_last)
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9, fused=True)
-        wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+        wrapped, optimizer = fabric.setup(model, make_optimizer(model, spec.train))
+        step = Step(model.method, wrapped, optimizer, fabric.backward)
         split = Split(prepared, "train", spec, fabric.device)
-        for images, targets in split.train_batches([torch.arange(images_at_a_time)] * 2):
-            wrapped_optimizer.zero_grad()
-            fabric.backward(torch.stack(list(model.method.loss(wrapped(images), targets).values())).sum())
-            wrapped_optimizer.step()
+        for part in split.train_batches([torch.arange(images_at_a_time)] * 2):
+            step([part], images_at_a_time)
         if device == "cuda":
             torch.cuda.synchronize()
-    except Exception as error:  # somebody's method may raise anything; only this one kind is expected
+    except Exception as error:  # a method may raise anything; only this one kind is expected
         if not is_out_of_memory(error):
             raise
         return False

@@ -12,6 +12,7 @@ from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
 from hierbench.metrics import CHUNK, Tally
 from hierbench.runs.store import Run
+from hierbench.training.results import environment, write_result
 from hierbench.utils.errors import UserError
 
 
@@ -29,8 +30,6 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
     Raises:
         UserError: the base's predictions can not be read.
     """
-    from hierbench.training.trainer import environment  # with Lightning, which `hierbench bench` does not need
-
     try:
         scores, targets = base.predictions()
     except ValueError as error:
@@ -45,14 +44,7 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
         if rows.start == 0:
             rescored = torch.empty(scores.shape, dtype=chunk.dtype)
         rescored[rows] = chunk
-    run.write_predictions(rescored.numpy(), targets)
-    metrics = {
-        "schema": 1,
-        "title": method.title,
-        "test": tally.metrics(),
-        "mistakes_by_distance": tally.mistakes_by_distance(),
-    }
-    run.write_record("metrics.json", metrics)
+    write_result(run, method.title, rescored, torch.from_numpy(targets), tally)
     run.write_record("environment.json", environment(place, prepared))
 
 

@@ -7,27 +7,19 @@ as it is, and the job is trained a second time in `<runs>/collapse/<id>/`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from hierbench.models import Classifier
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run, Store
-from hierbench.training.checkpoint import load_sealed, save_checkpoint
+from hierbench.training.checkpoint import load_sealed, no_progress, save_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes, read_json, remove_made
 from hierbench.utils.lock import Lock
-
-if TYPE_CHECKING:
-    from hierbench.training.trainer import (
-        OnEpoch,  # it takes seconds to import: only where something is trained or measured
-    )
 
 PART_OF_TRAINING = 20  # of a training's epochs, one in so many is kept by default
 MOST_BETWEEN = 5
@@ -54,13 +46,9 @@ def measured_file(run: Run, epoch: int) -> Path:
     return snapshot_file(run, epoch).with_suffix(".json")
 
 
-def keeper(run: Run, every: int, epochs: int) -> OnEpoch | None:
-    """Return what `train` calls after each epoch to keep snapshots of a run, None where none are wanted."""
-    return partial(_keep, run, frozenset(kept_epochs(every, epochs))) if every else None
-
-
-def _keep(run: Run, kept: frozenset[int], epoch: int, model: Classifier) -> None:
-    if epoch in kept:
+def keep_snapshot(run: Run, every: int, epochs: int, epoch: int, model: Classifier) -> None:
+    """Keep the model after an epoch if it is one of those; `every` 0 keeps none."""
+    if every and epoch in kept_epochs(every, epochs):
         run.guard()
         file = snapshot_file(run, epoch)
         file.parent.mkdir(exist_ok=True)
@@ -78,29 +66,21 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
     try:
         state: dict[str, Tensor] = load_sealed(file)["model"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{file} can not be read; remove {file.parent} to train it again") from None
+        raise UserError(f"{file} cannot be read; remove {file.parent} to train it again") from None
     return state
 
 
-def has_snapshots(run: Run, every: int, epochs: int, upto: int) -> bool:
-    """Whether a run has, of its epochs up to one, all snapshots that are to be kept, or what was measured of them."""
+def is_usable(run: Run, every: int, epochs: int) -> bool:
+    """Whether a run has, of its epochs so far, all snapshots to be kept, or what was measured of them."""
+    try:
+        upto = epochs if run.done else len(run.history())
+    except (OSError, UserError):  # not begun; or damaged, then it will be quarantined
+        upto = 0
     return all(
         snapshot_file(run, epoch).exists() or measured_file(run, epoch).exists()
         for epoch in kept_epochs(every, epochs)
         if epoch <= upto
     )
-
-
-def is_usable(run: Run, every: int, epochs: int) -> bool:
-    """Whether a run has what is needed of its epochs so far; one that has not begun lacks nothing."""
-    return has_snapshots(run, every, epochs, epochs if run.done else _epochs_done(run))
-
-
-def _epochs_done(run: Run) -> int:
-    try:
-        return len(run.history())
-    except (OSError, UserError):  # none yet, or damaged: it will be set aside
-        return 0
 
 
 def place(plan: Sequence[Job], store: Store, every: int, elsewhere: frozenset[str]) -> Store:
@@ -122,41 +102,41 @@ def is_complete(run: Run, every: int, epochs: int) -> bool:
 
 
 def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
-    """Make a new start, with the finished run's number of threads, where a run that lies apart lacks snapshots.
+    """Start over, with the finished run's number of threads, where a run that lies apart lacks snapshots.
 
     The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the
     first bit by bit.
     """
     for job in plan:
-        if job.id not in store.apart:
+        if job.id not in store.apart or not _lacks(job, store, every):
             continue
-        run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
-        if not _is_to_begin_again(job, run, threads, every):
-            continue
+        run = store.run(job.id)
         run.folder.mkdir(parents=True, exist_ok=True)
         lock = Lock.acquire(run.folder)
         if lock is None:
             continue  # another process is training it
         try:
-            if _is_to_begin_again(job, run, threads, every):
-                _begin_again(job, run, threads, every)
+            if _lacks(job, store, every):
+                _begin_again(job, store, every)
         finally:
             lock.release()
 
 
-def _is_to_begin_again(job: Job, run: Run, threads: int | None, every: int) -> bool:
-    has_begun = threads is None or (run.folder / "checkpoint.pt").exists()
-    return not has_begun or not is_usable(run, every, job.spec.train.epochs)
+def _lacks(job: Job, store: Store, every: int) -> bool:
+    """Whether a run that lies apart lacks snapshots, or the checkpoint that says with how many threads it starts."""
+    run = store.run(job.id)
+    started = (run.folder / "checkpoint.pt").exists() or _threads_of(Run(store.root / job.id)) is None
+    return not started or not is_usable(run, every, job.spec.train.epochs)
 
 
-def _begin_again(job: Job, run: Run, threads: int | None, every: int) -> None:
+def _begin_again(job: Job, store: Store, every: int) -> None:
+    run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
     if not is_usable(run, every, job.spec.train.epochs):
         run.clear()
         remove_made(run.subfolder("snapshots"), SNAPSHOT)
     if threads is not None and not (run.folder / "checkpoint.pt").exists():
         run.plan(job.spec.content())
-        nothing = {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
-        save_checkpoint(run.folder / "checkpoint.pt", nothing)
+        save_checkpoint(run.folder / "checkpoint.pt", no_progress(threads))
 
 
 def _threads_of(run: Run) -> int | None:

@@ -5,11 +5,7 @@ Shapes: B batch, N examples, K classes.
 
 from __future__ import annotations
 
-import math
-import platform
-import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.api.method import Method, loss_names
-from hierbench.config.spec import Spec, TrainSpec
+from hierbench.api.method import Method
+from hierbench.config.spec import Spec
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
@@ -28,9 +24,11 @@ from hierbench.models import Classifier, build_classifier
 from hierbench.models.compiled import compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.runs.store import HistoryRow, Run
-from hierbench.training.checkpoint import load_checkpoint, save_checkpoint
+from hierbench.training.checkpoint import load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import make_fabric
 from hierbench.training.memory import count_micro_batches
+from hierbench.training.results import best_epoch, environment, history_row, write_result
+from hierbench.training.step import Step, make_optimizer, set_rates
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -46,30 +44,6 @@ class NonFiniteLossError(RuntimeError):
 def seed_for(seed: int, part: int) -> int:
     """Return an independent 63-bit seed for part 0 (initialisation) or 1 + epoch of a run."""
     return int(np.random.SeedSequence([seed, part]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def learning_rate(initial: float, epoch: int, epochs: int) -> float:
-    """Return the cosine-annealed rate of an epoch: initial (1 + cos(pi epoch / epochs)) / 2."""
-    return initial * (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
-
-
-def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.SGD:
-    """Return SGD over the model's groups; weight decay is on all parameters that get a gradient, norms included."""
-    return torch.optim.SGD(
-        [{"params": group, "name": name} for name, group in model.parameter_groups().items() if group],
-        lr=1.0,  # see `set_rates`
-        momentum=how.momentum,
-        weight_decay=how.weight_decay,
-        fused=True,
-    )
-
-
-def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int) -> dict[str, float]:
-    """Give each group its learning rate of an epoch, from 0, and return all rates by group."""
-    rates = {name: learning_rate(rate, epoch, how.epochs) for name, rate in how.lr.model_dump().items()}
-    for group in optimizer.param_groups:
-        group["lr"] = rates[group["name"]]
-    return rates
 
 
 def train(
@@ -101,39 +75,26 @@ def train(
     Raises:
         NonFiniteLossError: naming epoch, step and term.
         OutOfMemoryError: saying how many images at a time would fit.
-        UserError: the weights are not those of the spec, or a batch can not be divided as asked.
+        UserError: the weights are not those of the spec, or a batch cannot be divided as asked.
     """
     fabric = make_fabric(device, spec.train.precision, gpus, num_ranks)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
-    torch.manual_seed(seed_for(spec.seed, 0))
-    model = build_classifier(
-        method,
-        hierarchy,
-        spec.type,
-        spec.model,
-        method.Params.model_validate(spec.method.params),
-        weights,
-    ).to(memory_format=torch.channels_last)
-    if num_ranks > 1:
-        synchronise_norms(model, device)
-        exclude_from_reduction(model, model.parameters_without_gradient())
-        model.gather = gather_rows
+    model = _new_model(spec, method, hierarchy, weights, device, num_ranks)
     optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+    step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
     train_split, val_split = (
         Split(prepared, name, spec, fabric.device, *ranks_of(fabric)) for name in ("train", "val")
     )
     batch_size = min(spec.train.batch_size, len(train_split))
     num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
     steps, epochs = len(train_split) // batch_size, spec.train.epochs
-
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
         shape = (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"])
         compile_embedding(model, shape, fabric.autocast)
-    names: list[str] = []  # of the loss terms
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may have been lost, and is not written again after the last epoch
@@ -144,27 +105,13 @@ def train(
         batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])
         losses: list[Tensor] = []
         model.train()
-        for step in range(steps):
-            wrapped_optimizer.zero_grad()
-            values = torch.zeros((), device=fabric.device)
-            for images, targets in islice(batches, num_micro):
-                terms = model.method.loss(wrapped(images), targets)
-                names = loss_names(terms, names)
-                shares = torch.stack(list(terms.values())) * (len(targets) / batch_size)
-                fabric.backward(shares.sum())
-                values = values + shares.detach()
-            wrapped_optimizer.step()
-            losses.append(values)  # stays on the device: no synchronisation within the epoch
-            report(epoch + (step + 1) / steps, epochs)
-        mean_terms = _mean_terms(torch.stack(losses), names, epoch)
+        for done in range(1, steps + 1):
+            losses.append(step(islice(batches, num_micro), batch_size))  # no synchronisation within the epoch
+            report(epoch + done / steps, epochs)
+        mean_terms = _mean_terms(torch.stack(losses), step.names, epoch)
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
-        row: HistoryRow = {"epoch": epoch + 1}
-        row |= {f"lr_{name}": rate for name, rate in current.items()}
-        row |= {"train_loss": sum(mean_terms.values())}
-        row |= {f"train_{name}": value for name, value in mean_terms.items()}
-        row |= {f"val_{name}": value for name, value in metrics.items()}
-        history.append(row)
+        history.append(history_row(epoch + 1, current, mean_terms, metrics))
         if metrics["top1"] > progress["best_top1"]:  # strictly: the first of equals wins
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
@@ -180,12 +127,27 @@ def train(
     finish(fabric, model, spec, method.title, prepared, run, progress)
 
 
+def _new_model(
+    spec: Spec, method: type[Method], hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int
+) -> Classifier:
+    """Return the model as the job's seed initialises it, ready to be trained by several ranks where there are."""
+    torch.manual_seed(seed_for(spec.seed, 0))
+    params = method.Params.model_validate(spec.method.params)
+    model = build_classifier(method, hierarchy, spec.type, spec.model, params, weights)
+    model = model.to(memory_format=torch.channels_last)
+    if num_ranks > 1:
+        synchronise_norms(model, device)
+        exclude_from_reduction(model, model.parameters_without_gradient())
+        model.gather = gather_rows
+    return model
+
+
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Load the last whole epoch into model and optimizer; return the progress, empty if there is none to go on from."""
     progress = load_checkpoint(run.folder / "checkpoint.pt")
     if progress is None or not progress["history"]:
         threads = torch.get_num_threads() if progress is None else progress["threads"]
-        return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}
+        return no_progress(threads)
     if (last := progress.pop("last", None)) is not None:  # gone once all epochs are done
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
@@ -247,7 +209,9 @@ def finish(
         model.load_state_dict(progress["best"])
         scores, targets = predict(fabric, model, Split(prepared, "test", spec, fabric.device, *ranks_of(fabric)))
         if fabric.is_global_zero:
-            write_result(run, title, scores, targets, model.method.hierarchy, best_row)
+            tally = Tally(model.method.hierarchy)
+            tally.add(scores, targets)
+            write_result(run, title, scores, targets, tally, best_row)
     if fabric.is_global_zero:
         run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
@@ -258,41 +222,3 @@ def finish(
 def ranks_of(fabric: Fabric) -> tuple[int, int]:
     """Return this process' rank and how many there are."""
     return fabric.global_rank, fabric.world_size
-
-
-def write_result(
-    run: Run, title: str, scores: Tensor, targets: Tensor, hierarchy: Hierarchy, best: HistoryRow | None = None
-) -> None:
-    """Write predictions and metrics of a run; `best` is the history row of the epoch that was chosen."""
-    run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy())
-    tally = Tally(hierarchy)
-    tally.add(scores, targets)
-    metrics: dict[str, Any] = {
-        "schema": 1,
-        "title": title,
-        "test": tally.metrics(),
-        "mistakes_by_distance": tally.mistakes_by_distance(),
-    }
-    run.write_record("metrics.json", metrics | ({} if best is None else best_epoch(best)))
-
-
-def best_epoch(row: HistoryRow) -> dict[str, Any]:
-    """Return the validation metrics of the epoch that was chosen, and its number, from its row of the history."""
-    val = {name.removeprefix("val_"): value for name, value in row.items() if name.startswith("val_")}
-    return {"val": val, "best_epoch": int(row["epoch"])}
-
-
-def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
-    """Return what a result was computed with; it is kept, and not part of the id."""
-    data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
-    packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "devices": num_devices,
-        "threads": torch.get_num_threads(),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **{package: version(package) for package in packages},
-        **data,
-    }

@@ -154,21 +154,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically; NaN becomes null, as JSON has no NaN."""
+    """Write JSON atomically, as `as_json_text` has it."""
     write_text(path, as_json_text(content))
 
 
 def as_json_text(content: Any) -> str:
-    """Return what `write_json` writes."""
-    return json.dumps(_without_nan(content), indent=1, allow_nan=False) + "\n"
+    """Return content as JSON; NaN and infinity, which JSON does not have, become null."""
+    return json.dumps(_only_finite(content), indent=1, allow_nan=False) + "\n"
 
 
-def _without_nan(content: Any) -> Any:
+def _only_finite(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _without_nan(value) for key, value in content.items()}
+        return {key: _only_finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_without_nan(value) for value in content]
-    return None if isinstance(content, float) and content != content else content
+        return [_only_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:

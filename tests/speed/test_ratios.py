@@ -100,8 +100,7 @@ def test_evaluation_of_a_whole_test_set(reference, inat):
 def test_preparing_against_bare_decoding(tmp_path, width, height):
     """Of bare decoding by the same decoder, on all cores."""
     files = [photograph(tmp_path / f"{index}.jpg", width, height, index) for index in range(16)] * 6
-    rounds = prepare_seconds(files, tmp_path, 5)
-    ratios = [bare / ours for ours, bare in rounds]
+    ratios = [bare / ours for ours, bare in zip(*prepare_seconds(files, tmp_path, 5), strict=True)]
     print(f"\npreparing {width}x{height}: {np.median(ratios):.2f} of bare decoding ({np.round(ratios, 2)}; asked: 0.8)")
 
 

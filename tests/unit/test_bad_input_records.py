@@ -158,7 +158,7 @@ def test_snapshots_and_weights_run_no_code(tmp_path, content):
     else:
         held = {"pickle": {"model": Marker(str(tmp_path / "harm"))}, "list": [1], "other": {"x": torch.zeros(1)}}
         torch.save(held[content], file)
-    with pytest.raises(UserError, match="can not be read"):
+    with pytest.raises(UserError, match="cannot be read"):
         load_snapshot(Run(tmp_path), 1)
     if content != "other":
         with pytest.raises(UserError):

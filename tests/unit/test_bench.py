@@ -15,7 +15,7 @@ from hierbench.experiments.session import time_to_train
 from hierbench.planning import estimate as estimating
 from hierbench.planning.cost import stand_in_tree
 from hierbench.planning.estimate import estimate
-from hierbench.planning.timing import Step
+from hierbench.planning.timing import Trainee
 
 TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
 ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
@@ -82,8 +82,8 @@ def test_preparing_is_measured_warm_and_as_much_of_it_whatever_is_asked(tmp_path
 
     monkeypatch.setattr(measuring, "write_images", cold)
     files = [photograph(tmp_path / "a.jpg", 64, 48, 0)] * 4
-    rounds = measuring.prepare_seconds(files, tmp_path, 2)
-    assert len(rounds) == 2 and len(calls) == 3 and max(ours for ours, _ in rounds) < 0.5
+    ours, bare = measuring.prepare_seconds(files, tmp_path, 2)
+    assert len(ours) == len(bare) == 2 and len(calls) == 3 and max(ours) < 0.5
     assert (QUICK.photographs, QUICK.prepare_rounds) == (Sizes().photographs, Sizes().prepare_rounds)
 
 
@@ -130,8 +130,8 @@ def test_the_estimate_is_that_of_the_steps(monkeypatch):
 
 def test_the_estimate_times_the_step_that_bench_times(monkeypatch):
     calls = []
-    once = Step.__call__
-    monkeypatch.setattr(Step, "__call__", lambda self: (calls.append(self.work), once(self))[1])
+    once = Trainee.train
+    monkeypatch.setattr(Trainee, "train", lambda self: (calls.append(self.work), once(self))[1])
     recipe = load_recipe("shapes", ["model.backbone=wrn10-1-s4"])
     tree = stand_in_tree(recipe.expected.level_sizes)
     before = torch.get_rng_state(), torch.get_num_threads()

@@ -268,7 +268,7 @@ def test_what_other_code_measured_is_measured_again(measured):
     write_json(measured_file(run, 1), content(10.0) | {"version": 0})
     measured_file(run, 2).write_text("{", encoding="utf-8")
     assert to_measure(job, run, 1) == [1, 2] and measured_before(run, 2) is None
-    with pytest.raises(UserError, match=r"epoch-001.pt can not be read; remove .*snapshots to train it again"):
+    with pytest.raises(UserError, match=r"epoch-001.pt cannot be read; remove .*snapshots to train it again"):
         load_snapshot(run, 1)
 
 

@@ -112,7 +112,7 @@ def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_pat
 def test_a_batch_that_can_not_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
     job = job_for(shapes, ["train.batch_size=95"])
     error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None)
-    assert error == "a batch of 95 images can not be shared by 2 devices equally"
+    assert error == "a batch of 95 images cannot be shared by 2 devices equally"
 
 
 @pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
@@ -201,7 +201,7 @@ def test_how_a_batch_is_divided():
             assert len(sizes) == num and max(sizes) <= micro and min(sizes) >= 2
     with pytest.raises(UserError, match="micro_batch = 1 leaves 1 image"):
         count_micro_batches(64, 1, 1)
-    with pytest.raises(UserError, match="in 3 parts can not be shared by 2 devices"):
+    with pytest.raises(UserError, match="in 3 parts cannot be shared by 2 devices"):
         count_micro_batches(64, 22, 2)
 
 

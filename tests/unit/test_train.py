@@ -12,7 +12,8 @@ from hierbench.metrics import evaluate
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
 from hierbench.runs.store import Store
-from hierbench.training.trainer import NonFiniteLossError, learning_rate, load_checkpoint, train
+from hierbench.training.step import learning_rate
+from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
 
 QUICK = ["train.epochs=2", "train.batch_size=96", "seeds=1"]
 

@@ -16,7 +16,8 @@ from hierbench.models import build_classifier
 from hierbench.planning.cost import stand_in_tree
 from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
-from hierbench.training.trainer import make_optimizer, seed_for, set_rates, train
+from hierbench.training.step import make_optimizer, set_rates
+from hierbench.training.trainer import seed_for, train
 
 MODELS = [(name, kind) for name in ("ce", "flamingo", "hafeature", "haframe") for kind in find_method(name).cls.types]
 DISSIMILAR = {"cifar100": (1, 2, 3, 4), "fgvc": (2,)}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from statistics import fmean
 from typing import Literal, NamedTuple
 
 from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.utils.files import as_json_text
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,9 @@ class Point:
     classifiers_mean: float
     classifiers_std: float
     self_duality: float
+
+
+POINT = [field.name for field in fields(Point)]
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,15 @@ def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None
 def as_csv(recipe: Recipe, curves: Sequence[Curve]) -> str:
     """Return one line per run and epoch, with the switches that the numbers depend on."""
     text = io.StringIO()
-    names = [field.name for field in fields(Point)]
     head = ["dataset", "protocol", "deviation", "self_duality_form", "frame", "method", "type", "seed", "run"]
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head + names)
+    writer.writerow(head + POINT)
     for curve in curves:
         frame = curve.frame
         how = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
         for point in curve.points:
             row = [*how, frame.name, frame.method, frame.type, curve.seed, curve.run]
-            writer.writerow(row + [getattr(point, name) for name in names])
+            writer.writerow(row + [getattr(point, name) for name in POINT])
     return text.getvalue()
 
 
@@ -110,19 +111,12 @@ def as_json(recipe: Recipe, curves: Sequence[Curve], every: int) -> str:
                 "frame": curve.frame.name,
                 "seed": curve.seed,
                 "run": curve.run,
-                **{
-                    field.name: [_number(getattr(point, field.name)) for point in curve.points]
-                    for field in fields(Point)
-                },
+                **{name: [getattr(point, name) for point in curve.points] for name in POINT},
             }
             for curve in curves
         ],
     }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return as_json_text(content)
 
 
 def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> str:

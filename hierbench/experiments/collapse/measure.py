@@ -29,12 +29,14 @@ from hierbench.models import Classifier, build_classifier
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
+from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, write_json
 
 if TYPE_CHECKING:
     from hierbench.data.loader import Split
 
+ANGLES = ("features", "classifiers")
 VERSION = 1  # raise when a quantity is computed otherwise, so that nothing measured before is taken for it
 Report = Callable[[float], None]  # the share of the training set that has been seen
 # "features" and "classifiers": {"mean": number, "std": {deviation: number}}; "self_duality": {form: number}
@@ -85,7 +87,7 @@ def measured_before(run: Run, epoch: int) -> Measured | None:
     try:
         found: Measured = read_json_object(measured_file(run, epoch))
         values = [found["self_duality"][form] for form in get_args(Form)]
-        for what in ("features", "classifiers"):
+        for what in ANGLES:
             values += [found[what]["mean"], *(found[what]["std"][deviation] for deviation in get_args(Deviation))]
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -99,13 +101,7 @@ def to_measure(job: Job, run: Run, every: int) -> list[int]:
 
 
 def measure_run(
-    job: Job,
-    run: Run,
-    frame: Frame,
-    hierarchy: Hierarchy,
-    split: Split,
-    epochs: Sequence[int],
-    report: Callable[[int, float], None],
+    job: Job, run: Run, frame: Frame, hierarchy: Hierarchy, split: Split, epochs: Sequence[int], meter: Meter
 ) -> None:
     """Measure some of a run's snapshots and write each result beside its snapshot.
 
@@ -116,7 +112,10 @@ def measure_run(
         hierarchy: over the K classes.
         split: the training set; the model goes to its device.
         epochs: of the snapshots.
-        report: called with the epoch and the share of the training set that has been seen.
+        meter: shows how far each of them is.
+
+    Raises:
+        UserError: a snapshot is damaged, or of another model.
     """
     cls = job.found.cls
     assert issubclass(cls, Method)
@@ -129,7 +128,9 @@ def measure_run(
         except (RuntimeError, TypeError, AttributeError):  # tensors of another model, or none
             file = snapshot_file(run, epoch)
             raise UserError(f"{file} is of another model; remove {file.parent} to train it again") from None
-        content = measure(model, frame, split, partial(report, epoch))
+        part = f"{job.spec.label} epoch {epoch}"
+        content = measure(model, frame, split, partial(meter.part, part, total=1.0))
+        meter.end_part(part, 1.0)
         write_json(measured_file(run, epoch), content)
 
 
@@ -139,13 +140,7 @@ def read_curve(job: Job, run: Run, frame: Frame, every: int, how: Collapse) -> C
     for epoch in kept_epochs(every, job.spec.train.epochs):
         found = measured_before(run, epoch)
         assert found is not None, epoch
-        values = [
-            *(value for what in ("features", "classifiers") for value in _angles(found[what], how)),
-            found["self_duality"][how.self_duality],
-        ]
+        values = [number for what in ANGLES for number in (found[what]["mean"], found[what]["std"][how.deviation])]
+        values.append(found["self_duality"][how.self_duality])
         points.append(Point(epoch, *(math.nan if value is None else value for value in values)))  # JSON has no NaN
     return Curve(frame, job.spec.seed, job.id, tuple(points))
-
-
-def _angles(found: Measured, how: Collapse) -> tuple[float | None, float | None]:
-    return found["mean"], found["std"][how.deviation]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from threading import Event, Lock
 
 import numpy as np
 import torch
 
-from hierbench.api.registry import Found, find_method
+from hierbench.api.registry import find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import FEATURE_TYPES, Recipe, load_recipe
 from hierbench.data.prepared import Prepared
@@ -49,6 +46,7 @@ class Planned:
 
     Attributes:
         recipe: as loaded.
+        prepared: the dataset.
         jobs: [(frame, job)], seeds outermost.
         every: how many epochs lie between snapshots.
         setting: where and on what the jobs run; it says which of them lie apart.
@@ -59,11 +57,6 @@ class Planned:
     jobs: list[tuple[Frame, Job]]
     every: int
     setting: Setting
-
-    @property
-    def store(self) -> Store:
-        """The runs."""
-        return self.setting.store
 
 
 def collapse(options: Options, every: int | None) -> int:
@@ -76,14 +69,25 @@ def collapse(options: Options, every: int | None) -> int:
     check_request(recipe, list(methods.values()), FEATURE_TYPES)
     recipe, options = settle(recipe, options)
     found = obtain(recipe, options)
-    where = (options.device, *workers_and_threads(options, seeds * len(FRAMES)), options.devices)
 
-    if isinstance(found, str):
+    def seconds_for(lines: list[Line], prepared: Prepared | None) -> float | None:
+        kinds = [line.type for line in lines if line.state in ("train", "blocked")]
+        where = (options.device, *workers_and_threads(options, seeds * len(FRAMES)), options.devices)
+        return time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
+
+    def dry_run(recipes: Mapping[Frame, Recipe], lines: list[Line], seconds: float | None, blocked: str) -> int:
+        models = {
+            key: cost
+            for frame in reversed(FRAMES)
+            for key, cost in costs(recipes[frame], [methods[frame]], [frame.type]).items()
+        }
+        show_dry_run(recipe, lines, seconds, models, options.device, blocked, as_json=options.as_json)
+        return 0
+
+    if isinstance(found, str):  # a dry run without data or weights
         recipes = recipes_of(recipe, recipe.expected.level_sizes[-1])
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in range(seeds) for frame in FRAMES]
-        seconds = time_to_train(recipe, [line.type for line in lines], None, *where)
-        _show_dry_run(recipe, recipes, methods, lines, seconds, options, found)
-        return 0
+        return dry_run(recipes, lines, seconds_for(lines, None), found)
     prepared, weights, digest = found
     check_classes(prepared)
     recipes = recipes_of(recipe, prepared.hierarchy(recipe.distance).num_classes)
@@ -96,19 +100,24 @@ def collapse(options: Options, every: int | None) -> int:
         job.id: "cached" if is_complete(store.run(job.id), every, recipe.train.epochs) else "train" for job in plan
     }
     lines = lines_of_plan(plan, state)
-    kinds = [line.type for line in lines if line.state == "train"]
-    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
+    seconds = seconds_for(lines, prepared)
     if options.dry_run:
-        _show_dry_run(recipe, recipes, methods, lines, seconds, options, "")
-        return 0
+        return dry_run(recipes, lines, seconds, "")
     say_notes(prepared)
     say(summary(recipe, lines, seconds, options.device, ""))
+    for frame, own in recipes.items():
+        if own is not recipe:
+            say(
+                f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs; its runs "
+                f"lie in {options.runs}/collapse, apart from those of the tables"
+            )
+    if again := sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan):
+        say(
+            f"note: {again} of these have a run without snapshots; it stays, they are trained again in "
+            f"{options.runs}/collapse"
+        )
     setting = make_setting(options, seeds * len(FRAMES), weights=weights, snapshots=every, apart=store.apart)
-    planned = Planned(recipe, prepared, jobs, every, setting)
-    again = sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan)
-    for note in notes(planned, recipes, again, options.runs):
-        say(note)
-    return carry_out(planned, options)
+    return carry_out(Planned(recipe, prepared, jobs, every, setting), options)
 
 
 def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
@@ -134,19 +143,19 @@ def check_classes(prepared: Prepared) -> None:
 
 def carry_out(planned: Planned, options: Options) -> int:
     """Train what is missing, measure, publish, and return the exit code."""
-    plan = [job for _, job in planned.jobs]
+    plan, store = [job for _, job in planned.jobs], planned.setting.store
     labels = {job.id: job.spec.label for job in plan}
-    begin_again(plan, planned.store, planned.every)
+    begin_again(plan, store, planned.every)
 
     def finish() -> tuple[list[Curve], Path]:
-        curves = measured_curves(planned, labels)
+        curves = measured_curves(planned)
         return curves, publish(planned, curves, options.runs)
 
     with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
         curves, failed = run_and_mirror(plan, planned.setting, options, "collapse", labels, finish)
     print(summary_table(planned.recipe, curves), end="", flush=True)
     for job in plan:
-        if differs(job, planned.store):
+        if differs(job, store):
             say(
                 f"note: {labels[job.id]}, trained again for its snapshots, ended in other numbers than before; "
                 "the curves are of the second training"
@@ -154,57 +163,30 @@ def carry_out(planned: Planned, options: Options) -> int:
     if curves:
         say(f"\nfigure and data: {options.runs}/collapse-{planned.recipe.dataset}.png, .svg, .csv and .json")
     for job_id, error in failed.items():
-        say(f"failed: {labels[job_id]}: {error} ({planned.store.run(job_id).folder}/status.json)")
+        say(f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)")
     return 1 if failed else 0
 
 
-def measured_curves(planned: Planned, labels: Mapping[str, str]) -> list[Curve]:
+def measured_curves(planned: Planned) -> list[Curve]:
     """Measure the snapshots of every finished run that are not measured yet, and return all curves."""
-    finished = [(frame, job, planned.store.run(job.id)) for frame, job in planned.jobs]
+    setting, every = planned.setting, planned.every
+    finished = [(frame, job, setting.store.run(job.id)) for frame, job in planned.jobs]
     finished = [(frame, job, run) for frame, job, run in finished if run.done]
-    todo = {job.id: to_measure(job, run, planned.every) for _, job, run in finished}
-    total = sum(map(len, todo.values()))
-    if total:
+    todo = {job.id: to_measure(job, run, every) for _, job, run in finished}
+    if total := sum(map(len, todo.values())):
         from hierbench.data.loader import Split
 
-        split = Split(planned.prepared, "train", finished[0][1].spec, torch.device(planned.setting.device))
+        split = Split(planned.prepared, "train", finished[0][1].spec, torch.device(setting.device))
         hierarchy = planned.prepared.hierarchy(planned.recipe.distance)
-        lock, stop = Lock(), Event()
-        with Meter(f"measuring {total} snapshots", total) as meter:
-
-            def report(label: str, epoch: int, share: float) -> None:
-                if stop.is_set():
-                    raise KeyboardInterrupt
-                with lock:
-                    meter.part(f"{label} epoch {epoch}", share, 1.0)
-                    if share >= 1.0:
-                        meter.end_part(f"{label} epoch {epoch}", 1.0)
-
-            tasks = [
-                partial(measure_run, job, run, frame, hierarchy, split, todo[job.id], partial(report, labels[job.id]))
-                for frame, job, run in finished
-            ]
-            _side_by_side(tasks, planned.setting, stop)
-    return [read_curve(job, run, frame, planned.every, planned.recipe.collapse) for frame, job, run in finished]
-
-
-def _side_by_side(tasks: Sequence[Callable[[], None]], setting: Setting, stop: Event) -> None:
-    """Run tasks as jobs are run: so many at a time, each with its share of the cores; `stop` is set if one fails.
-
-    Threads will do, as the interpreter waits for tensor operations without holding its lock.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(setting.threads or before)
-    pool = ThreadPoolExecutor(setting.workers)
-    try:
-        for done in [pool.submit(task) for task in tasks]:
-            done.result()
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)
+        before = torch.get_num_threads()
+        torch.set_num_threads(setting.workers * setting.threads if setting.threads else before)
+        try:
+            with Meter(f"measuring {total} snapshots", float(total)) as meter:
+                for frame, job, run in finished:
+                    measure_run(job, run, frame, hierarchy, split, todo[job.id], meter)
+        finally:
+            torch.set_num_threads(before)
+    return [read_curve(job, run, frame, every, planned.recipe.collapse) for frame, job, run in finished]
 
 
 def publish(planned: Planned, curves: list[Curve], folder: Path) -> Path:
@@ -220,35 +202,3 @@ def publish(planned: Planned, curves: list[Curve], folder: Path) -> Path:
         for suffix in (".svg", ".png"):
             write_figure(figure, data.with_suffix(suffix))
     return data.with_suffix(".png")
-
-
-def _show_dry_run(
-    recipe: Recipe,
-    recipes: Mapping[Frame, Recipe],
-    methods: Mapping[Frame, Found],
-    lines: list[Line],
-    seconds: float | None,
-    options: Options,
-    blocked: str,
-) -> None:
-    models = {
-        key: cost
-        for frame in reversed(FRAMES)
-        for key, cost in costs(recipes[frame], [methods[frame]], [frame.type]).items()
-    }
-    show_dry_run(recipe, lines, seconds, models, options.device, blocked, as_json=options.as_json)
-
-
-def notes(planned: Planned, recipes: Mapping[Frame, Recipe], again: int, runs: Path) -> list[str]:
-    """Return what is odd about the jobs: a wider type I, and how many are trained a second time."""
-    lines = [
-        f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs; its runs lie in "
-        f"{runs}/collapse, apart from those of the tables"
-        for frame, own in recipes.items()
-        if own is not planned.recipe
-    ]
-    if again:
-        lines.append(
-            f"note: {again} of these have a run without snapshots; it stays, they are trained again in {runs}/collapse"
-        )
-    return lines
