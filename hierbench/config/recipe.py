@@ -199,6 +199,10 @@ class Recipe(_Closed):
     tune: Tune = Tune()
     methods: dict[str, dict[str, Any]] = {}
 
+    def params_of(self, method: str) -> dict[str, Any]:
+        """Return the hyperparameters that the recipe gives a method; what it leaves out has the method's default."""
+        return self.methods.get(method, {})
+
 
 def recipe_names() -> list[str]:
     """Return the datasets that have a recipe."""

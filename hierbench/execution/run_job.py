@@ -167,9 +167,7 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
             raise
     # Outside of the handler, which holds on to what was in memory.
     assert issubclass(job.found.cls, Method)
-    raise OutOfMemoryError(
-        what_would_fit(job.spec, job.found.cls, dataset, setting.device, setting.gpus, setting.devices)
-    )
+    raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
 
 
 def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
@@ -183,5 +181,5 @@ def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
     device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"
     assert issubclass(job.found.cls, PostHoc)
-    rescore(job.spec, job.found.cls, data_of(job, setting), base, run, device)
+    rescore(job, data_of(job, setting), base, run, device)
     return used

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hierbench.api.method import Method
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
 from hierbench.models.weights import weights_digest
@@ -34,10 +33,8 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
         after_epoch()
         keep_snapshot(run, setting.snapshots, job.spec.train.epochs, epoch, model)
 
-    assert issubclass(job.found.cls, Method)
     train(
-        job.spec,
-        job.found.cls,
+        job,
         data_of(job, setting),
         run,
         setting.device,

@@ -94,7 +94,7 @@ def _methods(recipe: Recipe) -> list[Found]:
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
     check_request(recipe, methods, FEATURE_TYPES)
-    params = methods[-1].params(recipe.methods.get("haframe", {})).model_dump()
+    params = methods[-1].params(recipe.params_of("haframe")).model_dump()
     if not 0.0 < params["alpha"] < 1.0:
         raise UserError(f"methods.haframe.alpha = {params['alpha']}: only between 0 and 1 has HAFrame both losses")
     return methods
@@ -117,7 +117,7 @@ def plan_variants(
         seeds: how many, from 0.
         weights: see `make_plan`.
     """
-    values = recipe.methods.get("haframe", {}) | {"alpha": 0.0}
+    values = recipe.params_of("haframe") | {"alpha": 0.0}
     frame_alone = recipe.model_copy(update={"methods": recipe.methods | {"haframe": values}})
     by_name = {found.name: found for found in methods}
     return [

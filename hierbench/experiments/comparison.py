@@ -91,7 +91,7 @@ def tuned_params(
         place = file or tuned_file(runs, recipe.dataset)
         raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
     for (method, kind), entry in found.items():
-        asked[method].params(recipe.methods.get(method, {}) | entry.params)
+        asked[method].params(recipe.params_of(method) | entry.params)
         shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
         say(f"tuned: {method} {kind}: {shown} ({entry.budget} runs, {entry.date})")
     return found

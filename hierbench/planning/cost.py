@@ -33,7 +33,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
     from torch.utils.flop_counter import FlopCounterMode
 
     assert issubclass(found.cls, Method)
-    params = found.params(recipe.methods.get(found.name, {}))
+    params = found.params(recipe.params_of(found.name))
     model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params)
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     try:

@@ -83,7 +83,7 @@ def make_plan(
 
 def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
     """Return the recipe with some of a method's hyperparameters changed."""
-    values = recipe.methods.get(method, {}) | params
+    values = recipe.params_of(method) | params
     return recipe.model_copy(update={"methods": recipe.methods | {method: values}})
 
 
@@ -111,7 +111,7 @@ def make_spec(
             name=found.name,
             version=found.cls.version,
             code=found.code,
-            params=found.params(recipe.methods.get(found.name, {})).model_dump(mode="json"),
+            params=found.params(recipe.params_of(found.name)).model_dump(mode="json"),
         ),
         type=feature_type,
         model=recipe.model,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from hierbench.api.method import PostHoc
+from hierbench.api.method import Parameters, PostHoc
 from hierbench.api.registry import Found
 from hierbench.config.spec import Spec
 
@@ -24,6 +25,11 @@ class Job:
     def id(self) -> str:
         """The spec's id."""
         return self.spec.id
+
+    @cached_property
+    def params(self) -> Parameters:
+        """The method's hyperparameters, typed; the spec holds them as JSON."""
+        return self.found.cls.Params.model_validate(self.spec.method.params)
 
     @property
     def trains(self) -> bool:

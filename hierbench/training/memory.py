@@ -7,13 +7,11 @@ from collections.abc import Sequence
 
 import torch
 
-from hierbench.api.method import Method
-from hierbench.config.spec import Spec
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
-from hierbench.models import build_classifier
+from hierbench.runs.job import Job
 from hierbench.training.fabric import make_fabric
-from hierbench.training.step import Step, make_optimizer
+from hierbench.training.step import Step, make_optimizer, new_classifier
 from hierbench.utils.errors import UserError
 
 SMALLEST = 2  # images: batch norm has no statistics of one
@@ -55,23 +53,21 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # PyTorch's allocator on a CPU
 
 
-def what_would_fit(
-    spec: Spec, method: type[Method], prepared: Prepared, device: str, gpus: Sequence[int] = (), num_ranks: int = 1
-) -> str:
+def what_would_fit(job: Job, prepared: Prepared, device: str, gpus: Sequence[int] = (), num_ranks: int = 1) -> str:
     """Return the line for a job that ran out of memory, after finding by trial how many images at a time fit.
 
     Args:
-        spec: the job.
-        method: its class.
+        job: the job.
         prepared: its dataset.
         device: where it ran.
         gpus: the CUDA devices that it used.
         num_ranks: how many devices shared a batch; one of them is tried.
     """
+    spec = job.spec
     batch = min(spec.train.batch_size, prepared.size("train"))
     tried = min(spec.train.micro_batch or batch, batch)
     micro = _next_smaller(batch, tried // 2, num_ranks)
-    while micro and not _fits(spec, method, prepared, device, gpus, micro // num_ranks):
+    while micro and not _fits(job, prepared, device, gpus, micro // num_ranks):
         micro = _next_smaller(batch, micro // 2, num_ranks)
     if not micro:
         return f"the device has too little memory for {tried} images at a time, and for {SMALLEST} as well"
@@ -92,18 +88,15 @@ def _next_smaller(batch: int, micro: int, num_ranks: int) -> int:
     return 0
 
 
-def _fits(
-    spec: Spec, method: type[Method], prepared: Prepared, device: str, gpus: Sequence[int], images_at_a_time: int
-) -> bool:
+def _fits(job: Job, prepared: Prepared, device: str, gpus: Sequence[int], images_at_a_time: int) -> bool:
     """Whether two steps with so many images run; the second one has the momentum's memory beside it."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
     try:
+        spec = job.spec
         fabric = make_fabric(device, spec.train.precision, gpus)
-        hierarchy = prepared.hierarchy(spec.dataset.distance)
-        params = method.Params.model_validate(spec.method.params)
-        model = build_classifier(method, hierarchy, spec.type, spec.model, params).to(memory_format=torch.channels_last)
+        model = new_classifier(job, prepared.hierarchy(spec.dataset.distance)).to(memory_format=torch.channels_last)
         wrapped, optimizer = fabric.setup(model, make_optimizer(model, spec.train))
         step = Step(model.method, wrapped, optimizer, fabric.backward)
         split = Split(prepared, "train", spec, fabric.device)

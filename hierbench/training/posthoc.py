@@ -8,20 +8,19 @@ import torch
 from torch import Tensor
 
 from hierbench.api.method import PostHoc
-from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
 from hierbench.metrics import CHUNK, Tally
+from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.results import environment, write_result
 from hierbench.utils.errors import UserError
 
 
-def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, run: Run, device: str = "cpu") -> None:
+def rescore(job: Job, prepared: Prepared, base: Run, run: Run, device: str = "cpu") -> None:
     """Apply a post-hoc method to the test predictions of its base run and write the result.
 
     Args:
-        spec: of the job.
-        method: the class that `spec.method` names.
+        job: that re-ranks.
         prepared: the dataset.
         base: the run whose predictions are re-ranked.
         run: where the result goes.
@@ -34,8 +33,9 @@ def rescore(spec: Spec, method: type[PostHoc], prepared: Prepared, base: Run, ru
         scores, targets = base.predictions()
     except ValueError as error:
         raise UserError(f"{error}; the same command computes them again") from None
-    hierarchy = prepared.hierarchy(spec.dataset.distance)
-    posthoc = method(hierarchy, method.Params.model_validate(spec.method.params))
+    method, hierarchy = job.found.cls, prepared.hierarchy(job.spec.dataset.distance)
+    assert issubclass(method, PostHoc)
+    posthoc = method(hierarchy, job.params)
     place = torch.device("cpu" if device == "mps" else device)
     tally, rescored = Tally(hierarchy), torch.empty(0)  # counted on the device; the scores go to the file
     chunks = rescored_chunks(posthoc, torch.from_numpy(scores), torch.from_numpy(targets), place)

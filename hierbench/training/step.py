@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,16 @@ from torch import Tensor
 
 from hierbench.api.method import Method, loss_names
 from hierbench.config.spec import TrainSpec
-from hierbench.models import Classifier
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.models import Classifier, build_classifier
+from hierbench.runs.job import Job
+
+
+def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) -> Classifier:
+    """Return a job's model, initialised from the global random generator; see `build_classifier`."""
+    method, spec = job.found.cls, job.spec
+    assert issubclass(method, Method)
+    return build_classifier(method, hierarchy, spec.type, spec.model, job.params, weights)
 
 
 def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.SGD:

@@ -14,21 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.api.method import Method
-from hierbench.config.spec import Spec
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally, evaluate
-from hierbench.models import Classifier, build_classifier
+from hierbench.models import Classifier
 from hierbench.models.compiled import compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
+from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run
 from hierbench.training.checkpoint import load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import make_fabric
 from hierbench.training.memory import count_micro_batches
 from hierbench.training.results import best_epoch, environment, history_row, write_result
-from hierbench.training.step import Step, make_optimizer, set_rates
+from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -47,8 +46,7 @@ def seed_for(seed: int, part: int) -> int:
 
 
 def train(
-    spec: Spec,
-    method: type[Method],
+    job: Job,
     prepared: Prepared,
     run: Run,
     device: str,
@@ -61,13 +59,12 @@ def train(
     """Train a job to its end, going on from its last epoch if it was stopped, and write its result.
 
     Args:
-        spec: what to train.
-        method: the class that `spec.method` names.
-        prepared: the dataset that `spec.dataset` names.
+        job: what to train.
+        prepared: the dataset that its spec names.
         run: where the files go.
         device: a Fabric accelerator: "cpu", "cuda" or "mps".
         report: called within and after each epoch.
-        weights: the file whose digest is `spec.weights`; None where that is None.
+        weights: the file whose digest is the spec's `weights`; None where that is None.
         on_epoch: called after each epoch; again for one that was cut off before its checkpoint.
         gpus: indices of the CUDA devices to use, () for the first ones.
         num_ranks: processes that train together, one device each; this is one of them, see `hierbench.execution.ranks`.
@@ -77,10 +74,11 @@ def train(
         OutOfMemoryError: saying how many images at a time would fit.
         UserError: the weights are not those of the spec, or a batch cannot be divided as asked.
     """
+    spec = job.spec
     fabric = make_fabric(device, spec.train.precision, gpus, num_ranks)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
-    model = _new_model(spec, method, hierarchy, weights, device, num_ranks)
+    model = _new_model(job, hierarchy, weights, device, num_ranks)
     optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
@@ -124,17 +122,13 @@ def train(
             run.guard()
             save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
-    finish(fabric, model, spec, method.title, prepared, run, progress)
+    finish(fabric, model, job, prepared, run, progress)
 
 
-def _new_model(
-    spec: Spec, method: type[Method], hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int
-) -> Classifier:
+def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int) -> Classifier:
     """Return the model as the job's seed initialises it, ready to be trained by several ranks where there are."""
-    torch.manual_seed(seed_for(spec.seed, 0))
-    params = method.Params.model_validate(spec.method.params)
-    model = build_classifier(method, hierarchy, spec.type, spec.model, params, weights)
-    model = model.to(memory_format=torch.channels_last)
+    torch.manual_seed(seed_for(job.spec.seed, 0))
+    model = new_classifier(job, hierarchy, weights).to(memory_format=torch.channels_last)
     if num_ranks > 1:
         synchronise_norms(model, device)
         exclude_from_reduction(model, model.parameters_without_gradient())
@@ -194,20 +188,20 @@ def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Te
 def finish(
     fabric: Fabric,
     model: Classifier,
-    spec: Spec,
-    title: str,
+    job: Job,
     prepared: Prepared,
     run: Run,
     progress: dict[str, Any],
 ) -> None:
     """Write the result of the best epoch, then what it was computed with."""
     best_row = progress["history"][progress["best_epoch"] - 1]
-    if spec.split == "val":  # tuning: the test set stays out of sight
+    title = job.found.cls.title
+    if job.spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:
             run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
-        scores, targets = predict(fabric, model, Split(prepared, "test", spec, fabric.device, *ranks_of(fabric)))
+        scores, targets = predict(fabric, model, Split(prepared, "test", job.spec, fabric.device, *ranks_of(fabric)))
         if fabric.is_global_zero:
             tally = Tally(model.method.hierarchy)
             tally.add(scores, targets)

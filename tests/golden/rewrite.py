@@ -33,7 +33,7 @@ def short_run(prepared, folder, method, kind):
     run.plan(job.spec.content())
     torch.set_default_dtype(torch.float64)
     try:
-        train(job.spec, job.found.cls, prepared, run, "cpu", lambda done, total: None)
+        train(job, prepared, run, "cpu", lambda done, total: None)
     finally:
         torch.set_default_dtype(torch.float32)
     return {"history": run.history()[-1], "test": run.metrics()["test"]}

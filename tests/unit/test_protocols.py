@@ -57,7 +57,7 @@ def settings(name, protocol, overrides=()):
     recipe = load_recipe(name, overrides, protocol)
     content = recipe.model_dump(by_alias=True)
     for found in find_all():
-        content["methods"][found.name] = found.params(recipe.methods.get(found.name, {})).model_dump()
+        content["methods"][found.name] = found.params(recipe.params_of(found.name)).model_dump()
     return flat(content)
 
 

@@ -26,7 +26,7 @@ def job_for(prepared, method="ce", kind="type-I", overrides=()) -> Job:
 def run_job(job, prepared, folder, report=lambda done, total: None):
     run = Store(folder).run(job.id)
     run.plan(job.spec.content())
-    train(job.spec, job.found.cls, prepared, run, "cpu", report)
+    train(job, prepared, run, "cpu", report)
     return run
 
 

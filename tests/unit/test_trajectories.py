@@ -103,7 +103,7 @@ def counterpart(published, model, job):
 def losses_of_training(job, prepared, folder):
     run = Store(folder).run(job.id)
     run.plan(job.spec.content())
-    train(job.spec, job.found.cls, prepared, run, "cpu", lambda done, total: None)
+    train(job, prepared, run, "cpu", lambda done, total: None)
     return [row["train_loss"] for row in run.history()]
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch import Tensor
 
-from hierbench.api.method import Method
 from hierbench.config.recipe import Collapse
 from hierbench.experiments.collapse.curves import Curve, Frame, Point
 from hierbench.experiments.collapse.metrics import (
@@ -25,10 +24,11 @@ from hierbench.experiments.collapse.metrics import (
     self_duality,
 )
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models import Classifier, build_classifier
+from hierbench.models import Classifier
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
+from hierbench.training.step import new_classifier
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, write_json
@@ -117,11 +117,7 @@ def measure_run(
     Raises:
         UserError: a snapshot is damaged, or of another model.
     """
-    cls = job.found.cls
-    assert issubclass(cls, Method)
-    params = cls.Params.model_validate(job.spec.method.params)
-    model = build_classifier(cls, hierarchy, job.spec.type, job.spec.model, params)
-    model = model.to(split.device).to(memory_format=torch.channels_last)
+    model = new_classifier(job, hierarchy).to(split.device).to(memory_format=torch.channels_last)
     for epoch in epochs:
         try:
             model.load_state_dict(load_snapshot(run, epoch))

@@ -79,7 +79,7 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
         return None
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
-        found.params(recipe.methods.get(found.name, {}) | point)  # outside its bounds: an error now
+        found.params(recipe.params_of(found.name) | point)  # outside its bounds: an error now
     return space
 
 

@@ -171,7 +171,7 @@ def draw(request: Request) -> style.Drawing:
     if request.dataset:
         hierarchy = tree_of(request.dataset, request.data_dir).hierarchy
         recipe = load_recipe(request.dataset, protocol=mode)
-        gamma = float(recipe.methods.get("haframe", {}).get("gamma", gamma))
+        gamma = float(recipe.params_of("haframe").get("gamma", gamma))
     whole, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, SEED, hierarchy.height)
     picked = sample_classes(hierarchy.distances)
     names = [style.readable(hierarchy.classes[i]) for i in picked]
