@@ -221,16 +221,14 @@ class Heavy(nn.Module):
 def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir, tmp_path, monkeypatch):
     build = find_method("ce").cls  # so that nothing else is replaced
     assert build is not None
-    import hierbench.training.memory
-    import hierbench.training.trainer
+    import hierbench.training.step
 
     def heavy(*args, **kwargs):
         model = build_classifier(*args, **kwargs)
         model.backbone = Heavy(model.backbone)
         return model
 
-    monkeypatch.setattr(hierbench.training.trainer, "build_classifier", heavy)
-    monkeypatch.setattr(hierbench.training.memory, "build_classifier", heavy)
+    monkeypatch.setattr(hierbench.training.step, "build_classifier", heavy)
     job = job_for(shapes)
     error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None)
     assert error.startswith(
