@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from hierbench.config.options import Options
 
 
 class ProtocolName(StrEnum):
@@ -104,6 +109,20 @@ def check_executor(executor: Executor, address: str | None, jobs: int | None) ->
         raise UserError("--address is for --executor ray")
     if executor == "ray" and jobs is not None:
         raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
+
+
+def options_of(arguments: Mapping[str, Any], **more: Any) -> Options:
+    """Return the options of a command that trains.
+
+    Args:
+        arguments: {name: value} of the command, its `locals()` at the start; what is no field of `Options` is left out.
+        more: fields that are no arguments of the command.
+    """
+    from hierbench.config.options import Options
+
+    values = {name: getattr(value, "value", value) for name, value in arguments.items()} | more
+    values["overrides"] = values["overrides"] or []
+    return Options(**{field.name: values[field.name] for field in fields(Options) if field.name in values})
 
 
 def write_result(text: str, output: Path | None, *, follow: bool = True) -> None:

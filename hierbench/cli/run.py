@@ -7,85 +7,44 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import (
-    AddressOption,
-    DataOption,
-    DatasetOption,
-    Device,
-    DeviceOption,
-    DevicesOption,
-    DryRunOption,
-    Executor,
-    ExecutorOption,
-    Format,
-    JobsOption,
-    JobsPerGpuOption,
-    MlflowOption,
-    OverridesOption,
-    ProtocolName,
-    ProtocolOption,
-    RunsOption,
-    SourceOfAblation,
-    WeightsOption,
-    check_executor,
-    write_result,
-)
+from hierbench.cli.main import options as shared
+from hierbench.cli.options import SourceOfAblation
 from hierbench.utils.errors import UserError
 
 
 def run(
-    dataset: DatasetOption,
+    dataset: shared.DatasetOption,
     methods: Annotated[str, typer.Option(help="all, or names and paths separated by commas.")] = "all",
     types: Annotated[str, typer.Option(help="Feature extractors, separated by commas.")] = "type-I,type-II",
     seeds: Annotated[int | None, typer.Option(help="How many seeds; by default the recipe's number.")] = None,
-    overrides: OverridesOption = None,
-    protocol: ProtocolOption = ProtocolName.paper,
-    weights: WeightsOption = None,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    device: DeviceOption = Device.auto,
-    jobs: JobsOption = None,
-    jobs_per_gpu: JobsPerGpuOption = 1,
-    devices: DevicesOption = 1,
-    mlflow: MlflowOption = None,
+    overrides: shared.OverridesOption = None,
+    protocol: shared.ProtocolOption = shared.ProtocolName.paper,
+    weights: shared.WeightsOption = None,
+    runs: shared.RunsOption = Path("runs"),
+    data_dir: shared.DataOption = Path("data"),
+    device: shared.DeviceOption = shared.Device.auto,
+    jobs: shared.JobsOption = None,
+    jobs_per_gpu: shared.JobsPerGpuOption = 1,
+    devices: shared.DevicesOption = 1,
+    mlflow: shared.MlflowOption = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the runs folder.")] = None,
-    executor: ExecutorOption = Executor.local,
-    address: AddressOption = None,
-    dry_run: DryRunOption = False,
+    executor: shared.ExecutorOption = shared.Executor.local,
+    address: shared.AddressOption = None,
+    dry_run: shared.DryRunOption = False,
     plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
     """Train what is missing, re-rank, and print the leaderboard."""
-    check_executor(executor, address, jobs)
+    arguments = locals()
+    shared.check_executor(executor, address, jobs)
     if plan_only and dry_run:
         raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
     if plan_only and (executor == "ray" or jobs is not None or jobs_per_gpu > 1):
         raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
-    from hierbench.config.options import Options
     from hierbench.experiments.plan_cache import again
 
-    options = Options(
-        methods=methods,
-        dataset=dataset,
-        types=types,
-        seeds=seeds,
-        overrides=overrides or [],
-        protocol=protocol.value,
-        weights=weights,
-        runs=runs,
-        data_dir=data_dir,
-        device=device.value,
-        workers=jobs,
-        devices=devices,
-        jobs_per_gpu=jobs_per_gpu,
-        mlflow=mlflow,
-        dry_run=dry_run,
-        as_json=as_json,
-        executor=executor.value,
-        address=address,
-        plan_only=plan_only,
-    )
+    options = shared.options_of(arguments)
     if not tuned and tuned_file is None and again(options):
         return
     from hierbench.experiments.comparison import compare
@@ -96,24 +55,25 @@ def run(
 def ablate(
     dataset: Annotated[str, typer.Option(help="See: hierbench data list; all with --source paper.")],
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default the recipe's number.")] = None,
-    overrides: OverridesOption = None,
-    protocol: ProtocolOption = ProtocolName.paper,
-    weights: WeightsOption = None,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    device: DeviceOption = Device.auto,
-    jobs: JobsOption = None,
-    jobs_per_gpu: JobsPerGpuOption = 1,
-    devices: DevicesOption = 1,
-    mlflow: MlflowOption = None,
-    executor: ExecutorOption = Executor.local,
-    address: AddressOption = None,
-    dry_run: DryRunOption = False,
+    overrides: shared.OverridesOption = None,
+    protocol: shared.ProtocolOption = shared.ProtocolName.paper,
+    weights: shared.WeightsOption = None,
+    runs: shared.RunsOption = Path("runs"),
+    data_dir: shared.DataOption = Path("data"),
+    device: shared.DeviceOption = shared.Device.auto,
+    jobs: shared.JobsOption = None,
+    jobs_per_gpu: shared.JobsPerGpuOption = 1,
+    devices: shared.DevicesOption = 1,
+    mlflow: shared.MlflowOption = None,
+    executor: shared.ExecutorOption = shared.Executor.local,
+    address: shared.AddressOption = None,
+    dry_run: shared.DryRunOption = False,
     source: Annotated[SourceOfAblation, typer.Option(help="Our runs, or the published table.")] = SourceOfAblation.runs,
-    format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.markdown,
+    format_: Annotated[shared.Format, typer.Option("--format", help="Of the table.")] = shared.Format.markdown,
     output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
 ) -> None:
     """Train what is missing of HAFrame's ablation, and print its table."""
+    arguments = locals()
     from hierbench.leaderboard.ablation import FORMATS, ablation_from_paper
 
     render = FORMATS[format_.value]
@@ -121,33 +81,13 @@ def ablate(
         several = devices > 1 or jobs_per_gpu > 1 or executor == "ray" or address
         if any((seeds, overrides, protocol == "authors", weights, jobs, several, mlflow, dry_run)):
             raise UserError("--source paper prints what is published; options of training do not go with it")
-        return write_result(render(ablation_from_paper(dataset)), output)
+        return shared.write_result(render(ablation_from_paper(dataset)), output)
     if dataset == "all":
         raise UserError("--dataset all is for --source paper; runs are of one dataset")
     if output is not None and not output.resolve().parent.is_dir():
         raise UserError(f"--output {output}: no such folder")  # better now than after the training
-    check_executor(executor, address, jobs)
-    from hierbench.config.options import Options
+    shared.check_executor(executor, address, jobs)
     from hierbench.experiments.ablation import ablate
 
-    options = Options(
-        methods="ce,haframe",
-        dataset=dataset,
-        types="type-I,type-II",
-        seeds=seeds,
-        overrides=overrides or [],
-        protocol=protocol.value,
-        weights=weights,
-        runs=runs,
-        data_dir=data_dir,
-        device=device.value,
-        workers=jobs,
-        devices=devices,
-        jobs_per_gpu=jobs_per_gpu,
-        mlflow=mlflow,
-        dry_run=dry_run,
-        as_json=format_ == "json",
-        executor=executor.value,
-        address=address,
-    )
-    raise typer.Exit(ablate(options, render, lambda text: write_result(text, output)))
+    options = shared.options_of(arguments, methods="ce,haframe", types="type-I,type-II", as_json=format_ == "json")
+    raise typer.Exit(ablate(options, render, lambda text: shared.write_result(text, output)))

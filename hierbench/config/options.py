@@ -18,19 +18,19 @@ class Options:
     methods: str
     dataset: str
     types: str
-    seeds: int | None
-    overrides: Sequence[str]
-    protocol: Protocol
-    weights: Path | None
     runs: Path
     data_dir: Path
-    device: str
-    workers: int | None
-    devices: int
-    jobs_per_gpu: int
-    mlflow: str | None
-    dry_run: bool
-    as_json: bool
+    seeds: int | None = None
+    overrides: Sequence[str] = ()
+    protocol: Protocol = "paper"
+    weights: Path | None = None
+    device: str = "auto"
+    jobs: int | None = None
+    devices: int = 1
+    jobs_per_gpu: int = 1
+    mlflow: str | None = None
+    dry_run: bool = False
+    as_json: bool = False
     executor: Literal["local", "ray"] = "local"
     address: str | None = None
     plan_only: bool = False

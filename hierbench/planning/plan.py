@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from hierbench.api.method import PostHoc
 from hierbench.api.registry import Found, find_method, method_names
@@ -24,6 +24,15 @@ class Job:
     spec: Spec
     found: Found
     shown: bool = True
+
+    @classmethod
+    def received(cls, content: dict[str, Any], reference: str) -> Self:
+        """Return the job that another process has sent as `spec.content()` and `found.reference`.
+
+        Raises:
+            UserError: the method's file has gone or broken since.
+        """
+        return cls(Spec.model_validate(content), find_method(reference))
 
     @property
     def id(self) -> str:
