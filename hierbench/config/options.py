@@ -51,7 +51,7 @@ class Options:
     runs: RunsOption = Path("runs")
     data_dir: DataOption = Path("data")
     device: DeviceOption = "auto"
-    workers: Annotated[
+    jobs: Annotated[
         int | None,
         typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Jobs side by side; auto: one per core or GPU."),
     ] = None
@@ -76,11 +76,11 @@ class Options:
         """Raise a UserError for options that do not go together."""
         if self.executor == "local" and self.address is not None:
             raise UserError("--address is for --executor ray")
-        if self.executor == "ray" and self.workers is not None:
+        if self.executor == "ray" and self.jobs is not None:
             raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
         if self.plan_only and self.dry_run:
             raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
-        if self.plan_only and (self.executor == "ray" or self.workers is not None or self.jobs_per_gpu > 1):
+        if self.plan_only and (self.executor == "ray" or self.jobs is not None or self.jobs_per_gpu > 1):
             raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
 
     @property

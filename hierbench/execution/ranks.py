@@ -20,8 +20,6 @@ from typing import Any
 
 import torch
 
-from hierbench.api.registry import find_method
-from hierbench.config.spec import Spec
 from hierbench.execution.train_job import Report, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
@@ -122,15 +120,17 @@ def _rank(
     if setting.threads:
         torch.set_num_threads(setting.threads)
 
+    def tell(*message: Any) -> None:
+        connection.send(message)
+
     def ask() -> None:
-        connection.send(("guard",))
+        tell("guard")
         allowed.acquire()
 
     try:
-        job = Job(Spec.model_validate(content), find_method(reference))
+        job = Job.received(content, reference)
         run = setting.store.run(job.id)
         if rank == 0:  # it alone writes
-            tell = partial(_send, connection)
             train_here(job, setting, replace(run, guard=ask), partial(tell, "report"), partial(tell, "epoch"))
         else:
             train_here(job, setting, run, lambda done, total: None, lambda: None)
@@ -138,10 +138,6 @@ def _rank(
     except BaseException as error:  # a method may raise anything; Ctrl-C is ignored here
         connection.send(_sendable(error))
         os._exit(1)  # not waiting for the others, which wait for this one
-
-
-def _send(connection: Connection, *message: Any) -> None:
-    connection.send(message)
 
 
 def _sendable(error: BaseException) -> BaseException:

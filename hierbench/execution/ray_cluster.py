@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,6 @@ from typing import Any
 import torch
 
 import hierbench
-from hierbench.api.registry import find_method
-from hierbench.config.spec import Spec
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Watch, connected, load, unchanged
 from hierbench.execution.run_job import execute_when_free
@@ -149,18 +148,12 @@ def engine_digest() -> str:
 
 def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     """Return what a task is sent: plain values, which a node can read whatever it has installed."""
-    file = Path(job.found.reference)
-    is_file = file.suffix == ".py"
+    file, weights = Path(job.found.reference), setting.weights and setting.weights.resolve()
     return {
         "spec": job.spec.content(),
         "reference": job.found.reference,
-        "source": file.read_bytes() if is_file else None,
-        "runs": str(setting.runs),
-        "data_dir": str(setting.data_dir),
-        "device": setting.device,
-        "threads": setting.threads,
-        "devices": setting.devices,
-        "weights": None if setting.weights is None else str(setting.weights.resolve()),
+        "source": file.read_bytes() if file.suffix == ".py" else None,
+        "setting": vars(replace(setting, executor="local", workers=1, weights=weights)),
         "probe": probe,
     }
 
@@ -210,19 +203,13 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
             reference = str(Path(folder) / Path(reference).name)
             Path(reference).write_bytes(order["source"])
         try:
-            job = Job(Spec.model_validate(order["spec"]), find_method(reference))
+            job = Job.received(order["spec"], reference)
         except UserError as error:
             return node, str(error), {}, []
-        runs = Path(order["runs"])
-        shared = (runs / order["probe"]).exists()
-        setting = Setting(
-            runs if shared else Path(folder) / "runs",
-            Path(order["data_dir"]),
-            order["device"],
-            threads=order["threads"],
-            devices=order["devices"],
-            weights=None if order["weights"] is None else Path(order["weights"]),
-        )
+        setting = Setting(**order["setting"])
+        shared = (setting.runs / order["probe"]).exists()
+        if not shared:
+            setting = replace(setting, runs=Path(folder) / "runs")
         if setting.threads:
             torch.set_num_threads(setting.threads)
         notes: list[str] = []

@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,23 @@ from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.utils.lock import Holder, Lock, LostError
 
 
-def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: Collection[Holder] = ()) -> str | None:
-    """Run one job to its end. Idempotent: a finished job returns at once.
+class TakenError(Exception):
+    """Another process has the job."""
+
+
+def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: Collection[Holder] = ()) -> str:
+    """Run one job to its end; return its error, "" if it went well. Idempotent: a finished job returns at once.
 
     Args:
         job: to run.
         setting: where and on what.
         report: called with its progress.
-        note: called with what the user should know, a line each.
+        note: called with what users should know, a line each.
         dead: who has the job's lock, or had begun to take it, and was found dead.
 
-    Returns:
-        Its error, "" if it went well, None where another process has the job.
+    Raises:
+        TakenError: another process has the job, or has taken it over.
+        StoppedError: passed on from `report`.
     """
     folder = setting.store.run(job.id).folder
     try:
@@ -50,13 +56,14 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: 
     except OSError as error:
         return _reason(error, folder)
     if lock is None:
-        return None
+        raise TakenError
     outcome = None
     try:
         # Looked at again: whoever had the lock before may have finished the job.
         outcome = "" if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
     except LostError as error:
         note(f"note: {job.spec.label}: {error}")
+        raise TakenError from None
     finally:
         lock.release(remove=outcome == "")
     return outcome
@@ -67,9 +74,8 @@ def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = s
     elsewhere = Elsewhere(setting.store)
     while True:
         if elsewhere.has(job) is None:
-            error = execute(job, setting, report, note, elsewhere.dead(job))
-            if error is not None:
-                return error
+            with suppress(TakenError):
+                return execute(job, setting, report, note, elsewhere.dead(job))
         elsewhere.follow([job], lambda job, done, total: report(done, total), note)
         time.sleep(POLL)
 

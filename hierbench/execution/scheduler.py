@@ -13,9 +13,7 @@ from multiprocessing.connection import wait
 import torch
 
 from hierbench.execution.job_queue import OnEnd, Queue
-from hierbench.execution.run_job import execute
-from hierbench.execution.train_job import StoppedError
-from hierbench.execution.workers import Worker, free_slot
+from hierbench.execution.workers import Worker
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.peers import POLL, OnProgress
@@ -71,26 +69,8 @@ def run_plan(
         KeyboardInterrupt: passed on after the workers are stopped; what is finished is kept.
         UserError: the folder of the runs can no longer be written.
     """
-    store = setting.store
-    planned(plan, store, note)
-    waiting = [job for job in plan if not is_finished(job.spec, store)]
-    started = {job.id for job in waiting}
-    failed: dict[str, str] = {}
-
-    def end(job: Job, error: str | None) -> None:
-        if error is None:  # another process was faster
-            waiting.append(job)
-            return
-        if error:
-            failed[job.id] = error
-            store.writable()
-        on_end(job, error)
-        for other in plan:  # cached, but of other predictions than those that this job now has
-            if other.spec.base == job.id and other.id not in started and not is_finished(other.spec, store):
-                started.add(other.id)
-                waiting.append(other)
-
-    queue = Queue(waiting, failed, store, end, on_progress, note, is_over)
+    planned(plan, setting.store, note)
+    queue = Queue(plan, setting.store, on_progress, on_end, note, is_over)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an extra
 
@@ -99,7 +79,7 @@ def run_plan(
         _run_here(queue, setting)
     else:
         _run_in_workers(queue, setting)
-    return failed
+    return queue.failed
 
 
 def _run_here(queue: Queue, setting: Setting) -> None:
@@ -108,10 +88,7 @@ def _run_here(queue: Queue, setting: Setting) -> None:
         torch.set_num_threads(setting.threads)
     while queue.waiting:
         if (job := queue.take(set())) is not None:
-            try:
-                queue.end(job, execute(job, setting, queue.reporter(job), queue.note, queue.elsewhere.dead(job)))
-            except StoppedError:
-                pass
+            queue.run(job, setting)
         elif queue.waiting:
             queue.follow()
             time.sleep(POLL)
@@ -127,16 +104,14 @@ def _run_in_workers(queue: Queue, setting: Setting) -> None:
                 if job is None:
                     break
                 if not idle:
-                    workers.append(Worker(setting, free_slot(setting, workers)))
+                    taken = {worker.slot for worker in workers}
+                    slot = next(slot for slot in range(setting.workers) if slot not in taken)
+                    workers.append(Worker(setting, slot))
                     idle.append(workers[-1])
                 idle.pop(0).start(job, queue.elsewhere.dead(job))
                 queue.on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
-            for worker in [worker for worker in workers if worker.job]:
-                if worker.job is not None and queue.is_over(worker.job):
-                    worker.stop()
-                    workers.remove(worker)
-                elif not worker.poll(queue.on_progress, queue.end, queue.note):
-                    workers.remove(worker)
+            for gone in [worker for worker in workers if worker.job and not worker.poll(queue)]:
+                workers.remove(gone)
             busy = [worker for worker in workers if worker.job]
             if queue.waiting and not busy:
                 queue.follow()

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -15,13 +15,10 @@ from typing import Any
 import torch
 
 from hierbench.api.isolation import ending
-from hierbench.api.registry import find_method
-from hierbench.config.spec import Spec
-from hierbench.execution.run_job import execute
+from hierbench.execution.job_queue import Queue
+from hierbench.execution.run_job import TakenError, execute
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
-from hierbench.runs.peers import OnProgress
-from hierbench.runs.repair import Note
 from hierbench.utils.console import throttled
 from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.lock import Holder
@@ -54,33 +51,37 @@ class Worker:
         except OSError:
             pass  # it died while idle: `poll` finds out
 
-    def poll(self, on_progress: OnProgress, end: Callable[[Job, str | None], None], note: Note) -> bool:
-        """Read what it said: ("progress", done, total), ("note", line) or ("end", error); return False if it is dead.
+    def poll(self, queue: Queue) -> bool:
+        """Do what it says about its job: ("progress", done, total), ("note", line), ("end", error) or ("taken",).
 
-        `end` gets what `execute` returns.
+        Returns:
+            Whether it goes on; False where it has died, or was stopped because its job is over.
         """
-        assert self.job is not None
+        job = self.job
+        assert job is not None
+        if queue.is_over(job):
+            self.stop()
+            return False
         try:
             while self.connection.poll():
                 kind, *content = self.connection.recv()
-                if kind == "end":
-                    self._end(content[0], end)
-                    return True
-                if kind == "note":
-                    note(content[0])
+                if kind == "progress":
+                    queue.on_progress(job, *content)
+                elif kind == "note":
+                    queue.note(content[0])
                 else:
-                    on_progress(self.job, *content)
+                    self.job = None
+                    if kind == "end":
+                        queue.end(job, content[0])
+                    else:
+                        queue.waiting.append(job)
+                    return True
         except (EOFError, OSError):
             self.process.join(5)
             how = ending(self.process.exitcode or 0)
-            self._end(f"the worker process ended ({how}); run the same command to go on from its last epoch", end)
+            queue.end(job, f"the worker process ended ({how}); run the same command to resume from its last epoch")
             return False
         return True
-
-    def _end(self, error: str | None, end: Callable[[Job, str | None], None]) -> None:
-        job, self.job = self.job, None
-        assert job is not None
-        end(job, error)
 
     def stop(self) -> None:
         """End the process at once."""
@@ -88,12 +89,6 @@ class Worker:
         self.process.join(5)
         self.process.kill()  # a method may have it ignore the first
         self.connection.close()
-
-
-def free_slot(setting: Setting, workers: Sequence[Worker]) -> int:
-    """Return the first slot that none of the workers has."""
-    taken = {worker.slot for worker in workers}
-    return next(slot for slot in range(setting.workers) if slot not in taken)
 
 
 def _work(connection: Connection[Any, Any], setting: Setting) -> None:
@@ -105,12 +100,15 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
         while True:
             content, reference, dead = connection.recv()
             try:
-                job = Job(Spec.model_validate(content), find_method(reference))
+                job = Job.received(content, reference)
             except (UserError, MemoryError) as error:  # the method's file has gone or broken since the plan
                 connection.send(("end", str(error) if isinstance(error, UserError) else one_line_of(error)))
                 continue
             report, note = throttled(partial(_send, connection, "progress"), 0.2), partial(_send, connection, "note")
-            connection.send(("end", execute(job, setting, report, note, dead)))
+            try:
+                connection.send(("end", execute(job, setting, report, note, dead)))
+            except TakenError:
+                connection.send(("taken",))
     except (EOFError, OSError):
         os._exit(1)  # the parent is gone
 

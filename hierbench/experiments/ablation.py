@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hierbench.api.registry import Found, find_method
@@ -13,18 +14,9 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import FEATURE_TYPES, Recipe, load_recipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
-from hierbench.experiments.publishing import say_notes
-from hierbench.experiments.session import (
-    make_setting,
-    obtain,
-    run_and_mirror,
-    say_failures,
-    settle,
-    time_to_train,
-    workers_and_threads,
-)
+from hierbench.experiments.session import announce, make_setting, obtain, run_and_mirror, say_failures, settle
 from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation_from_runs, as_json, markdown
-from hierbench.planning.dry_run import Line, costs, lines_of_plan, show_dry_run, summary
+from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import check_request, make_plan
 from hierbench.runs.job import Job
 from hierbench.runs.store import Store
@@ -39,32 +31,20 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     seeds = options.count_seeds(recipe)
     methods = _methods(recipe)
     recipe, options = settle(recipe, options)
-    found = obtain(recipe, options)
-    where = (options.device, *workers_and_threads(options, seeds * len(VARIANTS)), options.devices)
-
-    if isinstance(found, str):
+    inputs, models = obtain(recipe, options), partial(costs, recipe, methods, FEATURE_TYPES)
+    setting = make_setting(options, seeds * len(VARIANTS), weights=inputs.weights)
+    if inputs.prepared is None:
         lines = [Line(_name(variant), variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
-        seconds = time_to_train(recipe, [line.type for line in lines], None, *where)
-        models = costs(recipe, methods, FEATURE_TYPES)
-        show_dry_run(recipe, lines, seconds, models, options.device, found, as_json=options.as_json)
+        announce(recipe, lines, inputs, setting, options, models)
         return 0
-    prepared, weights, digest = found
-    variants = plan_variants(recipe, prepared, methods, seeds, digest)
+    variants = plan_variants(recipe, inputs.prepared, methods, seeds, inputs.digest)
     plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
     names = {job.id: _name(variant) for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
-    lines = [
-        replace(line, method=names[line.id or ""]) for line in lines_of_plan(plan, states(plan, Store(options.runs)))
-    ]
-    kinds = [line.type for line in lines if line.state == "train"]
-    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
+    lines = lines_of_plan(plan, states(plan, setting.store))
+    lines = [replace(line, method=names[line.id or ""]) for line in lines]
+    announce(recipe, lines, inputs, setting, options, models)
     if options.dry_run:
-        models = costs(recipe, methods, FEATURE_TYPES)
-        show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)
         return 0
-    say_notes(prepared)
-    say(summary(recipe, lines, seconds, options.device, ""))
-
-    setting = make_setting(options, seeds * len(VARIANTS), weights=weights)
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard

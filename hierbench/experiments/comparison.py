@@ -5,32 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
-from hierbench.api.method import Method
 from hierbench.api.registry import Broken, Found, find_all, find_or_broken
 from hierbench.config.options import Options, chosen_types, is_path
 from hierbench.config.recipe import FeatureType, Recipe, load_recipe
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
-from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands
 from hierbench.experiments.plan_cache import remember
-from hierbench.experiments.publishing import publish_board, say_notes, show_board
-from hierbench.experiments.session import (
-    make_setting,
-    obtain,
-    run_and_mirror,
-    say_failures,
-    settle,
-    time_to_train,
-    workers_and_threads,
-)
+from hierbench.experiments.publishing import publish_board, show_board
+from hierbench.experiments.session import announce, make_setting, obtain, run_and_mirror, say_failures, settle
 from hierbench.leaderboard.board import Board
-from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan, show_dry_run, summary
+from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
 from hierbench.planning.plan import check_request, make_plan
+from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
-from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
@@ -53,23 +44,27 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     found_before = tuned_params(recipe, methods, types, options.runs, file) if tuned else {}
     asked, read = options, recipe
     recipe, options = settle(recipe, options)
-
-    found = obtain(recipe, options)
-    if isinstance(found, str):
-        lines, device = blocked_lines(methods, types, seeds), options.device
-        kinds = [line.type for line in lines if line.method in {m.name for m in methods if issubclass(m.cls, Method)}]
-        workers, threads = workers_and_threads(options, len(kinds))
-        seconds = time_to_train(recipe, kinds, None, device, workers, threads, options.devices)
-        show_dry_run(recipe, lines, seconds, costs(recipe, methods, types), device, found, as_json=options.as_json)
+    inputs, models = obtain(recipe, options), partial(costs, recipe, methods, types)
+    if inputs.prepared is None:
+        lines = blocked_lines(methods, types, seeds)
+        announce(recipe, lines, inputs, make_setting(options, sum(line.trains for line in lines)), options, models)
         return 0
     keep_in_mind = (lambda plan: None) if tuned or broken else remember(asked, read)
-    prepared, weights, digest = found
     params = {key: entry.params for key, entry in found_before.items()}
-    plan = make_plan(recipe, prepared, methods, types, seeds, digest, params)
-    failed = carry_out(recipe, plan, prepared, weights, methods, types, options, found_before)
+    plan = make_plan(recipe, inputs.prepared, methods, types, seeds, inputs.digest, params)
+    setting = make_setting(options, sum(job.trains for job in plan), weights=inputs.weights)
+    state = states(plan, setting.store)
+    announce(recipe, lines_of_plan(plan, state), inputs, setting, options, models)
+    if options.dry_run:
+        return 0
+    if options.plan_only:
+        planned(plan, setting.store, say)
+        show_commands(plan, state, setting, as_json=options.as_json)
+        return 1 if broken else 0
+    failed = carry_out(recipe, plan, setting, options, found_before)
     if not failed:
         keep_in_mind(plan)
-    return 1 if failed or (broken and not options.dry_run) else 0
+    return 1 if failed or broken else 0
 
 
 def tuned_params(
@@ -100,30 +95,11 @@ def tuned_params(
 def carry_out(
     recipe: Recipe,
     plan: list[Job],
-    prepared: Prepared,
-    weights: Path | None,
-    methods: Sequence[Found],
-    types: Sequence[FeatureType],
+    setting: Setting,
     options: Options,
     tuned: Mapping[tuple[str, FeatureType], Tuned],
 ) -> dict[str, str]:
-    """Show a plan, run what is missing of it and publish the leaderboard; return what failed."""
-    state = states(plan, Store(options.runs))
-    setting = make_setting(options, sum(job.trains for job in plan), weights=weights)
-    kinds = [job.spec.type for job in plan if state[job.id] == "train"]
-    where = (options.device, setting.workers, setting.threads, options.devices)
-    seconds = time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
-    lines = lines_of_plan(plan, state)
-    if options.dry_run:
-        models = costs(recipe, methods, types)
-        show_dry_run(recipe, lines, seconds, models, options.device, "", as_json=options.as_json)
-        return {}
-    say_notes(prepared)
-    say(summary(recipe, lines, seconds, options.device, ""))
-    if options.plan_only:
-        planned(plan, setting.store, say)
-        show_commands(plan, state, setting, as_json=options.as_json)
-        return {}
+    """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed."""
     labels = {job.id: job.spec.label for job in plan}
 
     def publish() -> tuple[Board, Path]:

@@ -112,7 +112,7 @@ def _file(options: Options, recipe: Recipe) -> Path:
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     if prepared is None:
         raise UserError("no data")
-    asked = replace(options, runs=Path(), data_dir=Path(), weights=None, mlflow=None, as_json=False, workers=None)
+    asked = replace(options, runs=Path(), data_dir=Path(), weights=None, mlflow=None, as_json=False, jobs=None)
     content = {
         "asked": {name: str(value) for name, value in vars(asked).items()},
         "recipe": recipe.model_dump(mode="json"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -17,8 +17,10 @@ from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.scheduler import run_plan
+from hierbench.experiments.publishing import say_notes
 from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
-from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.cost import Cost, stand_in_tree
+from hierbench.planning.dry_run import Line, show_dry_run, summary
 from hierbench.planning.resources import Setting, choose_device, side_by_side
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
@@ -47,19 +49,35 @@ def device_of(options: Options) -> Device:
     return options.device if options.elsewhere else choose_device(options.device)
 
 
-def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str | None] | str:
-    """Return the data, the weights' file and its digest, or for a dry run what is missing.
+@dataclass(frozen=True)
+class Inputs:
+    """The data and the weights of a recipe.
+
+    Attributes:
+        prepared: the dataset, None where a dry run has found anything missing.
+        weights: file of the backbone's weights, if the recipe has any.
+        digest: its SHA-256.
+        missing: what a dry run has not found, and how to get it.
+    """
+
+    prepared: Prepared | None
+    weights: Path | None = None
+    digest: str | None = None
+    missing: str = ""
+
+
+def obtain(recipe: Recipe, options: Options) -> Inputs:
+    """Return data and weights, downloaded and prepared if need be; a dry run only looks what is there.
 
     Raises:
-        UserError: something is not to be had.
+        UserError: something cannot be had.
     """
     variant = data.variant_name(recipe.dataset, recipe.data.jpeg_quality)
-    needs_weights = recipe.model.weights != "none"
-    if options.weights is not None and not needs_weights:
-        raise UserError("--weights: the recipe starts from none (model.weights = none)")
-    folder, weights = options.data_dir / "weights", None
+    folder, weights, needs_weights = options.data_dir / "weights", None, recipe.model.weights != "none"
     if needs_weights:
         weights = find_weights(recipe.model.weights, folder, options.weights)
+    elif options.weights is not None:
+        raise UserError("--weights: the recipe starts from none (model.weights = none)")
     prepared = data.find(variant, options.data_dir)
     if options.dry_run:
         missing = []
@@ -71,11 +89,11 @@ def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str
         if needs_weights and weights is None:
             title = KNOWN[recipe.model.weights].title
             missing.append(f"{title} are not in {folder}; a run downloads them, or give --weights FILE")
-        if missing or prepared is None:
-            return "; ".join(missing)
+        if missing:
+            return Inputs(None, missing="; ".join(missing))
     else:
         if options.mlflow is None:
-            default_uri(options.runs)  # raises where it can not be written down
+            default_uri(options.runs)  # raises where it cannot be written down
         Store(options.runs).writable()
         if prepared is None and recipe.dataset in NEEDS_SOURCE:
             prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
@@ -84,8 +102,9 @@ def obtain(recipe: Recipe, options: Options) -> tuple[Prepared, Path | None, str
         elif weights is not None:
             check_weights(recipe.model.weights, weights)
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
-        check_with_progress(prepared)
-    return prepared, weights, None if weights is None else weights_digest(weights)
+        with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
+            data.check(prepared, lambda share: meter.part("images", share, 1.0))
+    return Inputs(prepared, weights, None if weights is None else weights_digest(weights))
 
 
 def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
@@ -97,14 +116,8 @@ def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None,
     return prepared
 
 
-def check_with_progress(prepared: Prepared) -> None:
-    """Compare a dataset with its digest if need be, with a progress bar where that reads much."""
-    with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
-        data.check(prepared, lambda share: meter.part("images", share, 1.0))
-
-
-def workers_and_threads(options: Options, num_training: int) -> tuple[int, int | None]:
-    """Return worker processes and threads of each process that computes, for a plan with so many jobs that train.
+def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
+    """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting.
 
     Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, whatever machine they come to.
     """
@@ -112,17 +125,12 @@ def workers_and_threads(options: Options, num_training: int) -> tuple[int, int |
         raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
     if options.jobs_per_gpu > 1 and options.devices > 1:
         raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
-    if options.elsewhere:
-        return 0, 1 if options.device == "cpu" else None
-    workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
-    if options.workers is None:
-        return workers, threads
-    return options.workers, max(1, workers * threads // options.workers) if threads else None
-
-
-def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
-    """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting."""
-    workers, threads = workers_and_threads(options, num_training)
+    workers, threads = 0, 1 if options.device == "cpu" else None
+    if not options.elsewhere:
+        workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
+        if options.jobs is not None:
+            threads = max(1, workers * threads // options.jobs) if threads else None
+            workers = options.jobs
     return Setting(
         runs=options.runs.resolve(),
         data_dir=options.data_dir.resolve(),
@@ -138,15 +146,7 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
 
 
 def time_to_train(
-    recipe: Recipe,
-    kinds: Sequence[FeatureType],
-    prepared: Prepared | None,
-    device: str,
-    workers: int,
-    threads: int | None,
-    devices: int = 1,
-    *,
-    measure: bool = True,
+    recipe: Recipe, kinds: Sequence[FeatureType], prepared: Prepared | None, setting: Setting, *, measure: bool = True
 ) -> float | None:
     """Return the seconds that jobs of these types will take, None where that is not known.
 
@@ -155,9 +155,7 @@ def time_to_train(
     """
     if not kinds:
         return 0.0
-    if not workers:
-        return None
-    if device != "cpu" and (device != "cuda" or not measure):
+    if not setting.workers or (setting.device != "cpu" and (setting.device != "cuda" or not measure)):
         return None
     from hierbench.planning.estimate import estimate
 
@@ -166,10 +164,29 @@ def time_to_train(
         sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
     else:
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
+    where = (setting.device, setting.workers, setting.threads, setting.devices)
     try:
-        return estimate(recipe, kinds, tree, sizes, device, workers, threads, devices)
+        return estimate(recipe, kinds, tree, sizes, *where)
     except RuntimeError:  # a model that does not fit in memory: its jobs will say so
         return None
+
+
+def announce(
+    recipe: Recipe,
+    lines: Sequence[Line],
+    inputs: Inputs,
+    setting: Setting,
+    options: Options,
+    models: Callable[[], dict[tuple[FeatureType, str], Cost]],
+) -> None:
+    """Say what will happen and how long it takes, for a dry run also what the models cost."""
+    kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
+    seconds = time_to_train(recipe, kinds, inputs.prepared, setting, measure=options.dry_run)
+    if options.dry_run:
+        show_dry_run(recipe, lines, seconds, models(), options.device, inputs.missing, as_json=options.as_json)
+    elif inputs.prepared is not None:
+        say_notes(inputs.prepared)
+        say(summary(recipe, lines, seconds, options.device, ""))
 
 
 class Session:

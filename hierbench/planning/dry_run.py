@@ -25,6 +25,7 @@ class Line:
         state: what will happen to it, "blocked" while data or weights are missing.
         id: None while what it depends on is missing.
         base: the id of the job whose predictions it takes.
+        trains: whether it trains, rather than re-ranks.
     """
 
     method: str
@@ -33,19 +34,23 @@ class Line:
     state: State
     id: str | None = None
     base: str | None = None
+    trains: bool = True
 
 
 def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
     """Return the lines of a plan."""
     return [
-        Line(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base) for job in plan
+        Line(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base, job.trains)
+        for job in plan
     ]
 
 
 def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
     """Return the lines of what would be planned if data and weights were there."""
+    from hierbench.api.method import PostHoc
+
     return [
-        Line(found.name, kind, seed, "blocked")
+        Line(found.name, kind, seed, "blocked", trains=not issubclass(found.cls, PostHoc))
         for seed in range(seeds)
         for kind in types
         for found in methods
@@ -106,15 +111,7 @@ def show_dry_run(
                 for (kind, name), cost in models.items()
             ],
             "jobs": [
-                {
-                    "id": line.id,
-                    "method": line.method,
-                    "type": line.type,
-                    "seed": line.seed,
-                    "state": line.state,
-                    "base": line.base,
-                }
-                for line in lines
+                {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
             ],
         }
         print(json.dumps(content, indent=1))

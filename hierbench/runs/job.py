@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 from hierbench.api.method import Parameters, PostHoc
-from hierbench.api.registry import Found
+from hierbench.api.registry import Found, find_method
 from hierbench.config.spec import Spec
 
 State = Literal["train", "rescore", "cached", "blocked"]
@@ -20,6 +20,15 @@ class Job:
     spec: Spec
     found: Found
     shown: bool = True
+
+    @classmethod
+    def received(cls, content: dict[str, Any], reference: str) -> Self:
+        """Return the job that another process has sent as `spec.content()` and `found.reference`.
+
+        Raises:
+            UserError: the method's file has gone or broken since.
+        """
+        return cls(Spec.model_validate(content), find_method(reference))
 
     @property
     def id(self) -> str:

@@ -84,7 +84,7 @@ OPTIONS = Options(
     runs=Path("runs"),
     data_dir=Path("data"),
     device="auto",
-    workers=None,
+    jobs=None,
     devices=1,
     jobs_per_gpu=1,
     mlflow=None,
@@ -96,7 +96,7 @@ OPTIONS = Options(
 def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert again(OPTIONS)
-    assert again(replace(OPTIONS, workers=3, as_json=True))  # neither changes a result
+    assert again(replace(OPTIONS, jobs=3, as_json=True))  # neither changes a result
     for changed in (
         {"methods": "ce"},
         {"methods": "crm,ce"},

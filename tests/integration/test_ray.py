@@ -270,7 +270,8 @@ def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
 
     from hierbench.execution.ray_cluster import _work, engine_digest
 
-    node, error, files, _ = _work(engine_digest(), order | {"data_dir": str(tmp_path)}, None)
+    elsewhere = order["setting"] | {"data_dir": tmp_path}
+    node, error, files, _ = _work(engine_digest(), order | {"setting": elsewhere}, None)
     assert node == socket.gethostname() and "is not the data this job was planned for" in error
     assert json.loads(files["status.json"])["state"] == "failed"
     assert "not the driver's" in _work("another", order, None)[1]

@@ -2,6 +2,7 @@ import json
 import math
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hierbench.experiments.session import time_to_train
 from hierbench.planning import estimate as estimating
 from hierbench.planning.cost import stand_in_tree
 from hierbench.planning.estimate import estimate
+from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee
 
 TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
@@ -143,4 +145,4 @@ def test_the_estimate_times_the_step_that_bench_times(monkeypatch):
 
 def test_nothing_is_measured_where_all_is_cached(monkeypatch):
     monkeypatch.setattr(estimating, "seconds_per_image", lambda *_: pytest.fail("measured"))
-    assert time_to_train(load_recipe("shapes"), [], None, "cpu", 1, None) == 0.0
+    assert time_to_train(load_recipe("shapes"), [], None, Setting(Path(), Path())) == 0.0

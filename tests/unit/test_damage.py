@@ -14,7 +14,7 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.run_job import execute
+from hierbench.execution.run_job import TakenError, execute
 from hierbench.execution.scheduler import run_plan, states
 from hierbench.leaderboard.board import board_from_runs, damaged_runs
 from hierbench.planning.plan import make_plan
@@ -315,7 +315,8 @@ def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path
             before.update(contents(run.folder))
 
     notes = []
-    assert execute(whole.ce, setting, take_over, notes.append) is None
+    with pytest.raises(TakenError):
+        execute(whole.ce, setting, take_over, notes.append)
     after = contents(run.folder)
     assert after == before
     assert notes == [

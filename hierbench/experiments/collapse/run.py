@@ -6,29 +6,23 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from hierbench.api.registry import find_method
+from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
-from hierbench.config.recipe import FEATURE_TYPES, Recipe, load_recipe
+from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe, load_recipe
 from hierbench.data.prepared import Prepared
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
-from hierbench.experiments.publishing import say_notes
-from hierbench.experiments.session import (
-    make_setting,
-    obtain,
-    run_and_mirror,
-    settle,
-    time_to_train,
-    workers_and_threads,
-)
+from hierbench.experiments.session import announce, make_setting, obtain, run_and_mirror, settle
 from hierbench.models import build_backbone
-from hierbench.planning.dry_run import Line, costs, lines_of_plan, show_dry_run, summary
+from hierbench.planning.cost import Cost
+from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import check_request, make_plan
 from hierbench.planning.resources import Setting
 from hierbench.reports.plots.style import house_style, write_figure
@@ -68,30 +62,19 @@ def collapse(options: Options, every: int | None) -> int:
         methods = {frame: find_method(frame.method) for frame in FRAMES}
     check_request(recipe, list(methods.values()), FEATURE_TYPES)
     recipe, options = settle(recipe, options)
-    found = obtain(recipe, options)
-
-    def seconds_for(lines: list[Line], prepared: Prepared | None) -> float | None:
-        kinds = [line.type for line in lines if line.state in ("train", "blocked")]
-        where = (options.device, *workers_and_threads(options, seeds * len(FRAMES)), options.devices)
-        return time_to_train(recipe, kinds, prepared, *where, measure=options.dry_run)
-
-    def dry_run(recipes: Mapping[Frame, Recipe], lines: list[Line], seconds: float | None, blocked: str) -> int:
-        models = {
-            key: cost
-            for frame in reversed(FRAMES)
-            for key, cost in costs(recipes[frame], [methods[frame]], [frame.type]).items()
-        }
-        show_dry_run(recipe, lines, seconds, models, options.device, blocked, as_json=options.as_json)
-        return 0
-
-    if isinstance(found, str):  # a dry run without data or weights
+    inputs = obtain(recipe, options)
+    if inputs.prepared is None:
         recipes = recipes_of(recipe, recipe.expected.level_sizes[-1])
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in range(seeds) for frame in FRAMES]
-        return dry_run(recipes, lines, seconds_for(lines, None), found)
-    prepared, weights, digest = found
+        setting = make_setting(options, len(lines))
+        announce(recipe, lines, inputs, setting, options, partial(_costs, recipes, methods))
+        return 0
+    prepared = inputs.prepared
     check_classes(prepared)
     recipes = recipes_of(recipe, prepared.hierarchy(recipe.distance).num_classes)
-    plans = [make_plan(recipes[frame], prepared, [methods[frame]], [frame.type], seeds, digest) for frame in FRAMES]
+    plans = [
+        make_plan(recipes[frame], prepared, [methods[frame]], [frame.type], seeds, inputs.digest) for frame in FRAMES
+    ]
     jobs = [(frame, job) for of_seed in zip(*plans, strict=True) for frame, job in zip(FRAMES, of_seed, strict=True)]
     plan = [job for _, job in jobs]
     widened = frozenset(job.id for frame, job in jobs if recipes[frame] is not recipe)
@@ -99,25 +82,15 @@ def collapse(options: Options, every: int | None) -> int:
     state: dict[str, State] = {
         job.id: "cached" if is_complete(store.run(job.id), every, recipe.train.epochs) else "train" for job in plan
     }
-    lines = lines_of_plan(plan, state)
-    seconds = seconds_for(lines, prepared)
+    setting = make_setting(options, len(plan), weights=inputs.weights, snapshots=every, apart=store.apart)
+    announce(recipe, lines_of_plan(plan, state), inputs, setting, options, partial(_costs, recipes, methods))
     if options.dry_run:
-        return dry_run(recipes, lines, seconds, "")
-    say_notes(prepared)
-    say(summary(recipe, lines, seconds, options.device, ""))
-    for frame, own in recipes.items():
-        if own is not recipe:
-            say(
-                f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs; its runs "
-                f"lie in {options.runs}/collapse, apart from those of the tables"
-            )
-    if again := sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan):
-        say(
-            f"note: {again} of these have a run without snapshots; it stays, they are trained again in "
-            f"{options.runs}/collapse"
-        )
-    setting = make_setting(options, seeds * len(FRAMES), weights=weights, snapshots=every, apart=store.apart)
-    return carry_out(Planned(recipe, prepared, jobs, every, setting), options)
+        return 0
+    planned = Planned(recipe, prepared, jobs, every, setting)
+    again = sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan)
+    for note in notes(planned, recipes, again, options.runs):
+        say(note)
+    return carry_out(planned, options)
 
 
 def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
@@ -202,3 +175,26 @@ def publish(planned: Planned, curves: list[Curve], folder: Path) -> Path:
         for suffix in (".svg", ".png"):
             write_figure(figure, data.with_suffix(suffix))
     return data.with_suffix(".png")
+
+
+def _costs(recipes: Mapping[Frame, Recipe], methods: Mapping[Frame, Found]) -> dict[tuple[FeatureType, str], Cost]:
+    return {
+        key: cost
+        for frame in reversed(FRAMES)
+        for key, cost in costs(recipes[frame], [methods[frame]], [frame.type]).items()
+    }
+
+
+def notes(planned: Planned, recipes: Mapping[Frame, Recipe], again: int, runs: Path) -> list[str]:
+    """Return what is odd about the jobs: a wider type I, and how many are trained a second time."""
+    lines = [
+        f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs; its runs lie in "
+        f"{runs}/collapse, apart from those of the tables"
+        for frame, own in recipes.items()
+        if own is not planned.recipe
+    ]
+    if again:
+        lines.append(
+            f"note: {again} of these have a run without snapshots; it stays, they are trained again in {runs}/collapse"
+        )
+    return lines

@@ -18,7 +18,7 @@ from hierbench.config.options import Options, chosen_types
 from hierbench.config.recipe import FeatureType, Recipe, load_recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.publishing import say_notes
-from hierbench.experiments.session import Session, make_setting, obtain, settle, time_to_train, workers_and_threads
+from hierbench.experiments.session import Session, make_setting, obtain, settle, time_to_train
 from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, database_errors, search_space
 from hierbench.leaderboard.statistics import summarise
 from hierbench.planning.plan import check_request
@@ -44,25 +44,23 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
     pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in types]
     kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * recipe.tune.runs)]
-    workers, threads = workers_and_threads(options, len(kinds))
-    got = obtain(recipe, options)
-    if options.dry_run or isinstance(got, str):
+    setting = make_setting(options, len(kinds))
+    inputs = obtain(recipe, options)
+    if options.dry_run or inputs.prepared is None:
         for found, kind in pairs:
             _say_space(spaces[found.name], found.name, kind, recipe.tune.runs)
-        prepared = None if isinstance(got, str) else got[0]
-        seconds = time_to_train(recipe, kinds, prepared, options.device, workers, threads, options.devices)
+        seconds = time_to_train(recipe, kinds, inputs.prepared, setting)
         if seconds:
             say(f"at least {duration(seconds)} on this machine ({options.device}), less what is cached")
-        if isinstance(got, str):
-            say(f"blocked: {got}")
+        if inputs.missing:
+            say(f"blocked: {inputs.missing}")
         return 0
-    prepared, weights, digest = got
-    say_notes(prepared)
-    setting = make_setting(options, len(kinds), weights=weights)
+    say_notes(inputs.prepared)
+    setting = replace(setting, weights=inputs.weights)
     file = output or tuned_file(options.runs, recipe.dataset)
     failed = False
     for found, kind in pairs:
-        target = Target(recipe, prepared, found, kind, digest)
+        target = Target(recipe, inputs.prepared, found, kind, inputs.digest)
         with database_errors(storage):
             failed |= _tune_one(target, spaces[found.name], sampler, storage, setting, options, file)
     return 1 if failed else 0
@@ -197,17 +195,16 @@ def _tune_one(
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
-    """Return the best configuration with what speaks for it, None if none was tried to its end."""
+    """Return the best configuration and how sure it is, None if none was tried to its end."""
     finished = search.finished()
     if not finished:
         return None
     cells = [summarise(trial.user_attrs["values"]) for trial in finished[:2]]
-    first, second = cells[0], cells[1] if len(cells) > 1 else None
+    means, widths = [cell.mean for cell in cells], [cell.ci95 for cell in cells]
+    assert means[0] is not None
     separated = False
-    if second is not None and first.ci95 is not None and second.ci95 is not None:
-        assert first.mean is not None and second.mean is not None
-        separated = second.mean - first.mean > first.ci95 + second.ci95
-    assert first.mean is not None
+    if len(cells) == 2 and widths[0] is not None and widths[1] is not None:
+        separated = (means[1] or 0.0) - means[0] > widths[0] + widths[1]
     return Tuned(
         params=_params(finished[0]),
         study=study,
@@ -216,11 +213,11 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         trials=len(finished),
         pruned=sum(trial.state == TrialState.PRUNED for trial in search.trials()),
         runs=runs,
-        mean=first.mean,
-        ci95=first.ci95,
-        runner_up=_params(finished[1]) if second else {},
-        runner_up_mean=second.mean if second else None,
-        runner_up_ci95=second.ci95 if second else None,
+        mean=means[0],
+        ci95=widths[0],
+        runner_up=_params(finished[1]) if len(cells) == 2 else {},
+        runner_up_mean=means[-1] if len(cells) == 2 else None,
+        runner_up_ci95=widths[-1] if len(cells) == 2 else None,
         separated=separated,
     )
 
