@@ -19,7 +19,7 @@ State = Literal["train", "rescore", "cached", "blocked"]
 
 @dataclass(frozen=True)
 class Job:
-    """A spec with what is needed to run it; `shown` is False for a base that nobody asked to see."""
+    """A spec with what is needed to run it; `shown` is False for a base that was not asked for."""
 
     spec: Spec
     found: Found
@@ -66,7 +66,7 @@ def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[Feat
             raise unknown_name("method", name, method_names())
     if not any(kind in found.cls.types for found in methods for kind in types):
         names = ", ".join(found.name for found in methods)
-        raise UserError(f"nothing to run: {names} can not stand on {', '.join(types)}")
+        raise UserError(f"nothing to run: {names} cannot use {', '.join(types)}")
 
 
 def make_plan(
