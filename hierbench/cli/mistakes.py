@@ -34,13 +34,14 @@ def mistakes(
     if len(which) != 2:
         raise UserError(f"name two runs, as in ce:type-I:0 haframe:type-II:0; got {' '.join(which)}")
     from hierbench.config.recipe import load_recipe
+    from hierbench.leaderboard.selection import named_run
     from hierbench.reports.mistakes.page import describe_choice, read_names, render
-    from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+    from hierbench.reports.mistakes.pair import choose, read_pair
     from hierbench.runs.store import Store
 
     load_recipe(dataset)
     store = Store(runs)
-    a, b = (find_run(name, dataset, store, protocol) for name in which)
+    a, b = (named_run(name, dataset, store, protocol) for name in which)
     pair = read_pair(a, b, data_dir, store)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair))

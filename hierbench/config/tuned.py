@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_text, write_text
+from hierbench.utils.files import read_text, remove_abandoned, write_text
 from hierbench.utils.lock import wait_for_lock
 
 HEADER = "# Written by hierbench tune, read by hierbench run --tuned.\n"
@@ -107,6 +107,7 @@ def write_tuned(file: Path, found: Mapping[tuple[Protocol, str, FeatureType], Tu
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = wait_for_lock(file.parent, "tuned")
         try:
+            remove_abandoned(file.parent, "tuned.")  # what a command left that was killed while it took the lock
             text = HEADER
             for (protocol, method, kind), tuned in sorted((read_tuned(file) | dict(found)).items()):
                 text += f"\n[{protocol}.{_toml(method)}.{kind}]\n"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import LARGEST_TEXT, read_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +52,18 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         raise
     except Exception as error:  # decoders fail in many ways
         reason = str(error).strip().partition("\n")[0]
-        raise UnreadableImageError(f"image {name} can not be read ({reason})") from None
+        raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
+
+
+def decode_file(
+    path: Path, size: tuple[int, int], crop: Callable[[Tensor], Tensor] | None = None, limit: int = LARGEST_TEXT
+) -> Images:
+    """Read an image from a regular file of up to `limit` bytes, as `decode` does; a missing one is unreadable."""
+    try:
+        content = read_bytes(path, limit, follow=True)
+    except OSError as error:
+        raise UnreadableImageError(f"image {path} cannot be read ({error.strerror or error})") from None
+    return decode(content, str(path), size, crop)
 
 
 def pixels_of(content: bytes) -> Tensor:

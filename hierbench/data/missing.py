@@ -68,7 +68,7 @@ def _about_absent(absent: list[str], total: int, source: Source, outcome: Outcom
 
 def _about_unreadable(errors: list[str]) -> str:
     shown = "; ".join(errors[:SHOWN]) + ("; ..." if len(errors) > SHOWN else "")
-    return shown if len(errors) < 2 else f"{len(errors):,} images can not be read: {shown}"
+    return shown if len(errors) < 2 else f"{len(errors):,} images cannot be read: {shown}"
 
 
 def _some(names: list[str]) -> str:

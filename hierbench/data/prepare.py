@@ -189,7 +189,7 @@ def _prepare(
 
 
 def _holds_rows(partial: Path) -> bool:
-    """Whether anything was read that can be gone on with."""
+    """Whether anything was read that the next attempt can go on with."""
     marks = [partial / f"{split}-done" for split in SPLITS]
     return any(path.exists() and np.fromfile(path, dtype=np.bool_).any() for path in marks)
 
@@ -238,10 +238,8 @@ def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path)
     tree = Hierarchy.from_paths(source.paths)
     found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
     difference = _difference(found, load_recipe(name).expected)
-    shortened = {split: len(labels[split]) < len(source.labels[split]) for split in SPLITS}
-    files = {
-        split: partial / f"{split}-images.npy" if shortened[split] else rows_file(partial, split) for split in SPLITS
-    }
+    short = {split: len(labels[split]) < len(source.labels[split]) for split in SPLITS}
+    files = {split: partial / f"{split}-images.npy" if short[split] else rows_file(partial, split) for split in SPLITS}
     meta = {
         "schema": 1,
         "dataset": name,

@@ -139,6 +139,12 @@ def download(remote: Remote, folder: Path, command: str) -> Path:
         ) from None
 
 
+def root_of(source: Path, folder: str, downloads: Path) -> Path:
+    """Return the folder that holds `folder`: the user's own, or where the user's archive is unpacked."""
+    root = source if source.is_dir() else unpack(source, downloads)
+    return root.parent if root.name == folder else root
+
+
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """Yield an empty folder; what is in it at the end moves to `folder`, and after an error nothing does."""

@@ -141,11 +141,11 @@ def _rank(
 
 
 def _sendable(error: BaseException) -> BaseException:
-    """Return the error, or one with its text where it can not be sent; where it was raised goes along as a note."""
+    """Return the error, or one with its text where it cannot be sent; a note says where it was raised."""
     where = traceback.format_exc()
     copy: BaseException = RuntimeError(one_line_of(error))
     if not isinstance(error, KeyboardInterrupt):  # which would be taken for Ctrl-C where it arrives
-        with suppress(Exception):  # somebody's exception
+        with suppress(Exception):  # an exception of foreign code
             copy = pickle.loads(pickle.dumps(error))
     copy.add_note(where)
     return copy

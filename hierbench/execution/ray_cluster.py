@@ -147,7 +147,7 @@ def engine_digest() -> str:
 
 
 def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
-    """Return what a task is sent: plain values, which a node can read whatever it has installed."""
+    """Return what a task is sent: plain values, which a node can read of any version."""
     file, weights = Path(job.found.reference), setting.weights and setting.weights.resolve()
     return {
         "spec": job.spec.content(),

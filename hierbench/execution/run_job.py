@@ -99,7 +99,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         mend(job.spec, run, note)
         remove_abandoned(run.folder)
         _set_aside_checkpoint(job, run, note)
-        if (run.folder / "checkpoint.pt").exists():  # it goes on: its time is that of all its sessions
+        if (run.folder / "checkpoint.pt").exists():  # it resumes: its time is that of all its sessions
             details |= {key: value for key, value in run.status.items() if key in details}
         _keep_source(job, run)
         sign("running", pid=os.getpid())
@@ -148,7 +148,7 @@ def _reason(error: BaseException, folder: Path) -> str:
 
 
 def _set_aside_checkpoint(job: Job, run: Run, note: Note) -> None:
-    """Set a damaged checkpoint aside, so that the job starts anew."""
+    """Quarantine a damaged checkpoint, so that the job starts from the beginning."""
     from hierbench.training.checkpoint import is_whole
 
     path = run.folder / "checkpoint.pt"

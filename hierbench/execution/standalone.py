@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.run_job import execute_when_free, kept_source
+from hierbench.leaderboard.selection import find_run
 from hierbench.models.weights import find_weights
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.repair import is_finished
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Run
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
@@ -69,12 +70,12 @@ def command_of(job: Job, setting: Setting) -> list[str]:
 
 
 def run_one(name: str, method: Path | None, setting: Setting) -> int:
-    """Run the planned job whose id begins with `name`; return 0 if it is done, 1 if it failed or can not start yet.
+    """Run the planned job whose id begins with `name`; return 0 if it is done, 1 if it failed or cannot start yet.
 
     Raises:
         UserError: there is no such job, or not its method or weights.
     """
-    run = _planned(name, setting.store)
+    run = find_run(name, setting.store, "job", "; see: hierbench run --plan-only")
     spec, weights = _spec(run), setting.weights
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
@@ -89,15 +90,6 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
         if job.found.name != spec.method.name:
             raise UserError(f"--method {method} is {job.found.name}; the job is {spec.label}")
         return _run(job, replace(setting, weights=weights))
-
-
-def _planned(name: str, store: Store) -> Run:
-    found = [run for run in store.runs() if name and run.folder.name.startswith(name)]
-    if not found:
-        raise UserError(f"no job in {store.root} has an id that begins with {name!r}; see: hierbench run --plan-only")
-    if len(found) > 1:
-        raise UserError(f"{len(found)} jobs have an id that begins with {name!r}; give more of it")
-    return found[0]
 
 
 def _spec(run: Run) -> Spec:

@@ -55,7 +55,7 @@ class Worker:
         """Do what it says about its job: ("progress", done, total), ("note", line), ("end", error) or ("taken",).
 
         Returns:
-            Whether it goes on; False where it has died, or was stopped because its job is over.
+            Whether it is still there; False where it has died, or was stopped because its job is over.
         """
         job = self.job
         assert job is not None
@@ -117,4 +117,4 @@ def _send(connection: Connection[Any, Any], *message: Any) -> None:
     try:
         connection.send(message)
     except OSError:
-        os._exit(1)  # the parent is gone; the job itself has not failed and goes on another time
+        os._exit(1)  # the parent is gone; the job itself has not failed and can be resumed

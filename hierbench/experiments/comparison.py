@@ -120,7 +120,7 @@ def carry_out(
 
 
 def _methods(text: str) -> tuple[list[Found], int]:
-    """Return the methods asked for, and how many can not be imported: those are reported and left out."""
+    """Return the methods asked for, and how many cannot be imported: those are reported and left out."""
     found = [item for name in _asked(text) for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]

@@ -119,7 +119,7 @@ def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None,
 def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
     """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting.
 
-    Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, whatever machine they come to.
+    Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, on any machine.
     """
     if options.jobs_per_gpu > 1 and options.device != "cuda":
         raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")

@@ -36,7 +36,7 @@ def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[Feat
             raise unknown_name("method", name, method_names())
     if not any(kind in found.cls.types for found in methods for kind in types):
         names = ", ".join(found.name for found in methods)
-        raise UserError(f"nothing to run: {names} can not stand on {', '.join(types)}")
+        raise UserError(f"nothing to run: {names} cannot use {', '.join(types)}")
 
 
 def make_plan(

@@ -15,7 +15,7 @@ State = Literal["train", "rescore", "cached", "blocked"]
 
 @dataclass(frozen=True)
 class Job:
-    """A spec with what is needed to run it; `shown` is False for a base that nobody asked to see."""
+    """A spec with what is needed to run it; `shown` is False for a base that was not asked for."""
 
     spec: Spec
     found: Found

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hierbench.leaderboard.selection import named_run
 from hierbench.reports.mistakes.page import render
-from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+from hierbench.reports.mistakes.pair import choose, read_pair
 from hierbench.runs.store import Store
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -32,7 +33,7 @@ def pair(tmp_path_factory):
     for seed, (method, kind) in enumerate([("ce", "type-I"), ("haframe", "type-II")]):
         scores = mistake_runs.random_scores(labels, len(mistake_runs.PATHS), seed)
         mistake_runs.store_run(store, prepared, method, kind, scores, labels)
-    a, b = (find_run(name, "shapes", store, None) for name in ("ce", "haframe"))
+    a, b = (named_run(name, "shapes", store, None) for name in ("ce", "haframe"))
     return read_pair(a, b, work / "data", store)
 
 

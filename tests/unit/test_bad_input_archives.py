@@ -502,7 +502,7 @@ def png(width, height):
 
 @pytest.mark.parametrize("side", [9500, 12_000, 30_000, 0x7FFFFFFF])
 def test_an_image_of_absurd_size(little_memory, side):
-    with pytest.raises(UnreadableImageError, match="image x can not be read"):
+    with pytest.raises(UnreadableImageError, match="image x cannot be read"):
         decode(png(side, side), "x", SIZE)
 
 

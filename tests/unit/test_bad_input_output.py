@@ -161,8 +161,9 @@ class Elements(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A page of mistakes whose every name is one to do harm, as a function of the names."""
+    from hierbench.leaderboard.selection import named_run
     from hierbench.reports.mistakes.page import render as render_page
-    from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+    from hierbench.reports.mistakes.pair import choose, read_pair
     from hierbench.runs.store import Store
 
     def make(names, title, remark):
@@ -179,7 +180,9 @@ def page(tmp_path_factory):
             metrics = json.loads((run.folder / "metrics.json").read_text())
             (run.folder / "metrics.json").write_text(json.dumps(metrics | {"title": title}))
             mistake_runs.seal(run)
-        pair = read_pair(*(find_run(name, "shapes", store, None) for name in ("ce", "hafeature")), work / "data", store)
+        pair = read_pair(
+            *(named_run(name, "shapes", store, None) for name in ("ce", "hafeature")), work / "data", store
+        )
         chosen = choose(pair.heights, pair.between, pair.confidence, 10)
         return render_page(pair, chosen, {paths[0][1]: title})
 

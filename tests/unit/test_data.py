@@ -97,8 +97,8 @@ def dropped(target):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (truncated("n01443537_3.JPEG"), r"image \S+train/n01443537/images/n01443537_3\.JPEG can not be read"),
-        (truncated("val_7.JPEG"), "image tiny-imagenet-200/val/images/val_7.JPEG can not be read"),
+        (truncated("n01443537_3.JPEG"), r"image \S+train/n01443537/images/n01443537_3\.JPEG cannot be read"),
+        (truncated("val_7.JPEG"), "image tiny-imagenet-200/val/images/val_7.JPEG cannot be read"),
         (dropped("wnids.txt"), "no item named 'tiny-imagenet-200/wnids.txt'"),
         (dropped("train/n01443537"), "class n01443537 has 0 train images"),
         (dropped("val/images/val_3."), "val_annotations.txt lists val_3.JPEG, which is not in val/images"),
@@ -209,7 +209,7 @@ def test_fgvc_with_a_truncated_image(tmp_path, miniatures):
     source = miniatures.fgvc(tmp_path)
     path = source / "fgvc-aircraft-2013b/data/images/0000012.jpg"
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(UserError, match=r"image .*0000012\.jpg can not be read"):
+    with pytest.raises(UserError, match=r"image .*0000012\.jpg cannot be read"):
         prepare("fgvc", tmp_path / "data", source)
     assert nothing_is_left(tmp_path / "data")
 

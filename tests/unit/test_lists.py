@@ -49,7 +49,7 @@ def inat(tmp_path, files, inat_classes, miniatures, monkeypatch):
     class_of = miniatures.inat19_lists(lists, inat_classes, {"train": 60, "val": 20, "test": 20})
     blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
     monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
-    monkeypatch.setattr(inat19, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(better_mistakes, "IMAGE_SIZE", SIZE)
     return offline, class_of
 
 
@@ -181,7 +181,7 @@ def test_folder_archive_and_plain_tar_give_the_same(tmp_path, inat, miniatures):
 
 def test_tiered_imagenet_from_a_folder(tmp_path, files, tiered_lists, miniatures, monkeypatch):
     """The real lists of 456,000 names; 60 of the images are there."""
-    monkeypatch.setattr(tieredimagenet_h, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(better_mistakes, "IMAGE_SIZE", SIZE)
     names = some_of(tiered_lists, every=7600)
     source = miniatures.ilsvrc(tmp_path / "ILSVRC2012", names)
     with pytest.raises(UserError, match=r"455,940 of 456,000 images are missing: train/n\S+\.JPEG, .*--allow-missing"):
@@ -205,7 +205,7 @@ def test_tiered_imagenet_from_a_folder(tmp_path, files, tiered_lists, miniatures
 
 def test_tiered_imagenet_from_the_official_archives(tmp_path, files, tiered_lists, miniatures, monkeypatch):
     """ILSVRC2012_img_train.tar holds a tar per class."""
-    monkeypatch.setattr(tieredimagenet_h, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(better_mistakes, "IMAGE_SIZE", SIZE)
     names = some_of(tiered_lists, every=7600)
     source = miniatures.ilsvrc(tmp_path / "ILSVRC2012", names)
     archives = tmp_path / "archives"
@@ -242,12 +242,12 @@ def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, min
         return {bad[0]: content[:100], bad[1]: b"", bad[2]: b"GIF89a no image"}.get(image, content)
 
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of, change=change)
-    with pytest.raises(UserError, match="3 images can not be read") as error:
+    with pytest.raises(UserError, match="3 images cannot be read") as error:
         prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert all(image in str(error.value) for image in bad) and "\n" not in str(error.value)
     assert prepared.find("inat19", tmp_path / "data") is None
     there = prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
-    assert sum(there.meta["splits"].values()) == 97 and "3 images can not be read" in there.meta["remark"]
+    assert sum(there.meta["splits"].values()) == 97 and "3 images cannot be read" in there.meta["remark"]
 
 
 def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch):
@@ -495,7 +495,7 @@ def test_an_image_that_is_too_large_to_be_one(tmp_path, inat, miniatures, monkey
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     monkeypatch.setattr(locate, "LARGEST", 100)
-    with pytest.raises(UserError, match=r"100 images can not be read: image .* has more than"):
+    with pytest.raises(UserError, match=r"100 images cannot be read: image .* has more than"):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
 
 
@@ -587,11 +587,11 @@ def test_a_blob_id_is_git_s(tmp_path):
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from hierbench.data import inat19, writer
+from hierbench.data import better_mistakes, inat19, writer
 from hierbench.data.datasets.split_lists import File
 from hierbench.data.prepare import prepare
 blob, folder = sys.argv[1], Path(sys.argv[2])
-inat19.SPLITS, inat19.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)
+inat19.SPLITS, better_mistakes.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)
 writer.FLUSH_EVERY, writer.WINDOW = 5, 1
 write = writer._Files.write
 writer._Files.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hierbench.leaderboard.selection import named_run
 from hierbench.reports.mistakes.page import (
     THUMBNAIL,
     describe_choice,
@@ -22,7 +23,7 @@ from hierbench.reports.mistakes.page import (
     thumbnail,
     tree_of,
 )
-from hierbench.reports.mistakes.pair import choose, find_run, read_pair
+from hierbench.reports.mistakes.pair import choose, read_pair
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
@@ -55,7 +56,7 @@ def work(tmp_path):
 
 def pair_of(work, a="ce", b="haframe", **how):
     store = Store(work / "runs")
-    return read_pair(*(find_run(name, "shapes", store, None) for name in (a, b)), work / "data", store, **how)
+    return read_pair(*(named_run(name, "shapes", store, None) for name in (a, b)), work / "data", store, **how)
 
 
 def hierbench(*arguments):
@@ -120,7 +121,7 @@ def test_a_re_ranked_run_has_the_confidence_of_its_base(tmp_path):
     _, labels = prepared.arrays("test")
     store = Store(tmp_path / "runs")
     mistake_runs.store_run(store, prepared, "crm", "type-I", one_hot([FERN] * 6), labels)
-    crm, _ = find_run("crm", "shapes", store, None)
+    crm, _ = named_run("crm", "shapes", store, None)
     store.run(crm.base).write_predictions(np.log(np.tile([0.3, 0.1, 0.1, 0.1, 0.25, 0.15], (6, 1))), labels)
     mistake_runs.seal(store.run(crm.base))
     pair = pair_of(tmp_path, "ce", "crm")
@@ -310,7 +311,7 @@ def test_a_run_by_method_and_by_id(work):
     other = mistake_runs.store_run(store, prepared, "ce", "type-II", one_hot(labels), labels, seed=3)
 
     def label(name):
-        return find_run(name, "shapes", store, None)[0].label
+        return named_run(name, "shapes", store, None)[0].label
 
     assert label("ce") == label("ce:type-I") == label("ce:type-I:0") == "ce type-I seed 0"
     assert label("ce:type-II") == label(second[:8]) == "ce type-II seed 0"
@@ -319,7 +320,7 @@ def test_a_run_by_method_and_by_id(work):
     mistake_runs.store_run(
         store, prepared, "haframe", "type-II", one_hot(labels), labels, 0, ["methods.haframe.gamma=9"]
     )
-    with pytest.raises(UserError, match=r"stands for 2 runs: \w{12} \(alpha=.*gamma=9.*name one by its id"):
+    with pytest.raises(UserError, match=r"for 2 runs: \w{12} \(haframe type-II seed 0, alpha=.*gamma=9.*one by its id"):
         label("haframe")
 
 
@@ -333,7 +334,7 @@ def test_a_run_by_method_and_by_id(work):
         (["ce", "haframe:type-II:one"], "METHOD[:TYPE[:SEED]]"),
         (["ce", "haframe:type-II:0:1"], "METHOD[:TYPE[:SEED]]"),
         (["ce", "haframe:type-I"], "there are haframe:type-II:0"),
-        (["ce", "ce:type-I:4"], "with seed 4 in the newest table of shapes; there are ce:type-I:0"),
+        (["ce", "ce:type-I:4"], "seed 4 in the newest table of shapes; there are ce:type-I:0"),
         (["ce", "0123456789"], "no run in"),
         (["ce", "ce:type-I"], "A and B are the same run"),
         (["ce", "haframe", "--protocol", "authors"], "no runs of shapes under protocol authors"),
@@ -357,7 +358,7 @@ def refused(work, names, problem):
 
 def run_of(work, method):
     store = Store(work / "runs")
-    return find_run(method, "shapes", store, None)[1]
+    return named_run(method, "shapes", store, None)[1]
 
 
 def unfinished(work):

@@ -10,11 +10,9 @@ from hierbench import Hierarchy
 from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.reports.plots import (
-    choice,
     confusion,
     curves,
     frame,
-    labels,
     severity,
     similarity,
     source,
@@ -255,22 +253,24 @@ def test_labels_do_not_cover_each_other(dataset):
         f"{row.title}, {row.type}" for row in board_from_paper(dataset).rows
     )
     for i, box in enumerate(boxes):
-        assert labels.overlap(box, room) == pytest.approx((box[2] - box[0]) * (box[3] - box[1]))
-        assert all(labels.overlap(box, other) == 0.0 for other in boxes[:i])
+        assert tradeoff.overlap(box, room) == pytest.approx((box[2] - box[0]) * (box[3] - box[1]))
+        assert all(tradeoff.overlap(box, other) == 0.0 for other in boxes[:i])
 
 
 def test_placing_labels():
-    assert labels.overlap((0, 0, 2, 2), (1, 1, 3, 3)) == 1.0
-    assert labels.overlap((0, 0, 1, 1), (1, 0, 2, 1)) == 0.0
-    assert labels.nearest_of((0, 0, 1, 1), (3, 0.5)) == (1, 0.5)
-    assert labels.crosses((-1, 0.5), (2, 0.5), (0, 0, 1, 1))
-    assert not labels.crosses((-1, 2.0), (2, 2.0), (0, 0, 1, 1)) and not labels.crosses((-1, 0), (-1, 2), (0, 0, 1, 1))
+    assert tradeoff.overlap((0, 0, 2, 2), (1, 1, 3, 3)) == 1.0
+    assert tradeoff.overlap((0, 0, 1, 1), (1, 0, 2, 1)) == 0.0
+    assert tradeoff.nearest_of((0, 0, 1, 1), (3, 0.5)) == (1, 0.5)
+    assert tradeoff.crosses((-1, 0.5), (2, 0.5), (0, 0, 1, 1))
+    assert not tradeoff.crosses((-1, 2.0), (2, 2.0), (0, 0, 1, 1)) and not tradeoff.crosses(
+        (-1, 0), (-1, 2), (0, 0, 1, 1)
+    )
     points, sizes, bounds = [(50.0, 50.0), (52.0, 50.0), (51.0, 52.0)], [(30.0, 8.0)] * 3, (0.0, 0.0, 100.0, 100.0)
-    boxes = labels.place_labels(points, sizes, [(48.0, 48.0, 54.0, 54.0)], bounds, gap=4.0)
-    assert boxes == labels.place_labels(points, sizes, [(48.0, 48.0, 54.0, 54.0)], bounds, gap=4.0)
-    assert all(labels.overlap(boxes[i], boxes[j]) == 0.0 for i in range(3) for j in range(i))
-    (corner,) = labels.place_labels([(99.0, 99.0)], [(30.0, 8.0)], [], bounds, gap=4.0)
-    assert labels.overlap(corner, bounds) == pytest.approx(240.0)
+    boxes = tradeoff.place_labels(points, sizes, [(48.0, 48.0, 54.0, 54.0)], bounds, gap=4.0)
+    assert boxes == tradeoff.place_labels(points, sizes, [(48.0, 48.0, 54.0, 54.0)], bounds, gap=4.0)
+    assert all(tradeoff.overlap(boxes[i], boxes[j]) == 0.0 for i in range(3) for j in range(i))
+    (corner,) = tradeoff.place_labels([(99.0, 99.0)], [(30.0, 8.0)], [], bounds, gap=4.0)
+    assert tradeoff.overlap(corner, bounds) == pytest.approx(240.0)
 
 
 # Confusion
@@ -336,21 +336,21 @@ def fake_run(folder, hierarchy):
 
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
-    assert choice.choose_run(Request("shapes", runs=tmp_path))[1] == spec
+    assert confusion.run_of(Request("shapes", runs=tmp_path))[0] == spec
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
-        found, _ = choice.choose_run(Request("shapes", runs=tmp_path, method=method, type=kind, seed=seed))
+        _, found = confusion.run_of(Request("shapes", runs=tmp_path, method=method, type=kind, seed=seed))
         assert found.folder == run.folder
     for request, problem in (
-        (Request("shapes", runs=tmp_path, seed=0), "with seed 0; there is 4"),
-        (Request("shapes", runs=tmp_path, run="0"), "no run begins with it"),
+        (Request("shapes", runs=tmp_path, seed=0), "with seed 0 in .*; there are flamingo:type-I:4"),
+        (Request("shapes", runs=tmp_path, run="0"), "no run in .* begins with '0'"),
         (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
-        (Request("tiny-imagenet", runs=PUBLISHED), "say which run with --method or --run: .* and 3 more"),
-        (Request("tiny-imagenet", runs=PUBLISHED, run="a"), "2 runs begin with it"),
+        (Request("tiny-imagenet", runs=PUBLISHED), r"for \d+ runs: \w{12} \(.*\), .* and \d+ more; say more of m"),
+        (Request("tiny-imagenet", runs=PUBLISHED, run="a"), "2 runs have an id that begins with 'a'"),
     ):
         with pytest.raises(UserError, match=problem):
-            choice.choose_run(request)
+            confusion.run_of(request)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        _, spec = choice.choose_run(Request("tiny-imagenet", runs=PUBLISHED, method=method, type=kind))
+        spec, _ = confusion.run_of(Request("tiny-imagenet", runs=PUBLISHED, method=method, type=kind))
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     with pytest.raises(UserError, match="another tree"):
         confusion.draw(Request("shapes", runs=tmp_path, data_dir=tmp_path))
@@ -456,7 +456,7 @@ def test_an_output_that_can_not_be_written(tmp_path):
     ):
         with pytest.raises(UserError, match=problem):
             style.check_output(tmp_path / name)
-    with pytest.raises(UserError, match="can not be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         style.write_figure(style.new_figure(1, 1), tmp_path / "file/plots/a.svg", new_folder=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.svg"]
 
@@ -496,5 +496,5 @@ def test_a_damaged_record_is_named(tmp_path, small):
     fake_run(tmp_path, small)
     with pytest.raises(UserError, match="no mistakes_by_distance"):
         severity.draw(Request("shapes", runs=tmp_path))
-    with pytest.raises(UserError, match="the history of flamingo, type-I, can not be read"):
+    with pytest.raises(UserError, match="the history of flamingo, type-I, cannot be read"):
         curves.draw(Request("shapes", runs=tmp_path))

@@ -19,7 +19,7 @@ from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, download, shipped_paths, unpack
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, download, root_of, shipped_paths, unpack
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_bytes
@@ -66,13 +66,11 @@ def open_source(request: Request) -> Source:
 
 
 def _root(source: Path | None, downloads: Path) -> Path:
-    if source is None:
-        if not _changed(downloads):
-            return downloads
-        return unpack(download(ARCHIVE, downloads, "hierbench data prepare cifar100"), downloads)
-    if source.is_dir():
-        return source.parent if source.name == FOLDER else source
-    return unpack(source, downloads)
+    if source is not None:
+        return root_of(source, FOLDER, downloads)
+    if not _changed(downloads):
+        return downloads
+    return unpack(download(ARCHIVE, downloads, "hierbench data prepare cifar100"), downloads)
 
 
 def _changed(root: Path) -> list[str]:

@@ -12,19 +12,20 @@ from PIL import Image
 from torch import Tensor
 from torchvision.datasets import FGVCAircraft
 
-from hierbench.data.image import Images, UnreadableImageError, decode, pixels_of
+from hierbench.data.image import Images, decode_file, pixels_of
 from hierbench.data.source import (
-    Labels,
     Piece,
     Request,
     Source,
     download,
     identity_of,
+    root_of,
     unpack,
 )
+from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import file_digest, read_bytes, read_text
+from hierbench.utils.files import file_digest, read_text
 
 FOLDER = "fgvc-aircraft-2013b"
 ARCHIVE = Remote(
@@ -47,25 +48,21 @@ def open_source(request: Request) -> Source:
         UserError: no data, or annotations that contradict each other.
     """
     root = _root(request)
-    annotated = {split: _annotations(root, split) for split in ("train", "val", "test")}
-    if not (root / FOLDER / "data" / "variants.txt").is_file():  # torchvision would wait for a pipe
-        raise UserError(f"no file {root / FOLDER / 'data' / 'variants.txt'}")
+    annotated = {split: _annotations(root, split) for split in SPLITS}
     paths = _paths(annotated)
+    variants = root / FOLDER / "data" / "variants.txt"
+    if unlisted := paths.keys() - {line.strip() for line in _lines(variants)}:
+        raise UserError(f"{min(unlisted)} is not in {variants}, or the folder is not whole")
     index = {variant: i for i, variant in enumerate(paths)}
-    labels: dict[str, Labels] = {}
-    files: dict[str, list[Path]] = {}
-    for split, images in annotated.items():
-        # torchvision's own reader knows where the images are and in which order.
-        try:
-            reader = FGVCAircraft(str(root), split=split, annotation_level="variant")
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise UserError(f"{root / FOLDER}: {error} is not in variants.txt, or the folder is not whole") from None
-        files[split] = [Path(file) for file in reader._image_files]
-        labels[split] = np.array([index[images[file.stem]["variant"]] for file in files[split]], dtype=np.int64)
+    labels = {
+        split: np.array([index[names["variant"]] for names in images.values()], dtype=np.int64)
+        for split, images in annotated.items()
+    }
 
     def pieces() -> Iterator[Piece]:
-        for split, listed in files.items():
-            for row, file in enumerate(listed):
+        for split, images in annotated.items():
+            for row, image in enumerate(images):
+                file = root / FOLDER / "data" / "images" / f"{image}.jpg"
                 yield Piece(split, row, partial(load_image, file, request.jpeg_quality))
 
     lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
@@ -89,10 +86,7 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
         Image.fromarray(cropped.permute(1, 2, 0).numpy()).save(saved, "JPEG", quality=jpeg_quality)
         return pixels_of(saved.getvalue())
 
-    try:
-        return decode(read_bytes(path, follow=True), str(path), (SIZE, SIZE), without_banner)
-    except OSError as error:
-        raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
+    return decode_file(path, (SIZE, SIZE), without_banner)
 
 
 def _root(request: Request) -> Path:
@@ -102,25 +96,27 @@ def _root(request: Request) -> Path:
             return downloads
         command = f"hierbench data prepare fgvc{' --protocol authors' if request.jpeg_quality else ''}"
         return unpack(download(ARCHIVE, downloads, command), downloads)
-    root = source if source.is_dir() else unpack(source, downloads)
-    root = root.parent if root.name == FOLDER else root
+    root = root_of(source, FOLDER, downloads)
     if not (root / FOLDER / "data" / "images").is_dir():
         raise UserError(f"no folder {root / FOLDER / 'data' / 'images'}; --source takes the folder that holds {FOLDER}")
     return root
 
 
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_text(path, follow=True).splitlines()
+    except FileNotFoundError:
+        raise UserError(f"no file {path}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 ({error})") from None
+
+
 def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
     """Return {image: {level: name}} of a split, from the three annotation files."""
     images: dict[str, dict[str, str]] = {}
-    for level in LEVELS:
+    for level in reversed(LEVELS):  # the rows are in the order of the variants' file
         path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
-        try:
-            lines = read_text(path, follow=True).splitlines()
-        except FileNotFoundError:
-            raise UserError(f"no file {path}") from None
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 ({error})") from None
-        for line in lines:
+        for line in _lines(path):
             image, _, name = line.partition(" ")
             if not name.strip() or not image or "/" in image or "\0" in image:
                 raise UserError(f"{path.name}: a line is not 'image name': {line!r}")
@@ -132,7 +128,7 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
 
 
 def _paths(annotated: dict[str, dict[str, dict[str, str]]]) -> dict[str, tuple[str, ...]]:
-    """Join the tree: {variant: (manufacturer, family, variant)}, variants in sorted order, as torchvision has them."""
+    """Join the tree: {variant: (manufacturer, family, variant)}, variants in sorted order."""
     paths: dict[str, tuple[str, ...]] = {}
     for images in annotated.values():
         for image, names in images.items():

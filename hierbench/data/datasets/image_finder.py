@@ -12,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hierbench.data.image import Images, UnreadableImageError, decode
+from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
 from hierbench.data.source import DamagedArchiveError, KeptError, Piece
 from hierbench.utils.archives import DAMAGED, Counted, opened, tar_members, tar_stream
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_bytes
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 NESTED = 3  # archives within archives that are looked into; ImageNet's hold one level
@@ -64,7 +63,7 @@ class Locator:
                 if name in places:
                     raise KeptError(f"{name} is there twice: {places[name]} and {path}; say which folder with --source")
                 places[name] = path
-                yield self._piece(name, partial(_read_file, path))
+                yield self._piece(name, partial(decode_file, Path(path), self.image_size, limit=LARGEST))
             elif name.endswith(ARCHIVES):
                 archives.append(Path(path))
         for archive in sorted(archives):
@@ -94,17 +93,18 @@ class Locator:
                 if content is None:
                     continue
                 if name in self.wanted and name not in self.found:
+                    place = f"{where}/{member.name}"
                     if member.size > LARGEST:
-                        yield self._piece(name, partial(_too_large, f"{where}/{member.name}"))
+                        yield self._piece(name, partial(_too_large, place))
                     else:
-                        yield self._piece(name, partial(_read_bytes, content.read(), f"{where}/{member.name}"))
+                        yield self._piece(name, partial(decode, content.read(), place, self.image_size))
                 elif name.endswith(ARCHIVES) and nested:
                     yield from self._in_tar(content, counted, f"{where}/{member.name}", nested - 1)
 
-    def _piece(self, name: str, read: Callable[[tuple[int, int]], Images]) -> Piece:
+    def _piece(self, name: str, load: Callable[[], Images]) -> Piece:
         self.found.add(name)
         split, row = self.wanted[name]
-        return Piece(split, row, partial(read, self.image_size))
+        return Piece(split, row, load)
 
 
 def _files_below(folder: Path) -> Iterator[str]:
@@ -132,16 +132,5 @@ def _walk(folder: Path) -> Iterator[str]:
             yield os.path.join(place, name)
 
 
-def _read_file(path: str, size: tuple[int, int]) -> Images:
-    try:
-        return decode(read_bytes(Path(path), LARGEST, follow=True), path, size)
-    except OSError as error:
-        raise UnreadableImageError(f"image {path} can not be read ({error.strerror or error})") from None
-
-
-def _read_bytes(content: bytes, name: str, size: tuple[int, int]) -> Images:
-    return decode(content, name, size)
-
-
-def _too_large(name: str, size: tuple[int, int]) -> Images:
+def _too_large(name: str) -> Images:
     raise UnreadableImageError(f"image {name} has more than {LARGEST >> 20} MiB")

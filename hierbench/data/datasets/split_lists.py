@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from hierbench.data.source import Labels
+from hierbench.data.datasets.image_finder import Locator
+from hierbench.data.source import Labels, Piece, Request, Source, identity_of
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines
 from hierbench.utils.archives import DAMAGED, open_zip, zip_member
@@ -26,6 +28,7 @@ LICENCE = (
     f"tree and split lists: github.com/fiveai/making-better-mistakes at {COMMIT[:7]} (Bertinetto et al., CVPR 2020), "
     "CC BY-NC-SA 4.0, not for commercial use"
 )
+IMAGE_SIZE = (224, 224)
 LARGEST = 1 << 26  # bytes of a file, and of a list in it; all of tieredImageNet-H's have 1.8 MB
 
 
@@ -83,6 +86,33 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
     labels, names = _rows(contents[splits], paths)
     checksums = {file.name: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in contents.items()}
     return Lists(paths, labels, names, checksums)
+
+
+def open_listed(tree: File, splits: File, request: Request, source: Path, archive: str = "", md5: str = "") -> Source:
+    """Return the images that the lists name, stretched (docs/protocols.md, row 24); they are located and decoded later.
+
+    Args:
+        tree: see `read_lists`.
+        splits: see `read_lists`.
+        request: says where the lists come from.
+        source: an archive of the images, or a folder that holds images or archives at any depth.
+        archive: the official archive, where there is a single one.
+        md5: of that.
+    """
+    lists = read_lists(tree, splits, request.downloads, request.offline)
+    locator = Locator(lists.names, IMAGE_SIZE)
+    checksums, remarks = dict(lists.checksums), list[str]()
+
+    def pieces() -> Iterator[Piece]:
+        yield from locator.pieces(source)
+        for name, found in locator.md5s.items() if md5 else ():
+            checksums[name] = found
+            if found != md5:
+                remarks.append(f"{name} is not the official {archive}: its md5 is {found}")
+
+    return Source(
+        lists.paths, lists.labels, IMAGE_SIZE, pieces, lists.names, checksums, remarks, identity_of(source), LICENCE
+    )
 
 
 def _content(file: File, downloads: Path, offline: Path | None) -> Path:

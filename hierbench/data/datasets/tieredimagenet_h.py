@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from hierbench.data.datasets.image_finder import Locator
-from hierbench.data.datasets.split_lists import LICENCE, File, read_lists
-from hierbench.data.source import Request, Source, identity_of
+from hierbench.data.datasets.split_lists import File, open_listed
+from hierbench.data.source import Request, Source
 from hierbench.utils.errors import UserError
 
 TREE = File("data/tiered_imagenet_isa.txt", sha256="db79a24707a00437abd809f9f845b19557321a21525aed486788907b20b5511f")
 SPLITS = File(
     "dataset_splits/splits_tiered.zip", sha256="826a0ae5796983cf75f41277a48e5e07b34b2b7fca8347d0def117ff83a5a5de"
 )
-IMAGE_SIZE = (224, 224)  # images are stretched (docs/protocols.md, row 24)
 
 
 def open_source(request: Request) -> Source:
@@ -31,15 +27,4 @@ def open_source(request: Request) -> Source:
             "downloaded; with the folder of its images or tar archives run: "
             "hierbench data prepare tieredimagenet-h --source FOLDER"
         )
-    lists = read_lists(TREE, SPLITS, request.downloads, request.offline)
-    locator = Locator(lists.names, IMAGE_SIZE)
-    return Source(
-        lists.paths,
-        lists.labels,
-        IMAGE_SIZE,
-        partial(locator.pieces, request.source),
-        lists.names,
-        dict(lists.checksums),
-        identity=identity_of(request.source),
-        notice=LICENCE,
-    )
+    return open_listed(TREE, SPLITS, request, request.source)

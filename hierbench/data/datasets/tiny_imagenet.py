@@ -96,7 +96,7 @@ def _load(archive: zipfile.ZipFile, name: str) -> Images:
     try:
         content = zip_member(archive, name, LARGEST)
     except (*DAMAGED, OSError) as error:
-        raise UnreadableImageError(f"image {name} can not be read ({error})") from None
+        raise UnreadableImageError(f"image {name} cannot be read ({error})") from None
     return decode(content, name, (SIZE, SIZE), of_size)
 
 

@@ -19,7 +19,8 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.image import Images
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.render import TITLES
-from hierbench.reports.mistakes.pair import Pair, Side, parameters
+from hierbench.leaderboard.selection import parameters
+from hierbench.reports.mistakes.pair import Pair, Side
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 

@@ -5,27 +5,21 @@ Shapes: N evaluated test examples, K classes, H the tree's height; axis 0 of a p
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.leaderboard.board import board_from_runs
 from hierbench.metrics import evaluate, top_classes
 from hierbench.runs.store import Run, Store
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.errors import UserError
 
 CHUNK = 4096  # examples at a time: bounds the float64 copies
 
@@ -77,85 +71,6 @@ class Pair:
         """Return [H + 1, H + 1], how many of the N examples have a height under A (row) and one under B (column)."""
         size = self.hierarchy.height + 1
         return np.bincount(self.heights[0] * size + self.heights[1], minlength=size * size).reshape(size, size)
-
-
-def find_run(name: str, dataset: str, store: Store, protocol: Protocol | None) -> tuple[Spec, Run]:
-    """Return the finished run that METHOD[:TYPE[:SEED]] or the beginning of an id stands for.
-
-    A method's run is looked for in the dataset's newest table; the seed is 0 unless given, the type the first that
-    has this seed.
-
-    Raises:
-        UserError: there is none, there are several, or it is not finished, of another dataset or another protocol.
-    """
-    method, kind, seed = _parts(name)
-    rows = board_from_runs(dataset, store, protocol=protocol).rows
-    methods = {row.method for row in rows}
-    if method not in methods:
-        spec, run = _by_id(name, methods, store)
-        if spec.dataset.name != dataset:
-            raise UserError(f"run {name} is of {spec.dataset.name}, not of {dataset}")
-        if protocol is not None and spec.protocol != protocol:
-            raise UserError(f"run {name} is under protocol {spec.protocol}, not {protocol}")
-        if spec.split != "test":
-            raise UserError(f"run {name} ({spec.label}) is of tuning, which leaves the test images alone")
-        return spec, _finished(spec, run)
-    there = [_with_spec(store.run(id_)) for row in rows if row.method == method for id_ in row.runs]
-    found = [(spec, run) for spec, run in there if spec.seed == seed and kind in (None, spec.type)]
-    if not found:
-        known = ", ".join(sorted(f"{method}:{spec.type}:{spec.seed}" for spec, _ in there))
-        raise UserError(f"no run {name} with seed {seed} in the newest table of {dataset}; there are {known}")
-    first = min(spec.type for spec, _ in found)
-    found = [(spec, run) for spec, run in found if spec.type == first]
-    if len(found) > 1:
-        raise UserError(f"{name} stands for {len(found)} runs: {_told_apart(found)}; name one by its id")
-    spec, run = found[0]
-    return spec, _finished(spec, run)
-
-
-def _parts(name: str) -> tuple[str, FeatureType | None, int]:
-    method, *rest = name.split(":")
-    kinds = {str(kind): kind for kind in get_args(FeatureType)}
-    if rest and rest[0] not in kinds:
-        raise unknown_name("type", rest[0], kinds)
-    if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
-        raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
-    return method, kinds[rest[0]] if rest else None, int(rest[1]) if len(rest) == 2 else 0
-
-
-def _by_id(name: str, methods: set[str], store: Store) -> tuple[Spec, Run]:
-    is_id = re.fullmatch("[0-9a-f]{4,64}", name)
-    found = [run for run in store.runs() if run.folder.name.startswith(name)] if is_id else []
-    if not found and is_id:
-        raise UserError(f"no run in {store.root} has an id that begins with {name}")
-    if not found:
-        raise unknown_name("run", name, methods)
-    if len(found) > 1:
-        raise UserError(f"{len(found)} runs have an id that begins with {name}; give more of it")
-    return _with_spec(found[0])
-
-
-def _with_spec(run: Run) -> tuple[Spec, Run]:
-    try:
-        return Spec.model_validate(run.spec()), run
-    except ValidationError:
-        raise UserError(f"run {run.folder.name[:12]} is a record of another version of hierbench") from None
-
-
-def _finished(spec: Spec, run: Run) -> Run:
-    if not run.done:
-        raise UserError(f"run {run.folder.name[:12]} ({spec.label}) {run.state}")
-    return run
-
-
-def _told_apart(found: Sequence[tuple[Spec, Run]]) -> str:
-    some = [f"{run.folder.name[:12]} ({parameters(spec) or spec.label})" for spec, run in found[:4]]
-    return ", ".join(some) + (", ..." if len(found) > len(some) else "")
-
-
-def parameters(spec: Spec) -> str:
-    """Return a run's hyperparameters in one line, "" where it has none."""
-    return ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
 
 
 def read_pair(a: tuple[Spec, Run], b: tuple[Spec, Run], data_dir: Path, store: Store) -> Pair:

@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
+from hierbench.leaderboard.selection import choose_run, run_by_id
 from hierbench.reports.plots import style
-from hierbench.reports.plots.choice import choose_run
-from hierbench.reports.plots.source import Request, Tree, tree_of
+from hierbench.reports.plots.source import Request, Tree, board_of, tree_of
 from hierbench.reports.plots.tree import as_polyline, block_bounds, branches, class_order
+from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from hierbench.runs.store import Run
 
 IntArray = NDArray[np.int64]
 NAMED_CLASSES = 64  # up to here every class has its name
@@ -71,9 +70,17 @@ def _counts_of(run: Run, spec: Spec, num_classes: int) -> IntArray:
     return counts
 
 
+def run_of(request: Request) -> tuple[Spec, Run]:
+    """Return the finished run that was asked for: by its id, or in the dataset's table."""
+    store = Store(request.runs)
+    if request.run is not None:
+        return run_by_id(request.run, request.dataset, store)
+    return choose_run(board_of(request), store, request.method, request.type, request.seed)
+
+
 def draw(request: Request) -> style.Drawing:
     """Draw the confusion matrix of the run that was asked for."""
-    run, spec = choose_run(request)
+    spec, run = run_of(request)
     tree = tree_of(request.dataset, request.data_dir, spec.dataset.distance)
     if tree.hierarchy.digest() != spec.dataset.hierarchy:
         raise UserError(f"run {run.folder.name[:12]} was on another tree of {request.dataset} than the one known here")

@@ -17,7 +17,6 @@ from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 QUANTITIES = {
     "train_loss": "training loss (each method's own)",
@@ -63,11 +62,12 @@ def bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
         return {name: band_over_seeds(histories, name) for name in QUANTITIES}
     except (OSError, KeyError, ValueError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"the history of {row.title}, {row.type}, can not be read ({reason})") from None
+        raise UserError(f"the history of {row.title}, {row.type}, cannot be read ({reason})") from None
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
     board = board_of(request)
@@ -90,7 +90,7 @@ def draw(request: Request) -> style.Drawing:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         if min(float(band["train_loss"].low.min()) for _, band in trained) > 0.0:
             _decades(panels[0])
-    _legend(figure, [row for row, _ in trained], looks)
+    style.legend_below(figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_of(look)))
     figure.suptitle(f"{heading(board)}. Lines: mean over seeds, bands: from the smallest to the largest", fontsize=8.0)
     remarks = remarks_on(board)
     absent = [f"{row.title}, {row.type}" for row, band in bands if band is None]
@@ -112,24 +112,4 @@ def _decades(axes: Axes) -> None:
 def _line(axes: Axes, band: Band, look: style.Look) -> None:
     every = max(1, round(len(band.epochs) / MARKS))
     axes.fill_between(band.epochs, band.low, band.high, color=look.colour, alpha=0.2, linewidth=0)
-    axes.plot(
-        band.epochs,
-        band.mean,
-        color=look.colour,
-        linestyle=look.dashes,
-        marker=look.marker,
-        markevery=every,
-        markersize=3,
-    )
-
-
-def _legend(figure: Figure, rows: Sequence[Row], looks: dict[tuple[str, str], style.Look]) -> None:
-    """Say once below all panels what the lines are."""
-    from matplotlib.lines import Line2D
-
-    keys = list(dict.fromkeys(style.key_of(row) for row in rows))
-    handles = [
-        Line2D([], [], color=looks[key].colour, linestyle=looks[key].dashes, marker=looks[key].marker, markersize=3)
-        for key in keys
-    ]
-    style.legend_below(figure, handles, [title for _, title in keys])
+    axes.plot(band.epochs, band.mean, markevery=every, **style.line_of(look))

@@ -17,7 +17,6 @@ from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 GROUP = 0.84  # of the room of a distance, shared by the bars of all methods
 
@@ -59,6 +58,8 @@ def _shares_of(run: Run) -> NDArray[np.float64]:
 
 def draw(request: Request) -> style.Drawing:
     """Draw a panel per type of model, in it a group of bars per distance, one bar per method."""
+    from matplotlib.patches import Patch
+
     board = board_of(request)
     rows = [row for row in ordered_rows(board) if row.n]
     looks = style.looks_of(rows)
@@ -80,7 +81,7 @@ def draw(request: Request) -> style.Drawing:
     panels[0].set_ylim(bottom=0.0)
     style.note(panels[0], "mean over seeds, whiskers: 95% t-interval")
     panels[-1].set_xlabel(distance_label(board.distance))
-    _legend(figure, rows, looks)
+    style.legend_below(figure, rows, looks, lambda look: Patch(**style.filling(look)))
     return style.Drawing(figure, remarks_on(board))
 
 
@@ -93,12 +94,3 @@ def _panel(axes: Axes, bars: list[Bars], looks: dict[tuple[str, str], style.Look
         axes.bar(at, bar.means, width * 0.92, **style.filling(look))
         axes.errorbar(at, bar.means, bar.half_widths, fmt="none", ecolor=style.GREY, elinewidth=0.7, capsize=1.2)
     axes.set_xticks(distances)
-
-
-def _legend(figure: Figure, rows: Sequence[Row], looks: dict[tuple[str, str], style.Look]) -> None:
-    """Say once below all panels what the bars are, in their order."""
-    from matplotlib.patches import Patch
-
-    keys = list(dict.fromkeys(style.key_of(row) for row in rows))
-    handles = [Patch(**style.filling(looks[key])) for key in keys]
-    style.legend_below(figure, handles, [title for _, title in keys])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -169,11 +169,20 @@ def filling(look: Look) -> dict[str, Any]:
     return {"facecolor": "white" if look.hatch else colour, "edgecolor": colour, "hatch": look.hatch, "linewidth": 0.6}
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], titles: Sequence[str]) -> None:
-    """Name what is drawn once below all panels; few columns where names are long."""
-    labels = [plain(title) for title in titles]
+def line_of(look: Look) -> dict[str, Any]:
+    """Return how a line of a method is drawn."""
+    return {"color": look.colour, "linestyle": look.dashes, "marker": look.marker, "markersize": 3}
+
+
+def legend_below(
+    figure: Figure, rows: Sequence[Row], looks: Mapping[tuple[str, str], Look], handle_of: Callable[[Look], Artist]
+) -> None:
+    """Name the methods once below all panels, in the order of the rows; few columns where names are long."""
+    keys = list(dict.fromkeys(map(key_of, rows)))
+    labels = [plain(title) for _, title in keys]
     columns = max(1, min(len(labels), int(110 / (max(map(len, labels)) + 8))))
-    figure.legend(list(handles), labels, loc="outside lower center", ncols=columns)
+    handles = [handle_of(looks[key]) for key in keys]
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def check_output(path: Path) -> None:
@@ -195,7 +204,7 @@ def write_figure(figure: Figure, path: Path, new_folder: bool = False) -> None:
         new_folder: create the folder where there is none.
 
     Raises:
-        UserError: it can not be written there.
+        UserError: it cannot be written there.
     """
     suffix = path.suffix.lower()
     buffer = io.BytesIO()
@@ -205,4 +214,4 @@ def write_figure(figure: Figure, path: Path, new_folder: bool = False) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(buffer.getvalue()))
     except OSError as error:
-        raise UserError(f"the figure can not be written to {path}: {error.strerror or error}") from None
+        raise UserError(f"the figure cannot be written to {path}: {error.strerror or error}") from None

@@ -1,0 +1,147 @@
+"""Which run is meant: by the beginning of its id, or by method, type and seed in a table."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, get_args
+
+from pydantic import ValidationError
+
+from hierbench.config.recipe import FeatureType, Protocol
+from hierbench.config.spec import Spec
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from hierbench.leaderboard.board import Board
+
+SHOWN = 6  # runs in an error's line
+
+
+def find_run(beginning: str, store: Store, what: str = "run", hint: str = "") -> Run:
+    """Return the only run whose id begins so.
+
+    Args:
+        beginning: of the id.
+        store: where the runs are.
+        what: how an error calls a run.
+        hint: what an error says where there is none.
+
+    Raises:
+        UserError: there is none, or there are several.
+    """
+    found = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
+    if not found:
+        raise UserError(f"no {what} in {store.root} has an id that begins with {beginning!r}{hint}")
+    if len(found) > 1:
+        raise UserError(f"{len(found)} {what}s have an id that begins with {beginning!r}; give more of it")
+    return found[0]
+
+
+def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | None = None) -> tuple[Spec, Run]:
+    """Return the finished run of a dataset whose id begins so, and its spec.
+
+    Raises:
+        UserError: as `find_run`; or it is not finished, of another dataset or protocol, or of validation alone.
+    """
+    spec, run = _with_spec(find_run(beginning, store))
+    if spec.dataset.name != dataset:
+        raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {dataset}")
+    if protocol is not None and spec.protocol != protocol:
+        raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
+    if spec.split != "test":
+        raise UserError(f"run {beginning} ({spec.label}) is of tuning, which leaves the test images alone")
+    return _finished(spec, run)
+
+
+def choose_run(
+    board: Board, store: Store, method: str | None = None, kind: str | None = None, seed: int | None = None
+) -> tuple[Spec, Run]:
+    """Return a finished run of a table and its spec: of the smallest seed and, of one method, of the first type.
+
+    Args:
+        board: the table.
+        store: where its runs are.
+        method: its name, None for any.
+        kind: the type of model, None for any.
+        seed: None for any that is finished.
+
+    Raises:
+        UserError: no run fits, several do, or the one that does is not finished.
+    """
+    there = [_with_spec(store.run(id_)) for row in board.rows for id_ in row.runs]
+    there = [(spec, run) for spec, run in there if spec.method.name == method] or there
+    found = [
+        (spec, run)
+        for spec, run in there
+        if method in (None, spec.method.name) and kind in (None, spec.type) and seed in (None, spec.seed)
+    ]
+    wanted = {"method": method, "type": kind, "seed": seed}
+    asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
+    if not found:
+        known = ", ".join(sorted(f"{spec.method.name}:{spec.type}:{spec.seed}" for spec, _ in there))
+        raise UserError(f"no run with {asked} in the newest table of {board.dataset}; there are {known}")
+    if seed is None:
+        found = [(spec, run) for spec, run in found if run.done] or found
+        smallest = min(spec.seed for spec, _ in found)
+        found = [(spec, run) for spec, run in found if spec.seed == smallest]
+    if len({spec.method.name for spec, _ in found}) == 1:
+        first = min(spec.type for spec, _ in found)
+        found = [(spec, run) for spec, run in found if spec.type == first]
+    if len(found) > 1:
+        some = [f"{run.folder.name[:12]} ({described(spec)})" for spec, run in found[:SHOWN]]
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise UserError(
+            f"{asked or board.dataset} stands for {len(found)} runs: {', '.join(some)}{more}; say more of method, type "
+            "and seed, or name one by its id"
+        )
+    return _finished(*found[0])
+
+
+def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) -> tuple[Spec, Run]:
+    """Return the finished run that METHOD[:TYPE[:SEED]] or the beginning of an id stands for, and its spec.
+
+    A method's run is looked for in the dataset's newest table; the seed is 0 unless given, the type the first that
+    has this seed.
+
+    Raises:
+        UserError: as `choose_run` and `run_by_id`.
+    """
+    from hierbench.leaderboard.board import board_from_runs
+
+    method, *rest = name.split(":")
+    kinds = get_args(FeatureType)
+    if rest and rest[0] not in kinds:
+        raise unknown_name("type", rest[0], kinds)
+    if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
+        raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
+    board = board_from_runs(dataset, store, protocol=protocol)
+    methods = {row.method for row in board.rows}
+    if method in methods:
+        return choose_run(board, store, method, rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0)
+    if not re.fullmatch("[0-9a-f]{4,64}", name):
+        raise unknown_name("run", name, methods)
+    return run_by_id(name, dataset, store, protocol)
+
+
+def parameters(spec: Spec) -> str:
+    """Return a run's hyperparameters in one line, "" where it has none."""
+    return ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
+
+
+def described(spec: Spec) -> str:
+    """Return what tells a run from the others of a table."""
+    return ", ".join(filter(None, [spec.label, parameters(spec)]))
+
+
+def _with_spec(run: Run) -> tuple[Spec, Run]:
+    try:
+        return Spec.model_validate(run.spec()), run
+    except ValidationError:
+        raise UserError(f"run {run.folder.name[:12]} is a record of another version of hierbench") from None
+
+
+def _finished(spec: Spec, run: Run) -> tuple[Spec, Run]:
+    if not run.done:
+        raise UserError(f"run {run.folder.name[:12]} ({spec.label}) {run.state}")
+    return spec, run
