@@ -41,7 +41,7 @@ def prepare(
     """Decode and resize a dataset once, into uint8 arrays."""
     from hierbench.config.recipe import load_recipe
     from hierbench.experiments.publishing import say_notes
-    from hierbench.experiments.session import prepare_with_progress
+    from hierbench.planning.inputs import prepare_with_progress
 
     recipe = load_recipe(dataset, protocol=protocol)
     prepared = prepare_with_progress(

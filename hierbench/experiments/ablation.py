@@ -11,15 +11,14 @@ from pathlib import Path
 
 from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
-from hierbench.config.recipe import FEATURE_TYPES, Recipe, load_recipe
+from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
-from hierbench.experiments.session import announce, make_setting, obtain, run_and_mirror, say_failures, settle
+from hierbench.experiments.session import Session
 from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation_from_runs, as_json, markdown
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
-from hierbench.planning.plan import check_request, make_plan
+from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
-from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json, write_text
@@ -27,54 +26,50 @@ from hierbench.utils.files import write_json, write_text
 
 def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write: Callable[[str], None]) -> int:
     """Run what is missing, `write` the table that `render` makes, and return 0, or 1 where a job failed."""
-    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-    seeds = options.count_seeds(recipe)
-    methods = _methods(recipe)
-    recipe, options = settle(recipe, options)
-    inputs, models = obtain(recipe, options), partial(costs, recipe, methods, FEATURE_TYPES)
-    setting = make_setting(options, seeds * len(VARIANTS), weights=inputs.weights)
+    session = Session(options)
+    methods = _methods(session)
+    inputs, seeds = session.open(), session.num_seeds
+    recipe, runs = session.recipe, session.options.runs
+    models = partial(costs, recipe, methods, session.types)
     if inputs.prepared is None:
         lines = [Line(_name(variant), variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
-        announce(recipe, lines, inputs, setting, options, models)
+        session.announce(lines, models)
         return 0
     variants = plan_variants(recipe, inputs.prepared, methods, seeds, inputs.digest)
     plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
     names = {job.id: _name(variant) for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
-    lines = lines_of_plan(plan, states(plan, setting.store))
-    lines = [replace(line, method=names[line.id or ""]) for line in lines]
-    announce(recipe, lines, inputs, setting, options, models)
-    if options.dry_run:
+    lines = lines_of_plan(plan, states(plan, session.store))
+    if not session.announce([replace(line, method=names[line.id or ""]) for line in lines], models):
         return 0
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard
-        folder = setting.runs / job.id
+        folder = session.store.run(job.id).folder
         if names[job.id] != job.spec.method.name and not (folder / "spec.json").exists():
-            planned([job], Store(setting.runs), say)
+            planned([job], session.store, say)
             write_json(folder / "ablation.json", {"variant": names[job.id]})
 
     def publish() -> tuple[Ablation, Path]:
         ids = [[job.id for job in jobs] for jobs in variants]
-        table = ablation_from_runs(recipe.dataset, recipe.title, recipe.model.backbone, Store(setting.runs), ids)
-        file = options.runs / f"ablation-{recipe.dataset}.md"
+        table = ablation_from_runs(recipe.dataset, recipe.title, recipe.model.backbone, session.store, ids)
+        file = runs / f"ablation-{recipe.dataset}.md"
         write_text(file.with_suffix(".json"), as_json([table]))
         write_text(file, markdown([table]))
         return table, file
 
-    with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
-        table, failed = run_and_mirror(plan, setting, options, "ablation", labels, publish)
+    table, failed = session.carry_out(plan, "ablation", labels, publish)
     write(render([table]))
-    say(f"\ntables: {options.runs}/ablation-{recipe.dataset}.md and .json; runs: {options.runs}/<id>/")
-    say_failures(failed, labels, options)
+    say(f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/")
+    session.say_failures(failed, labels)
     return 1 if failed else 0
 
 
-def _methods(recipe: Recipe) -> list[Found]:
+def _methods(session: Session) -> list[Found]:
     """Return the methods of the variants after checking what can be wrong with them."""
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
-    check_request(recipe, methods, FEATURE_TYPES)
-    params = methods[-1].params(recipe.params_of("haframe")).model_dump()
+    session.check(methods)
+    params = methods[-1].params(session.recipe.params_of("haframe")).model_dump()
     if not 0.0 < params["alpha"] < 1.0:
         raise UserError(f"methods.haframe.alpha = {params['alpha']}: only between 0 and 1 has HAFrame both losses")
     return methods

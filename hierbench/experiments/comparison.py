@@ -9,18 +9,17 @@ from functools import partial
 from pathlib import Path
 
 from hierbench.api.registry import Broken, Found, find_all, find_or_broken
-from hierbench.config.options import Options, chosen_types, is_path
-from hierbench.config.recipe import FeatureType, Recipe, load_recipe
+from hierbench.config.options import Options, is_path
+from hierbench.config.recipe import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands
 from hierbench.experiments.plan_cache import remember
 from hierbench.experiments.publishing import publish_board, show_board
-from hierbench.experiments.session import announce, make_setting, obtain, run_and_mirror, say_failures, settle
+from hierbench.experiments.session import Session
 from hierbench.leaderboard.board import Board
 from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
-from hierbench.planning.plan import check_request, make_plan
-from hierbench.planning.resources import Setting
+from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -35,46 +34,40 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
         tuned: use the hyperparameters that tuning found, where it found some.
         file: where they are, None for the folder of runs and what the project ships.
     """
-    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-    seeds = options.count_seeds(recipe)
-    types = chosen_types(options.types)
+    session = Session(options)
+    asked = session.recipe
     with redirect_stdout(sys.stderr):
-        methods, broken = _methods(options.methods)
-    check_request(recipe, methods, types)
-    found_before = tuned_params(recipe, methods, types, options.runs, file) if tuned else {}
-    asked, read = options, recipe
-    recipe, options = settle(recipe, options)
-    inputs, models = obtain(recipe, options), partial(costs, recipe, methods, types)
+        methods, broken = _methods(_asked(session))
+    session.check(methods)
+    found_before = tuned_params(session, methods, file) if tuned else {}
+    inputs, types = session.open(), session.types
+    models = partial(costs, session.recipe, methods, types)
     if inputs.prepared is None:
-        lines = blocked_lines(methods, types, seeds)
-        announce(recipe, lines, inputs, make_setting(options, sum(line.trains for line in lines)), options, models)
+        session.announce(blocked_lines(methods, types, session.num_seeds), models)
         return 0
-    keep_in_mind = (lambda plan: None) if tuned or broken else remember(asked, read)
+    keep = (lambda plan: None) if tuned or broken else remember(options, asked)
     params = {key: entry.params for key, entry in found_before.items()}
-    plan = make_plan(recipe, inputs.prepared, methods, types, seeds, inputs.digest, params)
-    setting = make_setting(options, sum(job.trains for job in plan), weights=inputs.weights)
-    state = states(plan, setting.store)
-    announce(recipe, lines_of_plan(plan, state), inputs, setting, options, models)
-    if options.dry_run:
+    plan = make_plan(session.recipe, inputs.prepared, methods, types, session.num_seeds, inputs.digest, params)
+    state = states(plan, session.store)
+    if not session.announce(lines_of_plan(plan, state), models):
         return 0
-    if options.plan_only:
-        planned(plan, setting.store, say)
-        show_commands(plan, state, setting, as_json=options.as_json)
+    if session.options.plan_only:
+        planned(plan, session.store, say)
+        show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return 1 if broken else 0
-    failed = carry_out(recipe, plan, setting, options, found_before)
+    failed = carry_out(session, plan, found_before)
     if not failed:
-        keep_in_mind(plan)
+        keep(plan)
     return 1 if failed or broken else 0
 
 
-def tuned_params(
-    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], runs: Path, file: Path | None
-) -> dict[tuple[str, FeatureType], Tuned]:
+def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) -> dict[tuple[str, FeatureType], Tuned]:
     """Return what tuning found for these methods under the recipe's protocol.
 
     Raises:
         UserError: nothing, or hyperparameters that a method does not take.
     """
+    recipe, types, runs = session.recipe, session.types, session.options.runs
     known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
     asked = {found.name: found for found in methods}
     found = {
@@ -92,14 +85,9 @@ def tuned_params(
     return found
 
 
-def carry_out(
-    recipe: Recipe,
-    plan: list[Job],
-    setting: Setting,
-    options: Options,
-    tuned: Mapping[tuple[str, FeatureType], Tuned],
-) -> dict[str, str]:
+def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]) -> dict[str, str]:
     """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed."""
+    options, setting = session.options, session.setting
     labels = {job.id: job.spec.label for job in plan}
 
     def publish() -> tuple[Board, Path]:
@@ -108,20 +96,19 @@ def carry_out(
             if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
-        return publish_board(recipe.dataset, options.runs, [job.id for job in plan if job.shown])
+        return publish_board(session.recipe.dataset, options.runs, [job.id for job in plan if job.shown])
 
-    with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
-        # Named as methods are, not as files: a path says where this user's things are, and MLflow may be shared.
-        names = [Path(name).stem if is_path(name) else name for name in _asked(options.methods)]
-        board, failed = run_and_mirror(plan, setting, options, ",".join(names), labels, publish)
+    # Named as methods are, not as files: a path says where this user's things are, and MLflow may be shared.
+    names = [Path(name).stem if is_path(name) else name for name in _asked(session)]
+    board, failed = session.carry_out(plan, ",".join(names), labels, publish)
     show_board(board, options)
-    say_failures(failed, labels, options)
+    session.say_failures(failed, labels)
     return failed
 
 
-def _methods(text: str) -> tuple[list[Found], int]:
+def _methods(names: Sequence[str]) -> tuple[list[Found], int]:
     """Return the methods asked for, and how many cannot be imported: those are reported and left out."""
-    found = [item for name in _asked(text) for item in (find_all() if name == "all" else [find_or_broken(name)])]
+    found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]
     if not methods:
@@ -132,5 +119,6 @@ def _methods(text: str) -> tuple[list[Found], int]:
     return list(methods.values()), len(broken)
 
 
-def _asked(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+def _asked(session: Session) -> list[str]:
+    names = session.options.methods.split(",")
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))

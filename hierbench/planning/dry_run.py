@@ -13,7 +13,9 @@ from hierbench.utils.console import duration, say
 
 if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTorch
     from hierbench.api.registry import Found
+    from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
+    from hierbench.planning.resources import Setting
     from hierbench.runs.job import Job, State
 
 
@@ -73,6 +75,34 @@ def costs(
         for found in methods
         if kind in found.cls.types and not issubclass(found.cls, PostHoc)
     }
+
+
+def time_to_train(
+    recipe: Recipe, kinds: Sequence[FeatureType], prepared: Prepared | None, setting: Setting, *, measure: bool = True
+) -> float | None:
+    """Return the seconds that jobs of these types will take, None where that is not known.
+
+    On an accelerator it is measured for a dry run alone: a run would take the device twice. Of jobs that run elsewhere
+    (no workers) it is not known.
+    """
+    if not kinds:
+        return 0.0
+    if not setting.workers or (setting.device != "cpu" and (setting.device != "cuda" or not measure)):
+        return None
+    from hierbench.data.writer import SPLITS
+    from hierbench.planning.cost import stand_in_tree
+    from hierbench.planning.estimate import estimate
+
+    if prepared is None:
+        tree = stand_in_tree(recipe.expected.level_sizes)
+        sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
+    else:
+        tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
+    where = (setting.device, setting.workers, setting.threads, setting.devices)
+    try:
+        return estimate(recipe, kinds, tree, sizes, *where)
+    except RuntimeError:  # a model that does not fit in memory: its jobs will say so
+        return None
 
 
 def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device: str, blocked: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from hierbench.config.options import Device
+from hierbench.config.options import Device, Options
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.processes import num_cores
@@ -81,3 +81,32 @@ def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu:
     if devices > there:
         raise UserError(f"--devices {devices}: this machine has {there} of {device}")
     return max(1, min(there // devices * jobs_per_gpu, num_training)), None
+
+
+def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
+    """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting.
+
+    Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, on any machine.
+    """
+    if options.jobs_per_gpu > 1 and options.device != "cuda":
+        raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
+    if options.jobs_per_gpu > 1 and options.devices > 1:
+        raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
+    workers, threads = 0, 1 if options.device == "cpu" else None
+    if not options.elsewhere:
+        workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
+        if options.jobs is not None:
+            threads = max(1, workers * threads // options.jobs) if threads else None
+            workers = options.jobs
+    return Setting(
+        runs=options.runs.resolve(),
+        data_dir=options.data_dir.resolve(),
+        device=options.device,
+        workers=workers,
+        threads=threads,
+        devices=options.devices,
+        jobs_per_gpu=options.jobs_per_gpu,
+        executor=options.executor,
+        address=options.address,
+        **more,
+    )

@@ -26,14 +26,14 @@ def folder(tmp_path_factory, data_dir):
 
 def command(folder, *arguments, threads=1):
     """Return exit code, standard output and standard error."""
-    import hierbench.experiments.session
+    import hierbench.planning.resources
     from hierbench.cli.main import main
 
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["hierbench", *arguments])
-        patch.setattr(hierbench.experiments.session, "side_by_side", lambda *_: (1, threads))
+        patch.setattr(hierbench.planning.resources, "side_by_side", lambda *_: (1, threads))
         with pytest.raises(SystemExit) as end:
             main()
     return end.value.code, out.getvalue(), err.getvalue()

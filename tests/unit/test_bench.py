@@ -12,9 +12,9 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.writer import SPLITS
 from hierbench.experiments.bench import QUICK, Sizes, bench, parts_of, photograph
 from hierbench.experiments.bench_report import table
-from hierbench.experiments.session import time_to_train
 from hierbench.planning import estimate as estimating
 from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.dry_run import time_to_train
 from hierbench.planning.estimate import estimate
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee

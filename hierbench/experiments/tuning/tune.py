@@ -14,15 +14,15 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hierbench.api.method import Method
 from hierbench.api.registry import Found, find_method
-from hierbench.config.options import Options, chosen_types
-from hierbench.config.recipe import FeatureType, Recipe, load_recipe
+from hierbench.config.options import Options
+from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.publishing import say_notes
-from hierbench.experiments.session import Session, make_setting, obtain, settle, time_to_train
+from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, database_errors, search_space
 from hierbench.leaderboard.statistics import summarise
-from hierbench.planning.plan import check_request
-from hierbench.planning.resources import Setting
+from hierbench.planning.dry_run import time_to_train
+from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
 from hierbench.runs.repair import is_finished
@@ -33,36 +33,33 @@ from hierbench.utils.errors import UserError
 
 def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> int:
     """Run the command and return its exit code: 0, or 1 where a run failed."""
-    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-    options.count_seeds(recipe)
-    types = chosen_types(options.types)
+    session = Session(options)
     with redirect_stdout(stderr):
         methods = [find_method(name.strip()) for name in options.methods.split(",") if name.strip()]
-    check_request(recipe, methods, types)
-    spaces = _spaces(recipe, methods, sampler, trials)
-    recipe, options = settle(recipe, options)
-    storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
-    pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in types]
-    kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * recipe.tune.runs)]
-    setting = make_setting(options, len(kinds))
-    inputs = obtain(recipe, options)
-    if options.dry_run or inputs.prepared is None:
+    session.check(methods)
+    runs, folder = session.recipe.tune.runs, session.options.runs
+    spaces = _spaces(session.recipe, methods, sampler, trials)
+    storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
+    pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in session.types]
+    kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * runs)]
+    inputs, recipe = session.open(), session.recipe
+    session.setting = make_setting(session.options, len(kinds), weights=inputs.weights)
+    if session.options.dry_run or inputs.prepared is None:
         for found, kind in pairs:
-            _say_space(spaces[found.name], found.name, kind, recipe.tune.runs)
-        seconds = time_to_train(recipe, kinds, inputs.prepared, setting)
+            _say_space(spaces[found.name], found.name, kind, runs)
+        seconds = time_to_train(recipe, kinds, inputs.prepared, session.setting)
         if seconds:
-            say(f"at least {duration(seconds)} on this machine ({options.device}), less what is cached")
+            say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")
         return 0
     say_notes(inputs.prepared)
-    setting = replace(setting, weights=inputs.weights)
-    file = output or tuned_file(options.runs, recipe.dataset)
+    file = output or tuned_file(folder, recipe.dataset)
     failed = False
     for found, kind in pairs:
         target = Target(recipe, inputs.prepared, found, kind, inputs.digest)
         with database_errors(storage):
-            failed |= _tune_one(target, spaces[found.name], sampler, storage, setting, options, file)
+            failed |= _tune_one(session, target, spaces[found.name], sampler, storage, file)
     return 1 if failed else 0
 
 
@@ -102,12 +99,12 @@ class Tuning:
         target: what is tuned.
         search: chooses the configurations.
         record: where their results are recorded.
-        session: runs them.
+        execution: runs them.
     """
 
-    def __init__(self, target: Target, search: Search, record: Record, session: Session) -> None:
-        self.target, self.search, self.record, self.session = target, search, record, session
-        self.store = session.setting.store
+    def __init__(self, target: Target, search: Search, record: Record, execution: Execution) -> None:
+        self.target, self.search, self.record, self.execution = target, search, record, execution
+        self.store = execution.setting.store
         self.labels: dict[str, str] = {}
         self.ended: set[int] = set()
 
@@ -125,12 +122,12 @@ class Tuning:
         going_on = batch
         if self.search.sampler == "tpe":
             first = [configuration.jobs[0] for configuration in batch]
-            self.session.run(first, self.labels, is_over=lambda job: self._is_worse(configuration_of[job.id]))
+            self.execution.run(first, self.labels, is_over=lambda job: self._is_worse(configuration_of[job.id]))
             going_on = [
-                item for item in batch if not self._is_worse(item) and item.jobs[0].id not in self.session.failed
+                item for item in batch if not self._is_worse(item) and item.jobs[0].id not in self.execution.failed
             ]
         plan = [job for configuration in going_on for job in configuration.jobs]
-        self.session.run(plan, self.labels, lambda job: self._end_if_complete(configuration_of[job.id]))
+        self.execution.run(plan, self.labels, lambda job: self._end_if_complete(configuration_of[job.id]))
         for configuration in batch:
             self._end(configuration)
 
@@ -154,7 +151,7 @@ class Tuning:
         self.ended.add(trial.number)
         self._count(configuration.jobs)  # also those that will not run
         if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
-            errors = [self.session.failed[run] for run in runs if run in self.session.failed]
+            errors = [self.execution.failed[run] for run in runs if run in self.execution.failed]
             values = [] if errors else [self.store.run(run).metrics()["val"][OBJECTIVE] for run in runs]
             self.search.end(trial, values, *errors[:1])
         frozen = self.search.trials()[trial.number]
@@ -162,36 +159,34 @@ class Tuning:
             return
         text = f"{self.target.label} {shown(trial.params)}"
         if frozen.state == TrialState.PRUNED:
-            self.session.meter.say(f"{text}: stopped after epoch {frozen.last_step}")
+            self.execution.meter.say(f"{text}: stopped after epoch {frozen.last_step}")
         elif frozen.state == TrialState.COMPLETE:
-            self.session.meter.say(f"{text}: validation {OBJECTIVE} {frozen.value:.4f}")
+            self.execution.meter.say(f"{text}: validation {OBJECTIVE} {frozen.value:.4f}")
 
     def _count(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
-            self.session.count(job, self.labels[job.id])
+            self.execution.count(job, self.labels[job.id])
 
 
-def _tune_one(
-    target: Target, space: Space, sampler: str, storage: str, setting: Setting, options: Options, file: Path
-) -> bool:
+def _tune_one(session: Session, target: Target, space: Space, sampler: str, storage: str, file: Path) -> bool:
     """Carry out one search, write the winner, and return whether a run failed."""
     name, runs, epochs = target.study(space, sampler), target.recipe.tune.runs, target.recipe.train.epochs
-    record, search = Record(storage, name, options.runs), Search(space, sampler)
+    record, search = Record(storage, name, session.options.runs), Search(space, sampler)
     done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
     say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; study {name!r} in {storage}")
     work = float(space.trials * runs * epochs)
     with (
         redirect_stdout(stderr),  # a method may print; results alone go to standard output
-        Session(setting, options, target.recipe.dataset, f"tune {target.label}", work) as session,
+        Execution(session, f"tune {target.label}", work) as execution,
     ):
-        Tuning(target, search, record, session).run()
+        Tuning(target, search, record, execution).run()
     best = winner(search, name, runs)
     if best is None:
         say(f"{target.label}: no configuration was tried to its end")
         return True
     write_tuned(file, {(target.recipe.protocol, target.found.name, target.type): best})
     _show(target, search, best, file)
-    return bool(session.failed)
+    return bool(execution.failed)
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
