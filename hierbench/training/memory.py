@@ -60,13 +60,7 @@ def what_would_fit(
 ) -> str:
     """Return the line for a job that ran out of memory, after finding by trial how many images at a time fit.
 
-    Args:
-        spec: the job.
-        method: its class.
-        prepared: its dataset.
-        device: where it ran.
-        gpus: the CUDA devices that it used.
-        num_ranks: how many devices shared a batch; one of them is tried.
+    Of `num_ranks` devices that share a batch, one is tried with its part of it.
     """
     batch = min(spec.train.batch_size, prepared.size("train"))
     tried = min(spec.train.micro_batch or batch, batch)
