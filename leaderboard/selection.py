@@ -89,7 +89,10 @@ def choose_run(
         first = min(spec.type for spec, _ in found)
         found = [(spec, run) for spec, run in found if spec.type == first]
     if len(found) > 1:
-        some = [f"{run.folder.name[:12]} ({described(spec)})" for spec, run in found[:SHOWN]]
+        some = [
+            f"{run.folder.name[:12]} ({', '.join(filter(None, [spec.label, parameters(spec)]))})"
+            for spec, run in found[:SHOWN]
+        ]
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise UserError(
             f"{asked or board.dataset} stands for {len(found)} runs: {', '.join(some)}{more}; say more of method, type "
@@ -127,11 +130,6 @@ def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) 
 def parameters(spec: Spec) -> str:
     """Return a run's hyperparameters in one line, "" where it has none."""
     return ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
-
-
-def described(spec: Spec) -> str:
-    """Return what tells a run from the others of a table."""
-    return ", ".join(filter(None, [spec.label, parameters(spec)]))
 
 
 def _with_spec(run: Run) -> tuple[Spec, Run]:

@@ -23,7 +23,7 @@ from PIL import Image
 from hierbench.api.method import Method
 from hierbench.api.registry import Found, find_all
 from hierbench.config.recipe import FEATURE_TYPES, Augment, Model, Precision
-from hierbench.data.image import Images, decode, pixels_of
+from hierbench.data.image import decode_file, pixels_of
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.experiments.bench_report import Card, Evaluation, Prepare, Report, StepTime
@@ -84,13 +84,7 @@ def parts_of(device: str) -> list[str]:
 
 
 def bench(device: str, sizes: Sizes, on_part: OnPart) -> Report:
-    """Measure this machine.
-
-    Args:
-        device: "cpu" or "cuda".
-        sizes: how much.
-        on_part: called with the name of each part, see `parts_of`, when it begins.
-    """
+    """Measure this machine; `on_part` is called with the name of each of `parts_of` when it begins."""
     start = time.perf_counter()
     torch.manual_seed(0)
     on_part("evaluation")  # first, while the peak of the memory is its own
@@ -230,7 +224,7 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[f
 
     def pieces() -> Iterator[Piece]:
         for row, file in enumerate(files):
-            yield Piece("train", row, partial(_load, file))
+            yield Piece("train", row, partial(decode_file, file, PREPARED_SIZE))
 
     none = np.zeros(0, dtype=np.int64)
     labels = {"train": np.zeros(len(files), dtype=np.int64), "val": none, "test": none}
@@ -242,18 +236,10 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[f
 
     def bare() -> None:
         with ThreadPoolExecutor(num_cores()) as pool:
-            for _ in pool.map(_decode, files):
+            for _ in pool.map(lambda file: pixels_of(file.read_bytes()), files):
                 pass
 
     return in_turn([ours, bare], rounds, "cpu")
-
-
-def _load(file: Path) -> Images:
-    return decode(file.read_bytes(), file.name, PREPARED_SIZE)
-
-
-def _decode(file: Path) -> None:
-    pixels_of(file.read_bytes())
 
 
 def photograph(path: Path, width: int, height: int, seed: int) -> Path:

@@ -56,12 +56,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def what_would_fit(job: Job, prepared: Prepared, device: str, gpus: Sequence[int] = (), num_ranks: int = 1) -> str:
     """Return the line for a job that ran out of memory, after finding by trial how many images at a time fit.
 
-    Args:
-        job: the job.
-        prepared: its dataset.
-        device: where it ran.
-        gpus: the CUDA devices that it used.
-        num_ranks: how many devices shared a batch; one of them is tried.
+    Of `num_ranks` devices that share a batch, one is tried with its part of it.
     """
     spec = job.spec
     batch = min(spec.train.batch_size, prepared.size("train"))

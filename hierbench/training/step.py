@@ -69,14 +69,7 @@ class Step:
         optimizer: torch.optim.Optimizer,
         backward: Callable[[Tensor], object] = Tensor.backward,
     ) -> None:
-        """Take the parts of a step.
-
-        Args:
-            method: of the model; gives the loss.
-            forward: maps images [b, 3, H, W] to the method's outputs, in the precision of the training.
-            optimizer: of the model's parameters.
-            backward: of a loss; Fabric has its own.
-        """
+        """Take the method that gives the loss, the forward pass as training does it, and how to go backward."""
         self.method, self.forward, self.optimizer, self.backward = method, forward, optimizer, backward
         self.names: list[str] = []
 

@@ -247,8 +247,8 @@ def test_labels_do_not_cover_each_other(dataset):
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.axes[0].texts
-        boxes = [tuple(text.get_window_extent(renderer).extents) for text in texts]
-        room = tuple(figure.bbox.extents)
+        boxes = [text.get_window_extent(renderer).extents for text in texts]
+        room = figure.bbox.extents
     assert sorted(text.get_text() for text in texts) == sorted(
         f"{row.title}, {row.type}" for row in board_from_paper(dataset).rows
     )
@@ -258,18 +258,26 @@ def test_labels_do_not_cover_each_other(dataset):
 
 
 def test_placing_labels():
-    assert tradeoff.overlap((0, 0, 2, 2), (1, 1, 3, 3)) == 1.0
-    assert tradeoff.overlap((0, 0, 1, 1), (1, 0, 2, 1)) == 0.0
-    assert tradeoff.nearest_of((0, 0, 1, 1), (3, 0.5)) == (1, 0.5)
-    assert tradeoff.crosses((-1, 0.5), (2, 0.5), (0, 0, 1, 1))
-    assert not tradeoff.crosses((-1, 2.0), (2, 2.0), (0, 0, 1, 1)) and not tradeoff.crosses(
-        (-1, 0), (-1, 2), (0, 0, 1, 1)
+    def at(*numbers):
+        return np.array(numbers, dtype=float)
+
+    unit = at(0, 0, 1, 1)
+    assert tradeoff.overlap(at(0, 0, 2, 2), at(1, 1, 3, 3)) == 1.0
+    assert tradeoff.overlap(unit, at(1, 0, 2, 1)) == 0.0
+    assert tradeoff.nearest_of(unit, at(3, 0.5)).tolist() == [1, 0.5]
+    assert tradeoff.crosses(at(-1, 0.5), at(2, 0.5), unit)
+    assert not tradeoff.crosses(at(-1, 2.0), at(2, 2.0), unit)
+    assert not tradeoff.crosses(at(-1, 0), at(-1, 2), unit)
+    points, sizes, bounds = (
+        np.array([at(50, 50), at(52, 50), at(51, 52)]),
+        np.array([at(30, 8)] * 3),
+        at(0, 0, 100, 100),
     )
-    points, sizes, bounds = [(50.0, 50.0), (52.0, 50.0), (51.0, 52.0)], [(30.0, 8.0)] * 3, (0.0, 0.0, 100.0, 100.0)
-    boxes = tradeoff.place_labels(points, sizes, [(48.0, 48.0, 54.0, 54.0)], bounds, gap=4.0)
-    assert boxes == tradeoff.place_labels(points, sizes, [(48.0, 48.0, 54.0, 54.0)], bounds, gap=4.0)
+    obstacles = np.array([at(48, 48, 54, 54)])
+    boxes = tradeoff.place_labels(points, sizes, obstacles, bounds, gap=4.0)
+    assert np.array_equal(boxes, tradeoff.place_labels(points, sizes, obstacles, bounds, gap=4.0))
     assert all(tradeoff.overlap(boxes[i], boxes[j]) == 0.0 for i in range(3) for j in range(i))
-    (corner,) = tradeoff.place_labels([(99.0, 99.0)], [(30.0, 8.0)], [], bounds, gap=4.0)
+    (corner,) = tradeoff.place_labels(np.array([at(99, 99)]), sizes[:1], np.empty((0, 4)), bounds, gap=4.0)
     assert tradeoff.overlap(corner, bounds) == pytest.approx(240.0)
 
 

@@ -140,8 +140,7 @@ def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> str:
 
 def describe(recipe: Recipe, curves: Sequence[Curve]) -> str:
     """Return in one line what the numbers are of."""
-    how = recipe.collapse
-    seeds = len({curve.seed for curve in curves})
+    how, seeds = recipe.collapse, len({curve.seed for curve in curves})
     what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
     form = "norm" if how.self_duality == "norm" else "squared norm"
     return (

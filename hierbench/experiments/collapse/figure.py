@@ -35,6 +35,8 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
     """
     from matplotlib.ticker import MaxNLocator
 
+    seeds = len({curve.seed for curve in curves})
+    title = f"{recipe.title}, protocol {recipe.protocol}" + (f", {seeds} seeds" if seeds > 1 else "")
     figure = new_figure(SINGLE, HEIGHT)
     panels = _panels(recipe.collapse)
     rows: list[Axes] = list(figure.subplots(len(panels), 1, sharex=True))
@@ -42,7 +44,7 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
         _draw_panel(axes, panel, curves)
     handles, labels = rows[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside upper center", ncols=2, handlelength=3.4)
-    legend.set_title(plain(_title(recipe, curves), 60))
+    legend.set_title(plain(title, 60))
     rows[-1].set_xlabel("epoch")
     rows[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     figure.align_ylabels(rows)
@@ -67,7 +69,8 @@ def _draw_panel(axes: Axes, panel: _Panel, curves: Sequence[Curve]) -> None:
             line = line_of(curves, frame, quantity)
             if line is None:
                 continue
-            colour = COLOURS[frame.name]
+            colour, num = COLOURS[frame.name], len(line.epochs)
+            marked = range(num - 1, -1, -max(1, round(num / MARKS)))  # the last is one of them
             if line.low != line.high:
                 axes.fill_between(line.epochs, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(
@@ -78,7 +81,7 @@ def _draw_panel(axes: Axes, panel: _Panel, curves: Sequence[Curve]) -> None:
                 marker=MARKERS[frame.name],
                 markerfacecolor=colour if what != "classifiers" else "white",
                 markersize=3.5,
-                markevery=_marked(len(line.epochs)),
+                markevery=list(marked)[::-1],
                 label=f"{frame.name}, {what}",
             )
     axes.set_title(panel.title, loc="left")
@@ -88,12 +91,3 @@ def _draw_panel(axes: Axes, panel: _Panel, curves: Sequence[Curve]) -> None:
     axes.margins(y=0.08)
     bottom, top = axes.get_ylim()
     axes.set_ylim(min(bottom, -0.04 * top), top)  # zero is what collapse goes to, and is seen
-
-
-def _marked(num_epochs: int) -> list[int]:
-    return list(range(num_epochs - 1, -1, -max(1, round(num_epochs / MARKS))))[::-1]  # the last is one of them
-
-
-def _title(recipe: Recipe, curves: Sequence[Curve]) -> str:
-    seeds = len({curve.seed for curve in curves})
-    return f"{recipe.title}, protocol {recipe.protocol}" + (f", {seeds} seeds" if seeds > 1 else "")

@@ -103,16 +103,7 @@ def to_measure(job: Job, run: Run, every: int) -> list[int]:
 def measure_run(
     job: Job, run: Run, frame: Frame, hierarchy: Hierarchy, split: Split, epochs: Sequence[int], meter: Meter
 ) -> None:
-    """Measure some of a run's snapshots and write each result beside its snapshot.
-
-    Args:
-        job: the run's.
-        run: with these snapshots.
-        frame: of the job's method.
-        hierarchy: over the K classes.
-        split: the training set; the model goes to its device.
-        epochs: of the snapshots.
-        meter: shows how far each of them is.
+    """Measure some snapshots of a run on the training set and write each result beside its snapshot.
 
     Raises:
         UserError: a snapshot is damaged, or of another model.

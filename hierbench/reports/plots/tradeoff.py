@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import TOLERANCE, Row, printed
 from hierbench.reports.plots import style
@@ -18,8 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Transform
 
 ROUNDING = 0.005  # half of the last printed digit
-Box = tuple[float, float, float, float]  # left, bottom, right, top
-Point = tuple[float, float]
+Floats = NDArray[np.float64]
 RINGS = (1.0, 1.5, 2.1, 2.8, 3.6, 4.6, 5.8)  # gaps between a point and its label that are tried
 DIRECTIONS = 24
 SWEEPS = 6
@@ -112,140 +114,95 @@ def _annotate(figure: Figure, axes: Axes, marks: Sequence[Mark]) -> None:
     figure.draw_without_rendering()  # settles the layout, so that data have a place on the page
     unit = figure.dpi / 72.0  # pixels per point
     page = axes.transData
-    points = [_pair(page.transform((mark.severity, mark.top1))) for mark in marks]
+    points = page.transform([(mark.severity, mark.top1) for mark in marks])
     extents = [text.get_window_extent(renderer) for text in texts]
-    obstacles = [box for mark in marks for box in _covered(mark, page, 4.0 * unit)]
     boxes = place_labels(
         points,
-        [(extent.width + 2.0 * unit, extent.height + unit) for extent in extents],
-        obstacles,
-        _box(axes.get_window_extent(renderer).extents),
+        np.array([(extent.width + 2.0 * unit, extent.height + unit) for extent in extents]),
+        np.concatenate([_covered(mark, page, 4.0 * unit) for mark in marks]),
+        np.array(axes.get_window_extent(renderer).extents),
         gap=6.0 * unit,
     )
     for text, box, point in zip(texts, boxes, points, strict=True):
-        text.set_position(_pair(page.inverted().transform(((box[0] + box[2]) / 2.0, (box[1] + box[3]) / 2.0))))
+        x, y = page.inverted().transform((box[:2] + box[2:]) / 2.0)
+        text.set_position((x, y))
         near = nearest_of(box, point)
         if math.dist(near, point) > 10.0 * unit:
             ends = page.inverted().transform([point, near])
             axes.plot(ends[:, 0], ends[:, 1], color=style.GREY, linewidth=0.5, zorder=2, scalex=False, scaley=False)
 
 
-def _pair(values: Any) -> Point:
-    return float(values[0]), float(values[1])
+def _covered(mark: Mark, page: Transform, radius: float) -> Floats:
+    """Return the boxes on the page [3, 4] of a marker and of its two whiskers."""
+    place = page.transform((mark.severity, mark.top1))
+    ends = page.transform((mark.severity + (mark.severity_ci95 or 0.0), mark.top1 + (mark.top1_ci95 or 0.0)))
+    (dx, dy), thin = ends - place, radius / 4.0
+    reach = np.array([(radius, radius), (dx, thin), (thin, dy)])
+    return np.concatenate([place - reach, place + reach], axis=1)
 
 
-def _box(extents: Any) -> Box:
-    return float(extents[0]), float(extents[1]), float(extents[2]), float(extents[3])
+# Labels: near their own point, and on no other label, marker or line where there is room. Boxes are [..., 4], points
+# [..., 2], all lengths in the same unit.
 
 
-def _covered(mark: Mark, page: Transform, radius: float) -> list[Box]:
-    """Return the boxes on the page of a marker and of its two whiskers."""
-    x, y = _pair(page.transform((mark.severity, mark.top1)))
-    dx = _pair(page.transform((mark.severity + (mark.severity_ci95 or 0.0), mark.top1)))[0] - x
-    dy = _pair(page.transform((mark.severity, mark.top1 + (mark.top1_ci95 or 0.0))))[1] - y
-    thin = radius / 4.0
-    return [
-        (x - radius, y - radius, x + radius, y + radius),
-        (x - dx, y - thin, x + dx, y + thin),
-        (x - thin, y - dy, x + thin, y + dy),
-    ]
+def overlap(one: Floats, other: Floats) -> Floats:
+    """Return the area that boxes share."""
+    sides = np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2])
+    area: Floats = np.maximum(sides, 0.0).prod(axis=-1)
+    return area
 
 
-# Labels: near their own point, and on no other label, marker or line where there is room.
+def nearest_of(box: Floats, point: Floats) -> Floats:
+    """Return the places of boxes that are nearest to points."""
+    return np.clip(point, box[..., :2], box[..., 2:])
 
 
-def overlap(one: Box, other: Box) -> float:
-    """Return the area that two boxes share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    return max(0.0, width) * max(0.0, height)
+def crosses(start: Floats, stop: Floats, box: Floats) -> NDArray[np.bool_]:
+    """Whether the lines from start to stop have a part within boxes."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # a line along an axis is for ever or never beside the box
+        low, high = (box[..., :2] - start) / (stop - start), (box[..., 2:] - start) / (stop - start)
+    first, last = np.fmin(low, high).max(axis=-1), np.fmax(low, high).min(axis=-1)
+    within: NDArray[np.bool_] = np.maximum(first, 0.0) < np.minimum(last, 1.0)
+    return within
 
 
-def nearest_of(box: Box, point: Point) -> Point:
-    """Return the place of a box that is nearest to a point."""
-    return min(max(point[0], box[0]), box[2]), min(max(point[1], box[1]), box[3])
-
-
-def crosses(start: Point, stop: Point, box: Box) -> bool:
-    """Whether the line from start to stop has a part within a box."""
-    first, last = 0.0, 1.0  # the part of the line that is within the box, along each axis in turn
-    for axis in (0, 1):
-        along = stop[axis] - start[axis]
-        low, high = box[axis] - start[axis], box[axis + 2] - start[axis]
-        if along == 0.0:
-            if low > 0.0 or high < 0.0:
-                return False
-            continue
-        ends = sorted((low / along, high / along))
-        first, last = max(first, ends[0]), min(last, ends[1])
-    return first < last
-
-
-def candidates(point: Point, size: Point, gap: float) -> list[tuple[float, Box]]:
-    """Return (cost, box) of the places around a point: farther costs more, and right of it costs least."""
-    places = []
-    for ring in RINGS:
-        for step in range(DIRECTIONS):
-            angle = 2.0 * math.pi * step / DIRECTIONS
-            x = point[0] + math.cos(angle) * (ring * gap + size[0] / 2.0)
-            y = point[1] + math.sin(angle) * (ring * gap + size[1] / 2.0)
-            box = (x - size[0] / 2.0, y - size[1] / 2.0, x + size[0] / 2.0, y + size[1] / 2.0)
-            places.append(((ring - 1.0) * gap + 0.1 * gap * (1.0 - math.cos(angle)), box))
-    return places
-
-
-def place_labels(
-    points: Sequence[Point],
-    sizes: Sequence[Point],
-    obstacles: Sequence[Box],
-    bounds: Box,
-    gap: float,
-) -> list[Box]:
-    """Return a box per label.
-
-    Labels are placed one after the other, then moved in turn as long as one finds a better place. All lengths are in
-    the same unit.
+def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Floats, gap: float) -> Floats:
+    """Return a box per label [L, 4], after moving the labels in turn as long as one finds a better place.
 
     Args:
-        points: what is labelled.
-        sizes: width and height of the labels.
-        obstacles: boxes that labels keep off: markers, whiskers.
-        bounds: the room that there is.
+        points: [L, 2], what is labelled.
+        sizes: [L, 2], width and height of the labels.
+        obstacles: [O, 4], boxes that labels keep off: markers, whiskers.
+        bounds: [4], the room that there is.
         gap: between a point and its label.
     """
-    offered = [candidates(point, size, gap) for point, size in zip(points, sizes, strict=True)]
-    fixed = [
-        [cost + _penalty(box, point, obstacles, bounds, gap) for cost, box in places]
-        for point, places in zip(points, offered, strict=True)
-    ]
-    chosen: list[Box | None] = [None] * len(points)
+    turns = np.linspace(0.0, 2.0 * np.pi, DIRECTIONS, endpoint=False)
+    directions, rings = np.stack([np.cos(turns), np.sin(turns)], axis=1), np.array(RINGS)[:, None]
+    offered, fixed = [], []  # places around each point, and what each of them costs by itself
+    for point, size in zip(points, sizes, strict=True):
+        centres = (point + directions * (rings[:, :, None] * gap + size / 2.0)).reshape(-1, 2)
+        boxes = np.concatenate([centres - size / 2.0, centres + size / 2.0], axis=1)
+        far = ((rings - 1.0) * gap + 0.1 * gap * (1.0 - directions[:, 0])).ravel()  # right of the point costs least
+        covered = overlap(boxes[:, None], obstacles)
+        foreign = obstacles[(nearest_of(obstacles, point) != point).any(axis=1)]  # not the point's own marker
+        crossed = crosses(point, nearest_of(boxes, point)[:, None], foreign).sum(axis=1)
+        outside = size.prod() - overlap(boxes, bounds)
+        offered.append(boxes)
+        fixed.append(far + _covering(covered, 2.5, 2.0, gap) + 0.7 * gap * crossed + 20.0 * outside / gap)
+    chosen = np.full((len(points), 4), np.nan)  # NaN overlaps and crosses nothing
     for _ in range(SWEEPS):
-        before = list(chosen)
-        for i, places in enumerate(offered):
-            others = [box for j, box in enumerate(chosen) if j != i and box is not None]
-            costs = [
-                cost + sum(_conflict(box, points[i], other, gap) for other in others)
-                for cost, (_, box) in zip(fixed[i], places, strict=True)
-            ]
-            chosen[i] = places[costs.index(min(costs))][1]
-        if chosen == before:
+        before = chosen.copy()
+        for i, boxes in enumerate(offered):
+            others = np.delete(chosen, i, axis=0)
+            crossed = crosses(points[i], nearest_of(boxes, points[i])[:, None], others).sum(axis=1)
+            conflict = _covering(overlap(boxes[:, None], others), 4.0, 4.0, gap) + 4.0 * gap * crossed
+            chosen[i] = boxes[(fixed[i] + conflict).argmin()]
+        if np.array_equal(chosen, before):
             break
-    return [box for box in chosen if box is not None]
+    return chosen
 
 
-def _conflict(box: Box, point: Point, other: Box, gap: float) -> float:
-    """Return what it costs that a label, or the line to it, lies on another label."""
-    share = overlap(box, other)
-    covered = 4.0 * gap + 4.0 * share / gap if share > 0.0 else 0.0
-    return covered + (4.0 * gap if crosses(point, nearest_of(box, point), other) else 0.0)
-
-
-def _penalty(box: Box, point: Point, obstacles: Sequence[Box], bounds: Box, gap: float) -> float:
-    """Return what a place costs by itself: what the label and the line to it cover, and what is out of bounds."""
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    outside = area - overlap(box, bounds)
-    covered = [share for other in obstacles if (share := overlap(box, other)) > 0.0]
-    near = nearest_of(box, point)
-    foreign = [other for other in obstacles if nearest_of(other, point) != point]  # not the point's own marker
-    crossed = sum(crosses(point, near, other) for other in foreign)
-    return sum(2.5 * gap + 2.0 * share / gap for share in covered) + 0.7 * gap * crossed + 20.0 * outside / gap
+def _covering(areas: Floats, once: float, more: float, gap: float) -> Floats:
+    """Return what it costs to cover areas [places, things]: something for each thing, and more for a large area."""
+    cost: Floats = np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)
+    return cost
