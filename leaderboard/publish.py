@@ -11,7 +11,7 @@ from hierbench.leaderboard.render import as_json, markdown
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular, read_bytes, refuse_links, sync_folder, write_bytes, write_text
-from hierbench.utils.lock import LostError, wait_for_lock
+from hierbench.utils.lock import Lock, LostError
 
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 
@@ -31,7 +31,14 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
     if unfinished:
         raise UserError(f"not all runs of {unfinished[0]} are finished; a published table is complete")
     folder.mkdir(parents=True, exist_ok=True)
-    lock = wait_for_lock(folder, "publish")
+    try:
+        with Lock(folder, "publish") as lock:
+            return _publish(board, store, folder, lock)
+    except LostError as error:
+        raise UserError(f"{folder}: {error}; publish again") from None
+
+
+def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
     staging = folder / f".{board.dataset}.partial-{os.getpid()}"
     try:
         records = refuse_links(folder, board.dataset)
@@ -54,11 +61,8 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
         lock.check()
         staging.rename(records)
         sync_folder(folder)
-    except LostError as error:
-        raise UserError(f"{folder}: {error}; publish again") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        lock.release(remove=True)
     return table
 
 

@@ -14,17 +14,16 @@ from hierbench.api.registry import find_method
 from hierbench.utils.errors import BrokenMethodError, UserError, one_line_of
 
 
-def serve(order: dict[str, Any]) -> NoReturn:
-    """Import a method, check it, send what was found, and end the process."""
+def serve(order: dict[str, Any], pipe: int) -> NoReturn:
+    """Import a method, check it, write what was found to a pipe, and end the process."""
     leave, alarm, write, dumps = os._exit, signal.alarm, os.write, json.dumps  # a method may replace any of them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the process that asks
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.set_inheritable(order["pipe"], False)
 
     def send(message: Any) -> None:
         alarm(int(order["limit"]) + 60)  # ends this process, should the one that asks be gone
         try:
-            write(order["pipe"], dumps(message).encode() + b"\n")
+            write(pipe, dumps(message).encode() + b"\n")
         except OSError:
             leave(CLOSED)
 
@@ -32,12 +31,10 @@ def serve(order: dict[str, Any]) -> NoReturn:
     send("ready")
     try:
         found = find_method(order["reference"])
-    except UserError as error:
-        send({"error": str(error), "broken": isinstance(error, BrokenMethodError)})
-        leave(0)
-    except MemoryError as error:
+    except (UserError, MemoryError) as error:
         text = f"method {order['reference']} can not be imported: {one_line_of(error)}"
-        send({"error": text, "broken": True})
+        text = str(error) if isinstance(error, UserError) else text
+        send({"error": text, "broken": isinstance(error, BrokenMethodError | MemoryError)})
         leave(0)
     send([found.name, "\n".join(checks[issubclass(found.cls, Method)])])
     for name, problem in check_method(found.cls):

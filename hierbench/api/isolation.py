@@ -28,8 +28,9 @@ NOT_RUN = "not run"
 GARBLED = "it changes the checks, or what they report"
 CLOSED = 74  # exit code of the process where it cannot report any more
 START = (
-    "import json, sys; order = json.load(sys.stdin); sys.path[:] = order['path']; "
-    "from hierbench.api.isolated import serve; serve(order)"
+    # What a method prints goes to standard error.
+    "import json, os, sys; pipe = os.dup(1); os.dup2(2, 1); order = json.load(sys.stdin); sys.path[:] = order['path']; "
+    "from hierbench.api.isolated import serve; serve(order, pipe)"
 )
 
 
@@ -80,8 +81,8 @@ def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
     """
     nonce = secrets.token_hex(16)
     order = {"reference": reference, "limit": limit, "nonce": nonce}
-    with _process(order) as (process, pipe):
-        for line in _lines(process, pipe, limit):
+    with _process(order) as process:
+        for line in _lines(process, limit):
             try:
                 message = json.loads(line)
             except ValueError:
@@ -100,36 +101,30 @@ def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _process(order: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Yield a process that carries out an order, and the pipe that it writes to; at the end it is killed."""
-    ours, theirs = os.pipe()
+def _process(order: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process that carries out an order and reports on its standard output; at the end it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", START],  # without the working folder, whose json.py is none of Python's
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is ours to handle
+    )
+    assert process.stdin is not None and process.stdout is not None
     try:
-        try:
-            # What a method prints goes to standard error. Ctrl-C is ours to handle, so it gets a session of its own.
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START],  # without the working folder, whose json.py is none of Python's
-                stdin=subprocess.PIPE,
-                stdout=2,
-                pass_fds=(theirs,),
-                start_new_session=True,
-            )
-        finally:
-            os.close(theirs)
-        try:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(json.dumps(order | {"pipe": theirs, "path": sys.path}).encode())
-            yield process, ours
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
-            process.wait()
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(json.dumps(order | {"path": sys.path}).encode())
+        yield process
     finally:
-        os.close(ours)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+        process.wait()
+        process.stdout.close()
 
 
-def _lines(process: subprocess.Popen[bytes], pipe: int, limit: float) -> Iterator[bytes]:
+def _lines(process: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:
     """Yield the lines that a process writes; raise an EndedError when it ends or is silent for too long."""
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
     buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)  # what it needs itself, before the first line
     while True:
         ready, _, _ = select.select([pipe], [], [], 0.2)

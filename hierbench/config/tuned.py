@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_text, remove_abandoned, write_text
-from hierbench.utils.lock import wait_for_lock
+from hierbench.utils.files import read_text, write_text
+from hierbench.utils.lock import Lock
 
 HEADER = "# Written by hierbench tune, read by hierbench run --tuned.\n"
 
@@ -105,17 +105,13 @@ def write_tuned(file: Path, found: Mapping[tuple[Protocol, str, FeatureType], Tu
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = wait_for_lock(file.parent, "tuned")
-        try:
-            remove_abandoned(file.parent, "tuned.")  # what a command left that was killed while it took the lock
+        with Lock(file.parent, "tuned"):
             text = HEADER
             for (protocol, method, kind), tuned in sorted((read_tuned(file) | dict(found)).items()):
                 text += f"\n[{protocol}.{_toml(method)}.{kind}]\n"
                 entries = tuned.model_dump(exclude_none=True).items()
                 text += "".join(f"{key} = {_toml(value)}\n" for key, value in entries)
             write_text(file, text)
-        finally:
-            lock.release(remove=True)
     except OSError as error:
         raise UserError(f"{file} cannot be written ({error.strerror or error}); choose another with --output") from None
 

@@ -58,7 +58,7 @@ class Queue:
                 raise StoppedError
 
         try:
-            self.end(job, execute(job, setting, throttled(report, 0.2), self.note, self.elsewhere.dead(job)))
+            self.end(job, execute(job, setting, throttled(report, 0.2), self.note))
         except TakenError:
             self.waiting.append(job)
         except StoppedError:

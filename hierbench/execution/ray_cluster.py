@@ -32,7 +32,7 @@ from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_text
-from hierbench.utils.lock import LostError, wait_for_lock
+from hierbench.utils.lock import Lock, LostError
 
 with unchanged():
     ray = load()
@@ -163,13 +163,10 @@ def _received(run: Run, files: dict[str, bytes]) -> str:
     if not files:
         return ""
     try:
-        lock = wait_for_lock(run.folder, "lock")  # another command may have trained the same job
-        try:
+        with Lock(run.folder) as lock:  # another command may have trained the same job
             for name in [] if run.done else sorted(files, key=lambda name: name == "status.json"):
                 lock.check()
                 write_bytes(run.folder / name, files[name])
-        finally:
-            lock.release(remove=run.done)
     except (OSError, LostError) as error:
         return f"{run.folder}: {getattr(error, 'strerror', None) or error}"
     return ""

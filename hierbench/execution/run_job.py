@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +26,14 @@ from hierbench.runs.store import Run
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
-from hierbench.utils.lock import Holder, Lock, LostError
+from hierbench.utils.lock import Lock, LostError
 
 
 class TakenError(Exception):
     """Another process has the job."""
 
 
-def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: Collection[Holder] = ()) -> str:
+def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> str:
     """Run one job to its end; return its error, "" if it went well. Idempotent: a finished job returns at once.
 
     Args:
@@ -41,7 +41,6 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: 
         setting: where and on what.
         report: called with its progress.
         note: called with what users should know, a line each.
-        dead: who has the job's lock, or had begun to take it, and was found dead.
 
     Raises:
         TakenError: another process has the job, or has taken it over.
@@ -52,11 +51,11 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: 
         if is_finished(job.spec, setting.store):
             return ""
         folder.mkdir(parents=True, exist_ok=True)
-        lock = Lock.acquire(folder, dead=dead)
+        lock = Lock(folder)
+        if not lock.acquire():
+            raise TakenError
     except OSError as error:
         return _reason(error, folder)
-    if lock is None:
-        raise TakenError
     outcome = None
     try:
         # Looked at again: whoever had the lock before may have finished the job.
@@ -65,7 +64,7 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say, dead: 
         note(f"note: {job.spec.label}: {error}")
         raise TakenError from None
     finally:
-        lock.release(remove=outcome == "")
+        lock.release()
     return outcome
 
 
@@ -75,7 +74,7 @@ def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = s
     while True:
         if elsewhere.has(job) is None:
             with suppress(TakenError):
-                return execute(job, setting, report, note, elsewhere.dead(job))
+                return execute(job, setting, report, note)
         elsewhere.follow([job], lambda job, done, total: report(done, total), note)
         time.sleep(POLL)
 
@@ -149,10 +148,10 @@ def _reason(error: BaseException, folder: Path) -> str:
 
 def _set_aside_checkpoint(job: Job, run: Run, note: Note) -> None:
     """Quarantine a damaged checkpoint, so that the job starts from the beginning."""
-    from hierbench.training.checkpoint import is_whole
+    from hierbench.training.checkpoint import load_checkpoint
 
     path = run.folder / "checkpoint.pt"
-    if path.exists() and not is_whole(path):
+    if path.exists() and load_checkpoint(path) is None:
         place = set_aside(run, [path.name])
         note(f"note: {path.name} of {job.spec.label}: damaged; set aside in {place}, trained from the start")
 

@@ -35,14 +35,14 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
         run, read = store.run(job.id), job.id in re_ranked
         if needs_mending(job.spec, run, read=read):
             run.folder.mkdir(parents=True, exist_ok=True)
-            lock = Lock.acquire(run.folder)
-            if lock is not None:  # else another process is at work there, and sees to it
-                try:
+            lock = Lock(run.folder)
+            try:
+                if lock.acquire():  # else another process is at work there, and sees to it
                     mend(job.spec, replace(run, guard=lock.check), note, read=read)
-                except LostError:
-                    pass
-                finally:
-                    lock.release()
+            except LostError:
+                pass
+            finally:
+                lock.release()
     store.ask_for([job.id for job in plan])
 
 
@@ -108,7 +108,7 @@ def _run_in_workers(queue: Queue, setting: Setting) -> None:
                     slot = next(slot for slot in range(setting.workers) if slot not in taken)
                     workers.append(Worker(setting, slot))
                     idle.append(workers[-1])
-                idle.pop(0).start(job, queue.elsewhere.dead(job))
+                idle.pop(0).start(job)
                 queue.on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
             for gone in [worker for worker in workers if worker.job and not worker.poll(queue)]:
                 workers.remove(gone)

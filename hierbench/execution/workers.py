@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Collection
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -21,7 +20,6 @@ from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.utils.console import throttled
 from hierbench.utils.errors import UserError, one_line_of
-from hierbench.utils.lock import Holder
 
 
 class Worker:
@@ -43,11 +41,11 @@ class Worker:
         theirs.close()
         self.job: Job | None = None
 
-    def start(self, job: Job, dead: Collection[Holder] = ()) -> None:
-        """Send it a job; `dead` as for `execute`."""
+    def start(self, job: Job) -> None:
+        """Send it a job."""
         self.job = job
         try:
-            self.connection.send((job.spec.content(), job.found.reference, dead))
+            self.connection.send((job.spec.content(), job.found.reference))
         except OSError:
             pass  # it died while idle: `poll` finds out
 
@@ -98,7 +96,7 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
         torch.set_num_threads(setting.threads)
     try:
         while True:
-            content, reference, dead = connection.recv()
+            content, reference = connection.recv()
             try:
                 job = Job.received(content, reference)
             except (UserError, MemoryError) as error:  # the method's file has gone or broken since the plan
@@ -106,7 +104,7 @@ def _work(connection: Connection[Any, Any], setting: Setting) -> None:
                 continue
             report, note = throttled(partial(_send, connection, "progress"), 0.2), partial(_send, connection, "note")
             try:
-                connection.send(("end", execute(job, setting, report, note, dead)))
+                connection.send(("end", execute(job, setting, report, note)))
             except TakenError:
                 connection.send(("taken",))
     except (EOFError, OSError):

@@ -1,4 +1,4 @@
-"""Checksums of a run's files, kept in its status.json, which is sealed by a checksum of itself."""
+"""Checksums of a run's files: its status.json, written last, lists them and ends with a checksum of itself."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hierbench.utils.files import as_json_text, file_digest, parse_json
+from hierbench.utils.files import as_json_text, file_digest, parse_json_object
 
 RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
+RESULTS = (*RECORDS, PREDICTIONS)
 ALWAYS = {"spec.json", "metrics.json"}  # that every finished run has written
+FINGERPRINT = {"sha256": str, "size": int, "mtime_ns": int}
 
 
 def sealed(status: dict[str, Any]) -> dict[str, Any]:
     """Return a status with a checksum of what else it holds."""
-    return {**status, "checksum": _checksum(status)}
+    return {**status, "checksum": sha256(json.dumps(status, sort_keys=True).encode()).hexdigest()}
 
 
 def unsealed(text: str) -> dict[str, Any]:
@@ -27,35 +29,25 @@ def unsealed(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not, to the byte, what was written.
     """
-    content = parse_json(text)
-    if not isinstance(content, dict):
-        raise ValueError("it is no status")
-    whole = text == as_json_text(content)
-    if content.pop("checksum", None) != _checksum(content) or not whole:
+    status = parse_json_object(text)
+    status.pop("checksum", None)
+    if text != as_json_text(sealed(status)):
         raise ValueError("its checksum is another")
-    files = content.get("files", {})
-    _check_files(files)
-    if content.get("state") == "done" and not files.keys() >= ALWAYS:
+    files = status.get("files", {})  # checked as well: anybody can compute a checksum
+    if not isinstance(files, dict) or not set(RESULTS) >= files.keys() or not all(map(_fits, files.values())):
+        raise ValueError("its list of files is no such list")
+    if status.get("state") == "done" and not files.keys() >= ALWAYS:
         raise ValueError("it has no digests of the files of a finished run")
-    return content
+    return status
 
 
-def _check_files(files: Any) -> None:
-    """Raise a ValueError unless these are fingerprints: anybody can compute a checksum."""
-    known = {"sha256": str, "size": int, "mtime_ns": int}
-    for name, record in files.items() if isinstance(files, dict) else [("", files)]:
-        fits = isinstance(record, dict) and record.keys() == known.keys()
-        if name not in (*RECORDS, PREDICTIONS) or not fits or any(type(record[k]) is not known[k] for k in known):
-            raise ValueError("its list of files is no such list")
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _fits(record: Any) -> bool:
+    return isinstance(record, dict) and {key: type(value) for key, value in record.items()} == FINGERPRINT
 
 
 def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
     """Return {name: {"sha256", "size", "mtime_ns"}} of a run's result files, those that exist."""
-    return {name: _fingerprint(folder / name) for name in (*RECORDS, PREDICTIONS) if (folder / name).exists()}
+    return {name: _fingerprint(folder / name) for name in RESULTS if (folder / name).exists()}
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json, read_bytes, read_json_object, refuse_links, write_bytes, write_json
-from hierbench.utils.lock import owner_is_gone, this_process, wait_for_lock
+from hierbench.utils.files import parse_json_object, read_bytes, read_json_object, refuse_links, write_bytes, write_json
+from hierbench.utils.lock import Lock, is_gone, this_process
 from hierbench.utils.sqlite import keep_artifacts, make_database, refuse_shared
 
 if TYPE_CHECKING:
@@ -108,15 +108,12 @@ class Mirror:
             return
         run = self.store.run(job.id)
         try:
-            lock = wait_for_lock(self.runs, "mirror")
-            try:
+            with Lock(self.runs, "mirror"):
                 self._connect()
                 if not (run.done and self._is_there(job)):
                     self._write_child(job, run)
                 elif self._database is None:
                     write_json(run.folder / "mirrored.json", {"uri": self.uri, "complete": True})
-            finally:
-                lock.release(remove=True)
         except Exception as error:  # MLflow raises of every kind; none may stop a comparison
             self._give_up(error)
 
@@ -236,15 +233,11 @@ class Mirror:
 
 
 def _is_dead(owner: str | None) -> bool:
-    """Whether a parent run's process has ended: it is gone, or this machine has been started again since."""
+    """Whether a parent run's process has ended."""
     try:
-        known = parse_json(owner or "")
+        return is_gone(parse_json_object(owner or ""))
     except ValueError:
         return False
-    here = this_process()
-    if not isinstance(known, dict) or known.get("host") != here["host"]:
-        return False
-    return known.get("boot") != here["boot"] or owner_is_gone(known)
 
 
 def _metrics(run: Run, timestamp: int) -> Iterator[tuple[str, float, int, int]]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from hierbench.runs.job import Job
 from hierbench.runs.repair import Note
 from hierbench.runs.store import Store
-from hierbench.utils.errors import UserError
-from hierbench.utils.lock import Holder, Watch
+from hierbench.utils.lock import Lock
 
 POLL = 0.5  # seconds between two looks
 OnProgress = Callable[[Job, float, int], None]  # job, epochs done, epochs in all
@@ -19,16 +18,12 @@ class Elsewhere:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._watches: dict[str, Watch] = {}
+        self._locks: dict[str, Lock] = {}
         self._said: set[str] = set()
 
-    def has(self, job: Job) -> Holder | None:
+    def has(self, job: Job) -> str | None:
         """Return the living process that has a job, None where it can be taken."""
-        return self._watch(job).busy()
-
-    def dead(self, job: Job) -> tuple[Holder, ...]:
-        """Return who has a job's lock and gives no sign of life any more; for `Lock.acquire`."""
-        return self._watch(job).dead
+        return self._locks.setdefault(job.id, Lock(self.store.run(job.id).folder)).holder()
 
     def follow(self, jobs: Iterable[Job], on_progress: OnProgress, note: Note) -> None:
         """Show how far others are with jobs that nothing is left to do but wait for, and once who has them."""
@@ -40,13 +35,4 @@ class Elsewhere:
                 self._said.add(job.id)
                 note(f"note: {job.spec.label} is with {holder}; waiting for it")
             if job.trains:
-                on_progress(job, self._epochs_done(job), job.spec.train.epochs)
-
-    def _watch(self, job: Job) -> Watch:
-        return self._watches.setdefault(job.id, Watch(self.store.run(job.id).folder))
-
-    def _epochs_done(self, job: Job) -> int:
-        try:
-            return len(self.store.run(job.id).history())
-        except (OSError, UserError):  # its first epoch is not over
-            return 0
+                on_progress(job, self.store.run(job.id).epochs_done, job.spec.train.epochs)

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.runs.integrity import PREDICTIONS, RECORDS, is_as_recorded, sealed, unsealed
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, sealed, unsealed
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
     file_digest,
-    read_json,
+    read_json_object,
     read_text,
     refuse_links,
     remove_abandoned,
@@ -35,8 +35,7 @@ from hierbench.utils.files import (
 
 HistoryRow = dict[str, float]
 STEP = 1_000_000  # ns between two file times that every file system tells apart
-LARGEST_METRIC = 1e6  # per cent and distances have three digits
-RESULTS = (*RECORDS, PREDICTIONS)
+LARGEST = 1e6  # of a metric: per cent and distances have three digits
 # What is written into a run's folder, and its names where it was damaged.
 MADE = re.compile(
     r"(spec|status|metrics|environment|mirrored|tuning|ablation)\.json|history\.csv|predictions\.npz|checkpoint\.pt"
@@ -86,8 +85,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is finished, and its files are what it wrote."""
-        state = self.status.get("state")
-        return state == "done" and (self.folder / "metrics.json").exists() and not self.damaged()
+        return self.status.get("state") == "done" and not self.damaged()
 
     @property
     def state(self) -> str:
@@ -104,10 +102,8 @@ class Run:
                 size and time are enough, unless they are to be "read".
         """
         status = self.status
-        if status.get("state") == "damaged":
-            return ["status.json"]
         if status.get("state") != "done":
-            return []
+            return ["status.json"] if status.get("state") == "damaged" else []
         files: dict[str, dict[str, Any]] = status["files"]
         wrong = [name for name in RESULTS if name not in files and os.path.lexists(self.folder / name)]
         for name, record in files.items():
@@ -134,31 +130,25 @@ class Run:
         """Return metrics.json; it has the section "val" in a run of tuning, otherwise "test"."""
         content = self._read("metrics.json")
         result = content.get(self.spec().get("split", "test"))
-        fits = isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys()
-        if not fits or not isinstance(content.get("title"), str):
-            raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
-        assert isinstance(result, dict)
-        for name, value in result.items():
-            known = isinstance(value, int | float) and abs(value) < LARGEST_METRIC
-            if not known and not (value is None and name == "mistake_severity"):
-                raise UserError(f"{self.folder}/metrics.json is damaged; remove the folder to run it again")
-        return content
+        if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
+            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())):
+                return content
+        raise self._damaged("metrics.json")
 
     def spec(self) -> dict[str, Any]:
         """Return spec.json."""
         return self._read("spec.json")
 
     def _read(self, name: str) -> dict[str, Any]:
-        path = self.folder / name
         try:
-            content = read_json(path)
+            return read_json_object(self.folder / name)
         except FileNotFoundError:
             return {}
         except (ValueError, OSError) as error:
-            raise UserError(f"{path} is damaged ({error}); remove the folder {self.folder} to run it again") from None
-        if not isinstance(content, dict):
-            raise UserError(f"{path} is damaged; remove the folder {self.folder} to run it again")
-        return content
+            raise self._damaged(name, f" ({error})") from None
+
+    def _damaged(self, name: str, reason: str = "") -> UserError:
+        return UserError(f"{self.folder / name} is damaged{reason}; remove the folder {self.folder} to run it again")
 
     def plan(self, spec: dict[str, Any]) -> None:
         """Create the folder with its spec, so that a planned job counts even if it never runs.
@@ -196,12 +186,19 @@ class Run:
             OSError: it can not be read.
             UserError: it is no table of numbers.
         """
-        path = self.folder / "history.csv"
         try:
-            rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+            rows = csv.DictReader(io.StringIO(read_text(self.folder / "history.csv"), newline=""))
             return [{key: float(value) for key, value in row.items()} for row in rows]
         except (ValueError, TypeError, AttributeError, csv.Error):  # cells that are no numbers, are missing or too many
-            raise UserError(f"{path} is damaged; hierbench run sets it aside and computes it again") from None
+            raise self._damaged("history.csv") from None
+
+    @property
+    def epochs_done(self) -> int:
+        """How many epochs history.csv has; 0 before the first is over, or where it is damaged."""
+        try:
+            return len(self.history())
+        except (OSError, UserError):
+            return 0
 
     def write_predictions(self, scores: NDArray[np.floating[Any]], targets: NDArray[np.int64]) -> None:
         """Write the test scores [N, K] and targets [N]."""
@@ -221,7 +218,12 @@ class Run:
             scores, targets = load_arrays(path, "scores", "targets")
             return scores, targets
         except (OSError, ValueError) as error:
-            raise ValueError(f"predictions of run {self.folder.name[:12]} can not be read: {error}") from error
+            raise ValueError(f"predictions of run {self.folder.name[:12]} cannot be read: {error}") from error
+
+
+def _is_metric(entry: tuple[str, Any]) -> bool:
+    name, value = entry
+    return name == "mistake_severity" if value is None else isinstance(value, int | float) and abs(value) < LARGEST
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hierbench.utils.files import open_regular, write_atomically
+from hierbench.utils.files import open_regular, write_bytes
 
 LABEL = b"sha256 "
 SEAL = len(LABEL) + 64
@@ -25,27 +25,8 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     assert buffer.getbuffer()[-2:] == NO_COMMENT
     buffer.seek(-2, io.SEEK_END)
     buffer.write(struct.pack("<H", SEAL))
-    seal = LABEL + sha256(buffer.getbuffer()).hexdigest().encode()
-    buffer.write(seal)
-    write_atomically(path, lambda file: file.write(buffer.getbuffer()))
-
-
-def is_whole(path: Path) -> bool:
-    """Whether a checkpoint is what was written."""
-    try:
-        return _is_whole(_read(path))
-    except OSError:
-        return False
-
-
-def _read(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read()
-
-
-def _is_whole(content: bytes) -> bool:
-    raw = memoryview(content)
-    return raw[-SEAL:-64] == LABEL and raw[-64:] == sha256(raw[:-SEAL]).hexdigest().encode()
+    buffer.write(LABEL + sha256(buffer.getbuffer()).hexdigest().encode())
+    write_bytes(path, buffer.getbuffer())
 
 
 def load_sealed(path: Path) -> Any:
@@ -55,8 +36,9 @@ def load_sealed(path: Path) -> Any:
         OSError: it cannot be read.
         ValueError: it is damaged.
     """
-    content = _read(path)
-    if not _is_whole(content):
+    with open_regular(path) as file:
+        content = file.read()
+    if content[-SEAL:] != LABEL + sha256(memoryview(content)[:-SEAL]).hexdigest().encode():
         raise ValueError(f"{path} is damaged")
     try:
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -72,14 +72,11 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
 
 def is_usable(run: Run, every: int, epochs: int) -> bool:
     """Whether a run has, of its epochs so far, all snapshots to be kept, or what was measured of them."""
-    try:
-        upto = epochs if run.done else len(run.history())
-    except (OSError, UserError):  # not begun; or damaged, then it will be quarantined
-        upto = 0
+    so_far = epochs if run.done else run.epochs_done
     return all(
         snapshot_file(run, epoch).exists() or measured_file(run, epoch).exists()
         for epoch in kept_epochs(every, epochs)
-        if epoch <= upto
+        if epoch <= so_far
     )
 
 
@@ -112,11 +109,9 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
             continue
         run = store.run(job.id)
         run.folder.mkdir(parents=True, exist_ok=True)
-        lock = Lock.acquire(run.folder)
-        if lock is None:
-            continue  # another process is training it
+        lock = Lock(run.folder)
         try:
-            if _lacks(job, store, every):
+            if lock.acquire() and _lacks(job, store, every):  # else another process is training it
                 _begin_again(job, store, every)
         finally:
             lock.release()

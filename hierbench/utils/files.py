@@ -143,7 +143,7 @@ def remove_abandoned(folder: Path, name: str = "") -> None:
                 (folder / left).unlink(missing_ok=True)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write bytes atomically."""
     write_atomically(path, lambda file: file.write(content))
 

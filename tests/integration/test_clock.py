@@ -26,8 +26,9 @@ class Clock:
         patch.setattr(time, "time", lambda: time_of_day() + self.ahead)
         patch.setattr(time, "time_ns", lambda: in_ns() + int(1e9 * self.ahead))
 
-        def stamp(path, *arguments, ns=None):
-            utime(path, *arguments, ns=ns or (time.time_ns(), time.time_ns()))
+        def stamp(path, times=None, *, ns=None):
+            assert times is None
+            utime(path, ns=ns or (time.time_ns(), time.time_ns()))
 
         patch.setattr(os, "utime", stamp)
 

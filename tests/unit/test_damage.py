@@ -22,7 +22,7 @@ from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import sealed
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
-from hierbench.training.checkpoint import is_whole, load_checkpoint, save_checkpoint
+from hierbench.training.checkpoint import load_checkpoint, load_sealed, save_checkpoint
 from hierbench.utils.files import write_json
 
 RESULTS = ("history.csv", "metrics.json", "predictions.npz")
@@ -197,7 +197,7 @@ def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
     found = path.stat()
     flip(path)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    with pytest.raises(ValueError, match="can not be read: its checksum is another"):
+    with pytest.raises(ValueError, match="cannot be read: its checksum is another"):
         work.ce.predictions()
     assert is_finished(work.plan[0].spec, work.store)  # nothing reads them
     shutil.rmtree(work.store.run(work.crm.id).folder)
@@ -239,7 +239,9 @@ def test_a_result_file_that_the_run_did_not_write_is_damaged(work):
 def test_a_checkpoint_without_a_seal_is_damaged(work):
     path = work.ce.folder / "checkpoint.pt"
     torch.save(load_checkpoint(path), path)
-    assert not is_whole(path) and load_checkpoint(path) is None
+    with pytest.raises(ValueError, match="is damaged"):
+        load_sealed(path)
+    assert load_checkpoint(path) is None
 
 
 def test_a_run_without_its_spec_is_named_and_computed_again(work, whole):
@@ -254,14 +256,17 @@ def test_a_run_without_its_spec_is_named_and_computed_again(work, whole):
 def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):
     path = tmp_path / "checkpoint.pt"
     save_checkpoint(path, {"weights": torch.arange(1000.0)})
-    assert torch.equal(torch.load(path, weights_only=True)["weights"], torch.arange(1000.0)) and is_whole(path)
+    assert torch.equal(torch.load(path, weights_only=True)["weights"], torch.arange(1000.0))
+    assert torch.equal(load_sealed(path)["weights"], torch.arange(1000.0))
     content = path.read_bytes()
     for position in np.linspace(0, len(content) - 1, 60).astype(int).tolist():
         path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
-        assert not is_whole(path), position
+        with pytest.raises(ValueError, match="is damaged"):
+            load_sealed(path)
     for length in (0, 1, 30, len(content) // 2, len(content) - 70, len(content) - 1):
         path.write_bytes(content[:length])
-        assert not is_whole(path), length
+        with pytest.raises(ValueError, match="is damaged"):
+            load_sealed(path)
 
 
 def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path, monkeypatch):
@@ -304,14 +309,15 @@ def test_thirty_cached_runs_are_looked_at_in_no_time_and_without_torch(work):
 
 
 def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path):
-    """Another process makes the next generation in the middle of the second epoch."""
+    """Another process takes its lock in the middle of the second epoch."""
     run, setting = Run(tmp_path / whole.ce.id), Setting(tmp_path, data_dir)
     before = {}
 
     def take_over(done, total):
         if done > 1.2 and not before:
-            (run.folder / ".lock.2").write_text(f"{1:<20}\n" + json.dumps({"pid": 5, "host": "there"}) + "\n")
-            (run.folder / ".lock.1").unlink()  # as an owner does before it begins
+            (run.folder / ".lock").unlink()
+            other = "filelock/2\npid=5\nhost=there\nmode=lease\ntoken=other\nduration=30.0\n"
+            (run.folder / ".lock").write_text(other)
             before.update(contents(run.folder))
 
     notes = []
@@ -320,6 +326,6 @@ def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path
     after = contents(run.folder)
     assert after == before
     assert notes == [
-        "note: ce type-I seed 0: process 5 on there took over while this process stood still; "
+        "note: ce type-I seed 0: process 5 on there took over while this process was stopped; "
         "this one no longer writes there"
     ]

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,8 +14,7 @@ import time
 import pytest
 
 import hierbench.utils.lock as locking
-from hierbench.utils.files import remove_abandoned
-from hierbench.utils.lock import Holder, Lock, LostError, Watch, holders
+from hierbench.utils.lock import Lock, LostError
 
 FIGHTERS, TURNS = 8, 40
 
@@ -41,139 +41,181 @@ HOLD = """
 import sys, time
 from pathlib import Path
 import hierbench.utils.lock as locking
-locking.BEAT = 0.01
-lock = locking.Lock.acquire(Path(sys.argv[1]))
-assert lock is not None
+locking.BEAT, locking.LIMIT = {beat}, {limit}
+lock = locking.Lock(Path(sys.argv[1]))
+assert lock.acquire()
 print("ready", flush=True)
-time.sleep(100)
+{rest}
 """
 
 
 @pytest.fixture
 def holder(tmp_path):
-    process = child(HOLD, tmp_path)
+    """A process that has the lock, with the limits that a user meets."""
+    process = child(HOLD.format(beat=locking.BEAT, limit=locking.LIMIT, rest="time.sleep(100)"), tmp_path)
     yield process
     process.kill()
     process.wait()
     process.stdout.close()
 
 
+def until(condition, seconds=5):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
 def test_one_owner_at_a_time_and_release(tmp_path):
-    lock = Lock.acquire(tmp_path)
+    lock, again = Lock(tmp_path), Lock(tmp_path)
+    assert lock.acquire()
     lock.check()
-    assert Lock.acquire(tmp_path) is None
-    other = Lock.acquire(tmp_path, "mirror")  # another lock
-    other.release(remove=True)
+    assert not again.acquire()
+    with Lock(tmp_path, "mirror"):  # another lock
+        pass
     lock.release()
-    again = Lock.acquire(tmp_path)
-    assert again.path.name == ".lock.2"
+    assert again.acquire()
     with pytest.raises(LostError):
         lock.check()
-    again.release(remove=True)
+    lock.release()  # does nothing: another has it
+    again.check()
+    again.release()
     assert names(tmp_path) == []
 
 
 def test_who_has_it(tmp_path):
-    lock = Lock.acquire(tmp_path)
-    assert str(holders(tmp_path)[0]) == f"process {os.getpid()} on {os.uname().nodename}"
+    lock, other = Lock(tmp_path), Lock(tmp_path)
+    assert other.holder() is None and names(tmp_path) == []
+    assert lock.acquire()
+    assert other.holder() == f"process {os.getpid()} on {os.uname().nodename}"
     lock.release()
-    assert holders(tmp_path)[0].is_over
+    assert other.holder() is None and names(tmp_path) == []
 
 
-def test_a_dead_owner_is_taken_over_at_once(tmp_path, holder):
-    assert Lock.acquire(tmp_path) is None and Watch(tmp_path).busy() is not None
+@pytest.mark.parametrize("exchange", [True, False], ids=["local", "as on NFS"])
+def test_a_dead_owner_is_taken_over_at_once(tmp_path, holder, monkeypatch, exchange):
+    if not exchange:
+        cannot_exchange(monkeypatch)
+    lock = Lock(tmp_path)
+    assert lock.holder() is not None and not lock.acquire()
     holder.kill()  # not waited for: a zombie is dead, too
-    start = time.monotonic()
-    while (lock := Lock.acquire(tmp_path)) is None:
-        assert time.monotonic() - start < 5
-    assert names(tmp_path) == [".lock.2"]
-    lock.release(remove=True)
+    until(lock.acquire)
+    assert names(tmp_path) == [".lock"]
+    lock.check()
+    lock.release()
+    assert names(tmp_path) == []
 
 
-def pretend(folder, beat="1", **changes):
-    """Write the lock of a living process, this one, but for some changes."""
-    owner = json.dumps({"token": "x", **locking.this_process(), **changes})
-    (folder / ".lock.1").write_text(f"{beat:<20}\n{owner}\n")
+def cannot_exchange(monkeypatch):
+    """As file systems on servers, which refuse to exchange two names."""
+    monkeypatch.setattr("filelock._soft.exchange_names", lambda *_: False)
+    monkeypatch.setattr("filelock._util.exchange_names", lambda *_: False)
+
+
+def pretend(folder, beat=0, **changes):
+    """Leave the lock of a living process, this one, but for some changes."""
+    path = folder / ".lock"
+    if not path.exists():
+        with Lock(folder):
+            text = path.read_text()
+        for key, value in changes.items():
+            text = re.sub(f"(?m)^{key}=.*", f"{key}={value}", text)
+        path.write_text(text)
+    os.utime(path, ns=(beat, beat))
 
 
 def test_a_process_number_that_was_given_again_is_another_process(tmp_path):
     pretend(tmp_path)
-    assert Watch(tmp_path).busy() is not None
+    assert not Lock(tmp_path).acquire()
+    (tmp_path / ".lock").unlink()
     pretend(tmp_path, start="1")
-    assert Watch(tmp_path).busy() is None
+    assert Lock(tmp_path).holder() is None
 
 
-@pytest.mark.parametrize("key", ["host", "boot", "namespace"])
-def test_an_owner_on_another_machine_counts_as_dead_only_without_a_sign_of_life(tmp_path, quick, key):
-    pretend(tmp_path, **{key: "other"}, pid=2**22 + 1)
-    watch = Watch(tmp_path)
+@pytest.mark.parametrize("exchange", [True, False], ids=["local", "as on NFS"])
+@pytest.mark.parametrize("host", ["other", os.uname().nodename + "?pidns-1"], ids=["machine", "container"])
+def test_an_owner_elsewhere_counts_as_dead_only_without_a_sign_of_life(tmp_path, quick, monkeypatch, host, exchange):
+    if not exchange:
+        cannot_exchange(monkeypatch)
+    lock = Lock(tmp_path)
     for beat in range(30):  # longer than the limit
-        pretend(tmp_path, beat=str(beat), **{key: "other"}, pid=2**22 + 1)
-        assert watch.busy() is not None and not watch.dead
+        pretend(tmp_path, beat, host=host, pid=2**22 + 1)
+        assert lock.holder() is not None
         time.sleep(0.01)
     start = time.monotonic()
-    while watch.busy() is not None:
-        time.sleep(0.005)
+    assert not Lock(tmp_path).acquire()  # who has not watched does not know it
+    until(lambda: lock.holder() is None)
     assert time.monotonic() - start > 0.07  # the last look was before `start`
-    assert Lock.acquire(tmp_path) is None  # who has not watched does not know it
-    lock = Lock.acquire(tmp_path, dead=watch.dead)
-    assert lock.path.name == ".lock.2"
-    lock.release(remove=True)
+    assert lock.acquire()
+    lock.release()
+    assert names(tmp_path) == []
 
 
 def test_an_owner_that_beats_again_is_not_taken_over(tmp_path, quick):
     pretend(tmp_path, host="other")
-    watch = Watch(tmp_path)
-    while watch.busy() is not None:
-        time.sleep(0.005)
-    pretend(tmp_path, beat="2", host="other")
-    assert Lock.acquire(tmp_path, dead=watch.dead) is None
+    lock, end = Lock(tmp_path), time.monotonic() + 0.08
+    while time.monotonic() < end:
+        assert not lock.acquire()
+    pretend(tmp_path, 2)
+    end = time.monotonic() + 0.08
+    while time.monotonic() < end:
+        assert not lock.acquire()
 
 
-def test_a_file_that_says_nothing_yet_is_an_owner_until_the_limit(tmp_path, quick):
-    (tmp_path / ".lock.7").touch()
-    watch = Watch(tmp_path)
-    assert str(watch.busy()) == "another process"
+@pytest.mark.parametrize("content", ["", "filelock/2\n", "nonsense", "filelock/2\npid=1\nhost=x\nmode=new\n"])
+def test_a_file_that_says_nothing_yet_is_an_owner_until_the_limit(tmp_path, quick, monkeypatch, content):
+    """A process was killed, or the power failed, before it had written who it is; or a later version wrote it."""
+    monkeypatch.setattr("filelock._soft.MALFORMED_LOCK_AGE_THRESHOLD", 0.1)  # seconds; 2 otherwise
+    (tmp_path / ".lock").write_text(content)
+    lock = Lock(tmp_path)
+    assert lock.holder() in ("another process", "process 1 on x")
     time.sleep(0.05)
-    while watch.busy() is not None:
-        time.sleep(0.005)
-    Lock.acquire(tmp_path, dead=watch.dead).release(remove=True)
+    until(lambda: lock.holder() is None)
+    assert lock.acquire()
+    lock.release()
     assert names(tmp_path) == []
+
+
+def test_a_lock_that_is_a_link_or_a_pipe_leads_nowhere_and_holds_nobody_up(tmp_path, quick, monkeypatch):
+    monkeypatch.setattr("filelock._soft.MALFORMED_LOCK_AGE_THRESHOLD", 0.1)
+    (tmp_path / "precious").write_text("mine")
+    for make in (lambda path: path.symlink_to(tmp_path / "precious"), os.mkfifo):
+        make(tmp_path / ".lock")
+        lock = Lock(tmp_path)
+        until(lock.acquire)
+        lock.release()
+    assert names(tmp_path) == ["precious"] and (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_waiter_that_was_stopped_itself_has_seen_nothing(tmp_path, quick):
     pretend(tmp_path, host="other")
-    watch = Watch(tmp_path)
-    watch.busy()
+    lock = Lock(tmp_path)
+    assert lock.holder() is not None
     time.sleep(0.3)
-    assert watch.busy() is not None
+    assert lock.holder() is not None
 
 
 def test_an_owner_that_was_stopped_is_taken_over_and_notices(tmp_path, quick):
-    code = HOLD.replace(
-        "time.sleep(100)", "input()\ntry:\n    lock.check()\nexcept locking.LostError as e:\n    print(e)"
-    )
+    rest = "input()\ntry:\n    lock.check()\nexcept locking.LostError as e:\n    print(e)"
+    code = HOLD.format(beat=0.01, limit=0.1, rest=rest)
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline().strip() == "ready"
-    watch = Watch(tmp_path)
-    time.sleep(0.1)
-    assert watch.busy() is not None
+    lock = Lock(tmp_path)
     os.kill(process.pid, signal.SIGSTOP)
-    while watch.busy() is not None:
-        time.sleep(0.005)
-    lock = Lock.acquire(tmp_path, dead=watch.dead)
+    until(lock.acquire)
     os.kill(process.pid, signal.SIGCONT)
     out, _ = process.communicate("\n", timeout=30)
-    assert out.startswith(f"process {os.getpid()} on ") and "took over while this process stood still" in out
+    assert out.startswith(f"process {os.getpid()} on ") and "took over while this process was stopped" in out
     lock.check()
-    lock.release(remove=True)
+    lock.release()
     assert names(tmp_path) == []  # the other did not bring its file back
 
 
 def test_a_lock_that_was_removed_is_noticed_and_does_not_come_back(tmp_path, quick):
-    lock = Lock.acquire(tmp_path)
+    lock = Lock(tmp_path)
+    assert lock.acquire()
     lock.path.unlink()
     time.sleep(0.05)
     with pytest.raises(LostError, match="has been removed"):
@@ -183,60 +225,20 @@ def test_a_lock_that_was_removed_is_noticed_and_does_not_come_back(tmp_path, qui
 
 
 @pytest.mark.parametrize("days", [-1, 1])
-def test_the_clock_does_not_matter(tmp_path, quick, monkeypatch, days):
+def test_the_clock_does_not_matter(tmp_path, monkeypatch, days):
+    monkeypatch.setattr(locking, "BEAT", 0.02)
+    monkeypatch.setattr(locking, "LIMIT", 1.0)
     real = time.time
-    lock = Lock.acquire(tmp_path)
-    watch = Watch(tmp_path)
+    lock, waiter = Lock(tmp_path), Lock(tmp_path)
+    assert lock.acquire()
     monkeypatch.setattr(time, "time", lambda: real() + days * 86400)
     for _ in range(20):
-        if lock.path.exists():
-            os.utime(lock.path, (real() + days * 86400,) * 2)
-        assert watch.busy() is not None
+        os.utime(lock.path, (real() + days * 86400,) * 2)
+        assert waiter.holder() is not None
         time.sleep(0.01)
     lock.check()
     lock.release()
-    assert watch.busy() is None
-
-
-def test_what_was_judged_is_looked_at_again_once_the_file_is_made(tmp_path, monkeypatch):
-    """Between judging generation 1 dead and making 2, others had 2, freed it, and began again at 1."""
-    pretend(tmp_path, start="1")
-    judged = holders(tmp_path)
-    pretend(tmp_path, token="of another")
-    real = locking.holders
-    monkeypatch.setattr(locking, "holders", lambda *_: judged)
-    assert Lock.acquire(tmp_path) is None
-    monkeypatch.setattr(locking, "holders", real)
-    assert names(tmp_path) == [".lock.1"]  # the living one's, untouched
-
-
-def test_what_one_left_that_was_killed_on_its_way_is_no_way_past_the_owner(tmp_path, quick):
-    """Some process judged by history, made generation 7, and was killed before it looked again."""
-    living = Lock.acquire(tmp_path)
-    mine = living.path.read_text()
-    pretend(tmp_path, start="1")  # gone
-    (tmp_path / ".lock.7").write_text(living.path.read_text())
-    living.path.write_text(mine)
-    assert Lock.acquire(tmp_path) is None
-    assert Watch(tmp_path).busy() is not None
-    living.check()  # what lies above it has not taken it over
-    living.release()
-    after = Lock.acquire(tmp_path)
-    assert after.path.name == ".lock.8" and names(tmp_path) == [".lock.8"]
-    after.release(remove=True)
-
-
-def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
-    def no_links(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(locking.os, "link", no_links)
-    lock = Lock.acquire(tmp_path)
-    lock.check()
-    assert Lock.acquire(tmp_path) is None
-    lock.release()
-    Lock.acquire(tmp_path).release(remove=True)
-    assert names(tmp_path) == []
+    assert waiter.holder() is None
 
 
 def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
@@ -244,34 +246,33 @@ def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(locking.os, "pwrite", full)
+        patch.setattr("filelock._marker.write_all", full)
         with pytest.raises(OSError, match="No space left"):
-            Lock.acquire(tmp_path)
+            Lock(tmp_path).acquire()
     assert names(tmp_path) == []
 
 
 def test_threads_end_with_their_locks(tmp_path):
     before = threading.active_count()
-    lock = Lock.acquire(tmp_path)
-    assert threading.active_count() == before + 1
+    lock = Lock(tmp_path)
+    assert lock.acquire() and threading.active_count() == before + 1
     lock.release()
     assert threading.active_count() == before
 
 
 def fight(folder, counter, inside, seed):
-    """Add one to a counter, with the lock, in a way that shows when two do it at once; half the time never let go."""
+    """Add one to a counter, with the lock, in a way that shows when two do it at once."""
     chance = random.Random(seed)
     while True:
-        lock = Lock.acquire(folder)
-        if lock is None:
+        lock = Lock(folder)
+        while not lock.acquire():
             time.sleep(0.0005)
-            continue
         here = inside.with_name(f"inside-{os.getpid()}")
         here.write_text(json.dumps(locking.this_process()))
         try:
             os.link(here, inside)
         except FileExistsError:  # left by one that was killed, or of one that is in here now
-            if not locking.owner_is_gone(json.loads(inside.read_text())):
+            if not locking.is_gone(json.loads(inside.read_text())):
                 (folder / "two at once").write_text(inside.read_text())
             here.replace(inside)
         value = int(counter.read_text())
@@ -280,7 +281,7 @@ def fight(folder, counter, inside, seed):
         lock.check()
         counter.with_name(f"counter-{os.getpid()}").replace(counter)
         inside.unlink()
-        lock.release(remove=chance.random() < 0.5)
+        lock.release()
         with (folder.parent / f"turns-{seed}").open("a") as file:
             file.write(f"{value + 1}\n")
 
@@ -318,11 +319,17 @@ def test_eight_processes_and_random_kills(tmp_path):
     assert not (folder / "two at once").exists(), (folder / "two at once").read_text()
     assert len(turns) == len(set(turns))  # no two have seen the same count
     assert total - kills - FIGHTERS <= len(turns) <= total  # those killed after counting have not written it down
-    Lock.acquire(folder).release(remove=True)
-    remove_abandoned(folder)
+    lock = Lock(folder)
+    until(lock.acquire)
+    lock.release()
     assert names(folder) == []
 
 
-def test_a_holder_says_nothing_of_a_torn_file():
-    assert not Holder(__file__, "1", '{"pid": 3').is_over
-    assert not Holder(__file__, "1", '{"pid": "x"}').is_over
+def test_a_process_is_gone_if_its_number_is_anothers_or_the_machine_was_started_again():
+    here = locking.this_process()
+    assert not locking.is_gone(here)
+    assert locking.is_gone({**here, "start": "1"}) and locking.is_gone({**here, "boot": "another"})
+    assert locking.is_gone({**here, "pid": 2**22 + 1})
+    for unknown in ({"host": "other"}, {"machine": "other"}, {"pid": "x"}):
+        assert not locking.is_gone({**here, "pid": 2**22 + 1, **unknown})
+    assert not locking.is_gone({})

@@ -368,14 +368,14 @@ def unfinished(work):
 
 def no_predictions(work):
     (run_of(work, "haframe").folder / "predictions.npz").unlink()
-    return "can not be read: [Errno 2]"
+    return "cannot be read: [Errno 2]"
 
 
 def torn_predictions(work):
     run = run_of(work, "haframe")
     (run.folder / "predictions.npz").write_bytes(b"\x00" * 300)
     mistake_runs.seal(run)
-    return "can not be read"
+    return "cannot be read"
 
 
 def nan_predictions(work):

@@ -29,7 +29,7 @@ from hierbench.data.prepared import Prepared
 from hierbench.planning.plan import make_spec, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError
-from hierbench.utils.lock import wait_for_lock
+from hierbench.utils.lock import Lock
 from hierbench.utils.sqlite import make_database
 
 FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
@@ -193,7 +193,7 @@ class Record:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.folder = folder
         engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
-        with self._locked():
+        with Lock(self.folder, "study"):
             try:
                 make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
                 database = RDBStorage(storage, engine_kwargs=engine)
@@ -203,21 +203,13 @@ class Record:
             except Exception as error:  # SQLAlchemy and its drivers raise many types
                 raise UserError(f"--storage {storage}: {_reason(error.__cause__ or error)}") from None
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = wait_for_lock(self.folder, "study")
-        try:
-            yield
-        finally:
-            lock.release(remove=True)
-
     def trials(self) -> list[FrozenTrial]:
         """Return the trials that are there."""
         return self._study.get_trials(deepcopy=False)
 
     def add(self, trial: FrozenTrial, runs: Sequence[str]) -> bool:
         """Add a trial with the ids of its runs; return False where it is there already."""
-        with self._locked():
+        with Lock(self.folder, "study"):
             if any(
                 known.user_attrs.get("runs") == list(runs) and known.state == trial.state for known in self.trials()
             ):
