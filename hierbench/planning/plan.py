@@ -116,7 +116,7 @@ def make_spec(
         type=feature_type,
         model=recipe.model,
         train=TrainSpec(
-            **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `session.settle`
+            **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
             lr=type_rates(recipe, feature_type),
         ),
         augment=recipe.augment,
