@@ -1,10 +1,8 @@
-"""A foreign method in a process of its own: what its file does on import, or under the checks, ends with that process.
+"""Checks a foreign method in a child process, so that whatever its file does on import or under test ends with it.
 
-The process sends a line of JSON for each step and one with a number of its own at the end. One that ends before has no
-verdict, whatever its exit code says. This is for mistakes, not for malice: the file runs with the user's rights.
+The child sends a line of JSON for each step and a final one with a nonce; one that ends earlier gave no verdict,
+whatever its exit code. This guards against mistakes, not malice: the file runs with the user's rights.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -20,13 +18,13 @@ from typing import Any
 
 from hierbench.utils.errors import BrokenMethodError, UserError
 
-START_LIMIT = 300.0  # seconds in which the process imports what it needs itself
-CHECK_LIMIT = 60.0  # seconds, of the import and of each check
-GRACE = 5.0  # seconds in which a process that closed its pipe ends by itself
+START_LIMIT = 300.0  # seconds for the child's own imports
+CHECK_LIMIT = 60.0  # seconds for the import of the method, and for each check
+GRACE = 5.0  # seconds that a child which closed its pipe has to end
 LONGEST_LINE = 1 << 20  # bytes of a message
 NOT_RUN = "not run"
 GARBLED = "it changes the checks, or what they report"
-CLOSED = 74  # exit code of the process where it cannot report any more
+CLOSED = 74  # exit code of a child that can no longer report
 START = (
     "import json, sys; order = json.load(sys.stdin); sys.path[:] = order['path']; "
     "from hierbench.api.isolated import serve; serve(order)"
@@ -34,19 +32,19 @@ START = (
 
 
 class EndedError(UserError):
-    """The process came to no verdict; the message says how it ended, as in "it ended the process (exit code 0)"."""
+    """The child gave no verdict; the message says how it ended, as in "it ended the process (exit code 0)"."""
 
 
 def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[str, str]]:
-    """Check a method in a process of its own.
+    """Check a method in a child process.
 
     Args:
         reference: name or path.
         limit: seconds that the import and each check may take.
 
     Yields:
-        First ("", the method's name), then each check's name and what is wrong: "" if nothing is, NOT_RUN where the
-        checks ended before.
+        First ("", the method's name), then each check's name and what is wrong: "" if it passed, NOT_RUN if the checks
+        ended earlier.
 
     Raises:
         UserError: the method cannot be found or imported.
@@ -55,7 +53,7 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
     try:
         name, checks = next(steps)
     except EndedError as error:
-        raise BrokenMethodError(f"method {reference} can not be imported: {error}") from None
+        raise BrokenMethodError(f"method {reference} cannot be imported: {error}") from None
     yield "", name
     left = checks.split("\n")
     try:
@@ -65,18 +63,18 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
             yield left.pop(0), problem
         if left:
             raise EndedError(GARBLED)
-    except EndedError as error:  # after the last check, it has spoilt the end of the report
+    except EndedError as error:  # with no check left, the end of the report is damaged
         yield left[0] if left else "the report is whole", str(error)
         for check in left[1:]:
             yield check, NOT_RUN
 
 
 def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
-    """Yield what the process says until it has said that it is done; the first is (name, the names of its checks).
+    """Yield the child's messages until it is done: (name, names of its checks), then (check, problem) for each.
 
     Raises:
-        UserError: what `find_method` raised there.
-        EndedError: it ended before, or took longer than the limit for one step.
+        UserError: the error of `find_method` in the child.
+        EndedError: the child ended early, or one step took longer than the limit.
     """
     nonce = secrets.token_hex(16)
     order = {"reference": reference, "limit": limit, "nonce": nonce}
@@ -101,13 +99,13 @@ def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _process(order: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Yield a process that carries out an order, and the pipe that it writes to; at the end it is killed."""
+    """Start a child with an order, yield it and the pipe that it writes to, and kill it at the end."""
     ours, theirs = os.pipe()
     try:
         try:
-            # What a method prints goes to standard error. Ctrl-C is ours to handle, so it gets a session of its own.
+            # Prints of the method go to standard error. The new session keeps Ctrl-C away from the child.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START],  # without the working folder, whose json.py is none of Python's
+                [sys.executable, "-P", "-c", START],  # -P: a json.py in the working folder must not be imported
                 stdin=subprocess.PIPE,
                 stdout=2,
                 pass_fds=(theirs,),
@@ -122,15 +120,15 @@ def _process(order: dict[str, Any]) -> Iterator[tuple[subprocess.Popen[bytes], i
             yield process, ours
         finally:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+                os.killpg(process.pid, signal.SIGKILL)  # with its own children
             process.wait()
     finally:
         os.close(ours)
 
 
 def _lines(process: subprocess.Popen[bytes], pipe: int, limit: float) -> Iterator[bytes]:
-    """Yield the lines that a process writes; raise an EndedError when it ends or is silent for too long."""
-    buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)  # what it needs itself, before the first line
+    """Yield the lines that a child writes; raise an EndedError when it ends or is silent for too long."""
+    buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)
     while True:
         ready, _, _ = select.select([pipe], [], [], 0.2)
         if ready:
@@ -142,7 +140,7 @@ def _lines(process: subprocess.Popen[bytes], pipe: int, limit: float) -> Iterato
                 deadline = time.monotonic() + limit
             if not content or len(buffer) > LONGEST_LINE:
                 break
-        elif process.poll() is not None:  # something that it has started keeps the pipe open
+        elif process.poll() is not None:  # a child of its own keeps the pipe open
             break
         elif time.monotonic() > deadline:
             raise EndedError(f"it took longer than {limit:g} s and was stopped")
@@ -154,7 +152,7 @@ def _lines(process: subprocess.Popen[bytes], pipe: int, limit: float) -> Iterato
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` have it."""
+    """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` give it."""
     if code >= 0:
         return f"exit code {code}"
     try:

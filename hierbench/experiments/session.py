@@ -18,7 +18,7 @@ from hierbench.data.writer import SPLITS
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.scheduler import run_plan
 from hierbench.experiments.publishing import say_notes
-from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
+from hierbench.models.weights import check_weights, download_weights, find_weights
 from hierbench.planning.cost import Cost, stand_in_tree
 from hierbench.planning.dry_run import Line, show_dry_run, summary
 from hierbench.planning.resources import Setting, choose_device, side_by_side
@@ -29,6 +29,7 @@ from hierbench.runs.store import Store
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 Result = TypeVar("Result")
@@ -104,7 +105,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
-    return Inputs(prepared, weights, None if weights is None else weights_digest(weights))
+    return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 
 def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
