@@ -53,7 +53,7 @@ class Classifier(nn.Module):
         The 1x1 convolution of type II belongs to the backbone (docs/protocols.md, row 37).
         """
         reduce = [self.features.reduce] if isinstance(self.features, TypeII) else []
-        groups = {
+        groups: dict[str, list[nn.Module]] = {
             "backbone": [self.backbone, *reduce],
             "transform": [self.features.transform],
             "classifier": [self.method],

@@ -1,4 +1,4 @@
-"""What the ranks that train one model share, so that their number does not change results: norms and the method's batch.
+"""Batch norms and the method's batch over all ranks, so that their number does not change results.
 
 Shapes: B batch of one rank, C channels, D features.
 """
