@@ -6,10 +6,11 @@ Shapes: B batch, N examples, D features, K classes.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from hierbench.config.recipe import FEATURE_TYPES, FeatureType
+from hierbench.config.validation import Closed
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 
@@ -34,10 +35,8 @@ def hyperparameter(
     return Field(default=default, ge=low, le=high, examples=list(examples), json_schema_extra={"grid": list(grid)})
 
 
-class Parameters(BaseModel):
+class Parameters(Closed):
     """A method's hyperparameters: typed and closed, so an unknown name is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Method(nn.Module):

@@ -30,19 +30,12 @@ GROUP = "hierbench.methods"
 
 @dataclass(frozen=True)
 class Found:
-    """A method that was found.
+    """A method that was found."""
 
-    Attributes:
-        reference: a name or path by which any process can find it.
-        cls: its class.
-        code: digest of its file, see `digest_of_code`.
-        source: its file; None for the project's own methods.
-    """
-
-    reference: str
+    reference: str  # a name or path by which any process can find it
     cls: type[Method] | type[PostHoc]
-    code: str
-    source: Path | None = None
+    code: str  # digest of its file, see `digest_of_code`
+    source: Path | None = None  # its file; None for the project's own methods
 
     @property
     def name(self) -> str:

@@ -84,12 +84,12 @@ def build_classifier(
     """Build a model; weights that are not loaded are drawn from the global random generator.
 
     Args:
-        method: the class of the method.
+        method: its class.
         hierarchy: over the K classes.
         feature_type: "type-I" or "type-II".
         model: the recipe's section.
-        params: the method's `Params`, or None for the defaults.
-        weights: the file of `model.weights`; None for a randomly initialised backbone.
+        params: the method's `Params`, None for the defaults.
+        weights: the file of `model.weights`, None for random ones.
 
     Raises:
         UserError: the weights do not match the backbone.

@@ -50,14 +50,10 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(num_features, num_features, bias=False),
-            nn.BatchNorm1d(num_features),
-            nn.PReLU(num_features),
-            nn.Linear(num_features, num_features, bias=False),
-            nn.BatchNorm1d(num_features),
-            nn.PReLU(num_features),
-        )
+        width, layers = num_features, list[nn.Module]()
+        for _ in range(2):
+            layers += [nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.PReLU(width)]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
         """Map [B, K] to [B, K]."""

@@ -164,7 +164,7 @@ def test_json(finished, folder):
         (["--methods", "haframes"], ["unknown method 'haframes'", "did you mean 'haframe'"]),
         (["--methods", "./nowhere.py"], ["no method file nowhere.py"]),
         (["--methods", ","], ["--methods names no method"]),
-        (["--methods", "haframe", "--types", "type-I"], ["haframe can not stand on type-I"]),
+        (["--methods", "haframe", "--types", "type-I"], ["haframe cannot stand on type-I"]),
         (["--types", "type-3"], ["unknown type 'type-3'"]),
         (["--seeds", "0"], ["--seeds must be at least 1"]),
         (["--seeds", "two"], ["Invalid value for '--seeds'", "valid integer"]),

@@ -193,7 +193,7 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path
         (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
         (["tune", "--dataset", "shapes", "--sampler", "tpe", "--executor", "ray"], "--sampler tpe is for this machine"),
         (["tune", "--dataset", "shapes", "--executor", "ray", "--jobs", "2"], "--jobs is for this machine"),
-        (["tune", "--dataset", "shapes", "--types", "type-I"], "can not stand on type-I"),
+        (["tune", "--dataset", "shapes", "--types", "type-I"], "cannot stand on type-I"),
         (["run", "--dataset", "shapes", "--tuned-file", "nowhere.toml"], "nothing in nowhere.toml was tuned"),
         (["run", "--dataset", "shapes", "--tuned", "--runs", "none"], "nothing in none/tuned/shapes.toml was tuned"),
     ],
