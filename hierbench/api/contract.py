@@ -1,9 +1,7 @@
-"""What every method must do, checked on a small ragged tree: the same for our tests and for `hierbench methods check`.
+"""What every method must do, checked on a small ragged tree by our tests and by `hierbench methods check`.
 
 Shapes: B batch, D features, K classes, M nodes of all levels.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
@@ -18,7 +16,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 
 BATCH = 8
-NUM_FEATURES = 20  # of type I: none of the sizes below, so that a dimension tells what it counts
+NUM_FEATURES = 20  # of type I: differs from all sizes below, so that a dimension's size says what it counts
 PATHS = {
     "ash": ("plant", "tree", "ash"),
     "oak": ("plant", "tree", "oak"),
@@ -28,17 +26,19 @@ PATHS = {
     "owl": ("animal", "bird", "owl"),
     "hen": ("animal", "bird", "hen"),
 }
+TREE = Hierarchy.from_paths(PATHS)
 RELABELLING = [3, 6, 0, 5, 1, 4, 2]  # new class i is old class RELABELLING[i]
+RELABELLED = Hierarchy.from_paths({TREE.classes[old]: PATHS[TREE.classes[old]] for old in RELABELLING})
 
 Check = Callable[[Any], None]
 
 
 class ContractError(AssertionError):
-    """A method that breaks the contract; the message says how."""
+    """A method breaks the contract; the message says how."""
 
 
 def check_method(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, str]]:
-    """Run all checks on a method's class; yield each one's name and what is wrong, "" if nothing is."""
+    """Run all checks on a method's class; yield each check's name and what is wrong, "" if it passed."""
     checks = METHOD_CHECKS if issubclass(cls, Method) else POSTHOC_CHECKS
     for name, check in checks.items():
         try:
@@ -58,22 +58,13 @@ def _require(condition: bool | Tensor, message: str) -> None:
         raise ContractError(message)
 
 
-def _hierarchy() -> Hierarchy:
-    return Hierarchy.from_paths(PATHS)
-
-
-def _relabelled() -> Hierarchy:
-    names = list(PATHS)
-    return Hierarchy.from_paths({names[old]: PATHS[names[old]] for old in RELABELLING})
-
-
 def _num_features(cls: type[Method]) -> int:
     return NUM_FEATURES if "type-I" in cls.types else len(PATHS)
 
 
-def _built(cls: type[Method], hierarchy: Hierarchy, params: BaseModel | None = None, seed: int = 0) -> Method:
+def _built(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | None = None, seed: int = 0) -> Method:
     torch.manual_seed(seed)
-    return cls(hierarchy, _num_features(cls), params or cls.Params())
+    return cls(tree, _num_features(cls), params or cls.Params())
 
 
 def _batch(cls: type[Method]) -> tuple[Tensor, Tensor]:
@@ -99,17 +90,16 @@ def _scores(method: Method, features: Tensor) -> Tensor:
 
 
 def _check_shapes(cls: type[Method]) -> None:
-    method, (features, targets) = _built(cls, _hierarchy()), _batch(cls)
+    method, (features, targets) = _built(cls), _batch(cls)
     for size in (BATCH, 2):
-        scores = _scores(method, features[:size])
-        expected = (size, len(PATHS))
+        scores, expected = _scores(method, features[:size]), (size, len(PATHS))
         _require(scores.shape == expected, f"scores must be {expected} for {size} examples, got {tuple(scores.shape)}")
         _require(scores.isfinite().all(), "scores must be finite")
     _objective(method, features, targets)
 
 
 def _check_loss_names(cls: type[Method]) -> None:
-    method, (features, targets) = _built(cls, _hierarchy()), _batch(cls)
+    method, (features, targets) = _built(cls), _batch(cls)
     batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
     names: list[str] = []
     for inner, labels in batches * 2:
@@ -120,7 +110,7 @@ def _check_loss_names(cls: type[Method]) -> None:
 
 
 def _check_gradients(cls: type[Method]) -> None:
-    method, (features, targets) = _built(cls, _hierarchy()), _batch(cls)
+    method, (features, targets) = _built(cls), _batch(cls)
     features.requires_grad_()
     _objective(method.train(), features, targets).backward()
     for name, parameter in [*method.named_parameters(), ("the features", features)]:
@@ -130,21 +120,21 @@ def _check_gradients(cls: type[Method]) -> None:
 
 
 def _check_targets(cls: type[Method]) -> None:
-    method, (features, targets) = _built(cls, _hierarchy()), _batch(cls)
+    method, (features, targets) = _built(cls), _batch(cls)
     other = _objective(method, features, (targets + 1) % len(PATHS))
     _require(not torch.equal(_objective(method, features, targets), other), "the loss does not depend on the targets")
 
 
 def _check_determinism(cls: type[Method]) -> None:
     features, targets = _batch(cls)
-    first, second = (_built(cls, _hierarchy()) for _ in range(2))
+    first, second = (_built(cls) for _ in range(2))
     same = torch.equal(_objective(first, features, targets), _objective(second, features, targets))
     _require(same, "the same seed gives another loss: take randomness from torch's global generator")
     _require(torch.equal(_scores(first, features), _scores(second, features)), "the same seed gives other scores")
 
 
 def _check_independence(cls: type[Method]) -> None:
-    method, (features, _) = _built(cls, _hierarchy()), _batch(cls)
+    method, (features, _) = _built(cls), _batch(cls)
     alone = torch.cat([_scores(method, row) for row in features.split(1)])
     message = "an example's scores depend on the rest of the batch"
     _require(torch.allclose(_scores(method, features), alone, rtol=1e-4, atol=1e-5), message)
@@ -152,25 +142,22 @@ def _check_independence(cls: type[Method]) -> None:
 
 def _check_relabelling(cls: type[Method]) -> None:
     """Permute the classes in the tree, the targets and every dimension of size K or M: the scores must follow."""
-    hierarchy = _hierarchy()
-    num_classes, num_nodes = len(PATHS), sum(hierarchy.level_sizes)
-    leaves = torch.tensor(RELABELLING)
-    nodes = torch.cat([torch.arange(num_nodes - num_classes), leaves + num_nodes - num_classes])
-    method = _built(cls, hierarchy)
-    state = {}
+    leaves, num_coarse = torch.tensor(RELABELLING), sum(TREE.level_sizes[:-1])
+    nodes = torch.cat([torch.arange(num_coarse), leaves + num_coarse])
+    order_of = {len(leaves): leaves, len(nodes): nodes}
+    method, state = _built(cls), {}
     for name, value in method.state_dict().items():
         for dim, size in enumerate(value.shape):
-            if size in (num_classes, num_nodes):
-                value = value.index_select(dim, leaves if size == num_classes else nodes)
+            if size in order_of:
+                value = value.index_select(dim, order_of[size])
         state[name] = value
-    problem = _relabelled_problem(cls, method, state)
-    if problem:
-        _require(False, problem + _derived_tables(cls, method, state))
+    if problem := _relabelled_problem(cls, method, state):
+        raise ContractError(problem + _derived_tables(cls, method, state))
 
 
 def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
-    """Return what does not follow when the classes are relabelled and the new model has this state, "" if all does."""
-    moved, leaves = _built(cls, _relabelled(), seed=3), torch.tensor(RELABELLING)
+    """Return what is wrong with a model over the relabelled classes that loads this state, "" if nothing is."""
+    moved, leaves = _built(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
     features, targets = _batch(cls)
     moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
     moved_targets = leaves.argsort()[targets]
@@ -186,22 +173,21 @@ def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tens
 
 
 def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
-    """Return advice if all follows where buffers are not loaded but made from the tree anew: they hold indices."""
+    """Return advice if only permuted buffers are the problem: derived from the tree anew, they would be right."""
     buffers = [name for name, _ in method.named_buffers() if name in state]
-    own = _built(cls, _relabelled(), seed=3).state_dict()
+    own = _built(cls, RELABELLED, seed=3).state_dict()
     for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):
         tables = [name for name in names if not torch.equal(own[name], state[name])]
         kept = {name: value for name, value in state.items() if name not in tables}
         if tables and not _relabelled_problem(cls, method, kept):
-            return (
-                f"; the reason is the permuted {', '.join(tables)}: register derived index tables with persistent=False"
-            )
+            named = ", ".join(tables)
+            return f"; the reason is the permuted {named}: register derived index tables with persistent=False"
     return ""
 
 
 def _check_checkpoint(cls: type[Method]) -> None:
     features, targets = _batch(cls)
-    method, other = _built(cls, _hierarchy()), _built(cls, _hierarchy(), seed=4)
+    method, other = _built(cls), _built(cls, seed=4)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
     same = torch.equal(_scores(method, features), _scores(other, features))
     _require(same, "a loaded checkpoint gives other scores: register what is random as a parameter or buffer")
@@ -211,26 +197,26 @@ def _check_checkpoint(cls: type[Method]) -> None:
 
 def _check_hyperparameters(cls: type[Method]) -> None:
     features, targets = _batch(cls)
-    default = _objective(_built(cls, _hierarchy()), features, targets)
+    default = _objective(_built(cls), features, targets)
     for name, changed in _changed_params(cls):
-        moved = _objective(_built(cls, _hierarchy(), changed), features, targets)
+        moved = _objective(_built(cls, params=changed), features, targets)
         _require(not torch.equal(default, moved), f"hyperparameter {name} does not change the objective")
 
 
 def _changed_params(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, BaseModel]]:
-    """Yield each hyperparameter's name and the params with it alone moved away from its default."""
+    """Yield each hyperparameter's name, and the params in which it alone differs from its default."""
     for name, field in cls.Params.model_fields.items():
-        options: list[Any]
+        extra = field.json_schema_extra
+        grid = extra.get("grid") if isinstance(extra, dict) else None
+        options: list[Any] = [*(grid if isinstance(grid, list) else []), *(field.examples or [])]
         if get_origin(field.annotation) is Literal:
-            options = list(get_args(field.annotation))
+            options += get_args(field.annotation)
         elif field.annotation is bool:
-            options = [False, True]
+            options += [False, True]
         else:
-            extra = field.json_schema_extra
-            grid = extra.get("grid") if isinstance(extra, dict) else None
             bounds = [getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)]
             numbers = [field.default + 1, field.default / 2] if isinstance(field.default, int | float) else []
-            options = [*(grid if isinstance(grid, list) else []), *(field.examples or []), *numbers, *bounds]
+            options += [*numbers, *bounds]
         for option in options:
             try:
                 changed = cls.Params.model_validate({name: option})
@@ -251,26 +237,26 @@ def _probabilities() -> Tensor:
 def _check_rescore(cls: type[PostHoc]) -> None:
     given = _probabilities()
     kept = given.clone()
-    scores = cls(_hierarchy()).rescore(given)
+    scores = cls(TREE).rescore(given)
     _require(scores.shape == given.shape, f"rescore must keep the shape, got {tuple(scores.shape)}")
     _require(scores.isfinite().all(), "rescored values must be finite")
     _require(torch.equal(given, kept), "rescore must not change its argument")
-    _require(torch.equal(scores, cls(_hierarchy()).rescore(given)), "rescore must be deterministic")
-    alone = torch.cat([cls(_hierarchy()).rescore(row) for row in given.split(1)])
+    _require(torch.equal(scores, cls(TREE).rescore(given)), "rescore must be deterministic")
+    alone = torch.cat([cls(TREE).rescore(row) for row in given.split(1)])
     _require(torch.allclose(scores, alone), "an example's scores depend on the other examples")
 
 
 def _check_rescore_relabelling(cls: type[PostHoc]) -> None:
     given, leaves = _probabilities(), torch.tensor(RELABELLING)
-    expected = cls(_hierarchy()).rescore(given)[:, leaves]
-    moved = cls(_relabelled()).rescore(given[:, leaves])
+    expected = cls(TREE).rescore(given)[:, leaves]
+    moved = cls(RELABELLED).rescore(given[:, leaves])
     _require(torch.allclose(moved, expected), "relabelling the classes must permute the scores")
 
 
 def _check_rescore_hyperparameters(cls: type[PostHoc]) -> None:
-    default = cls(_hierarchy()).rescore(_probabilities())
+    default = cls(TREE).rescore(_probabilities())
     for name, changed in _changed_params(cls):
-        moved = cls(_hierarchy(), changed).rescore(_probabilities())
+        moved = cls(TREE, changed).rescore(_probabilities())
         _require(not torch.equal(default, moved), f"hyperparameter {name} does not change the scores")
 
 

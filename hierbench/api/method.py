@@ -1,17 +1,16 @@
-"""What a method is: the part of a classifier that sits on the penultimate features, or that re-ranks predictions.
+"""What a method is: the head of a classifier on the penultimate features, or a re-ranking of predictions.
 
 Shapes: B batch, N examples, D features, K classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from hierbench.config.recipe import FEATURE_TYPES, FeatureType
+from hierbench.config.validation import Closed
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 
@@ -30,27 +29,25 @@ def hyperparameter(
         default: its value unless a recipe says otherwise.
         low: smallest value.
         high: largest value.
-        grid: what tuning searches; without one it is not tuned.
-        examples: other values, of what is neither a number, a bool nor a Literal, for `hierbench methods check`.
+        grid: values that tuning searches; without any it is not tuned.
+        examples: other values for `hierbench methods check`, if it is not a number, bool or Literal.
     """
     return Field(default=default, ge=low, le=high, examples=list(examples), json_schema_extra={"grid": list(grid)})
 
 
-class Parameters(BaseModel):
+class Parameters(Closed):
     """A method's hyperparameters: typed and closed, so an unknown name is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Method(nn.Module):
-    """Base class of all trained methods. A subclass fills in the names below and the three functions.
+    """Base class of all trained methods; a subclass defines the names below and the three functions.
 
     Attributes:
         name: as on the command line; equal to the file's name without `.py`.
         title: as in the leaderboard.
         source: citation with equation numbers.
         version: raise it when results change.
-        types: the feature extractors it can stand on.
+        types: the feature extractors that it supports.
     """
 
     name: ClassVar[str]
@@ -76,7 +73,7 @@ class Method(nn.Module):
     def loss(self, outputs: Any, targets: Tensor) -> dict[str, Tensor]:
         """Return the named loss terms, already weighted and averaged over the batch; the objective is their sum.
 
-        The names are the same at every call and in the same order; see `loss_names`.
+        The names and their order are the same at every call, see `loss_names`.
 
         Args:
             outputs: what `forward` returned.
@@ -90,15 +87,14 @@ class Method(nn.Module):
 
 
 def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
-    """Return the names of the loss terms that a method returned; they become columns of the history.
+    """Return the names of the loss terms of a batch; they become columns of the history.
 
     Args:
         terms: what `Method.loss` returned.
-        before: their names at the call before, () at the first.
+        before: the names at the previous call, () at the first.
 
     Raises:
-        UserError: it is no dict of terms; a name is no string, is "loss", which stands for their sum, or is not what
-            it was before.
+        UserError: the terms are not a dict; or a name is not a string, has changed, or is "loss", which is their sum.
     """
     if not isinstance(terms, dict) or not terms:
         raise UserError("loss must return a dict of named terms")
@@ -115,10 +111,10 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
 
 
 class PostHoc:
-    """Base class of methods that re-rank a trained method's predictions and train nothing.
+    """Base class of methods that re-rank a trained method's predictions without training.
 
     Attributes:
-        base: the name of the method whose predictions it takes.
+        base: the name of the method whose predictions are re-ranked.
     """
 
     name: ClassVar[str]
@@ -139,6 +135,6 @@ class PostHoc:
     def rescore(self, probabilities: Tensor) -> Tensor:
         """Map the base method's probabilities [N, K] to scores [N, K], larger = ranked earlier.
 
-        Called with a chunk of the examples at a time, on any device: what is multiplied with them must go there too.
+        Called with a chunk of the examples at a time, on any device; own tensors must be moved to that device.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no rescore")

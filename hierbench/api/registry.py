@@ -1,6 +1,4 @@
-"""Finding methods: files in `methods/`, files given by path, and the entry-point group `hierbench.methods`."""
-
-from __future__ import annotations
+"""Finds methods: files in `methods/`, files given by path, and the entry-point group `hierbench.methods`."""
 
 import ast
 import hashlib
@@ -10,9 +8,10 @@ import io
 import sys
 import tokenize
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from hierbench.api.method import Method, Parameters, PostHoc
 from hierbench.config.options import is_path
 from hierbench.config.recipe import FEATURE_TYPES
-from hierbench.config.validation import describe_params_error
+from hierbench.config.validation import first_problem
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes
 
@@ -31,19 +30,12 @@ GROUP = "hierbench.methods"
 
 @dataclass(frozen=True)
 class Found:
-    """A method that was found.
+    """A method that was found."""
 
-    Attributes:
-        reference: how to find it again, in another process too: a name or a path.
-        cls: the class itself.
-        code: digest of its file, see `code_digest`.
-        source: its file where that is not one of this project; None for the project's own methods.
-    """
-
-    reference: str
+    reference: str  # a name or path by which any process can find it
     cls: type[Method] | type[PostHoc]
-    code: str
-    source: Path | None = None
+    code: str  # digest of its file, see `digest_of_code`
+    source: Path | None = None  # its file; None for the project's own methods
 
     @property
     def name(self) -> str:
@@ -51,11 +43,11 @@ class Found:
         return self.cls.name
 
     def params(self, values: dict[str, Any]) -> BaseModel:
-        """Return the method's hyperparameters with `values` in place of defaults; a UserError if they do not fit."""
+        """Return the method's hyperparameters with `values` in place of defaults; a UserError if one is invalid."""
         try:
             return self.cls.Params.model_validate(values)
         except ValidationError as error:
-            raise describe_params_error(error, self.cls.Params, self.name) from None
+            raise UserError(f"hyperparameters of {self.name}: {first_problem(error, self.cls.Params)}") from None
 
 
 @dataclass(frozen=True)
@@ -71,52 +63,41 @@ def _folder() -> Path:
     return Path(next(iter(package.__path__)))
 
 
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
-
-
 def method_names() -> list[str]:
     """Return the names of all installed methods, without importing them."""
     files = {path.stem for path in _folder().glob("*.py") if not path.stem.startswith("_")}
-    return sorted(files | set(_entries()))
+    return sorted(files | entry_points(group=GROUP).names)
 
 
 def find_method(reference: str) -> Found:
     """Import one method by name or by path.
 
     Raises:
-        UserError: an unknown name (the nearest is suggested), no such file, or a file that holds no valid method.
+        UserError: an unknown name (the nearest is suggested), no such file, or a file without a valid method.
     """
     if is_path(reference):
         return _from_path(Path(reference))
-    folder, entries = _folder(), _entries()
-    file = folder / f"{reference}.py"
+    file = _folder() / f"{reference}.py"
     if file.is_file():
-
-        def own() -> Found:
+        with _import_errors(reference, file.name):
             module = importlib.import_module(f"hierbench.methods.{reference}")
             return _checked(reference, _only_method(module, reference), file, reference)
-
-        return _imported(reference, own, file.name)
-    if reference in entries:
-
-        def installed() -> Found:
-            cls = entries[reference].load()
+    for entry in entry_points(group=GROUP, name=reference):
+        with _import_errors(reference):
+            cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
             source = Path(name) if name else None
             return replace(_checked(reference, cls, source, reference), source=source)
-
-        return _imported(reference, installed)
     raise unknown_name("method", reference, method_names())
 
 
 def find_all() -> Iterator[Found | Broken]:
-    """Yield every installed method; one that is broken does not stop the others."""
+    """Yield every installed method; a broken one does not stop the others."""
     return map(find_or_broken, method_names())
 
 
 def find_or_broken(reference: str) -> Found | Broken:
-    """Import one method; a file that can not be imported is returned as such, an unknown name raises a UserError."""
+    """Import one method; return a `Broken` if its file cannot be imported, raise a UserError for an unknown name."""
     try:
         return find_method(reference)
     except BrokenMethodError as error:
@@ -132,21 +113,18 @@ def _from_path(path: Path) -> Found:
     module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path} is no Python file")
-    module, loader = importlib.util.module_from_spec(spec), spec.loader
-    sys.modules[module_name] = module
-
-    def given() -> Found:
-        loader.exec_module(module)
+        raise UserError(f"{path} is not a Python file")
+    module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
+    with _import_errors(str(path), path.name):
+        spec.loader.exec_module(module)
         return replace(_checked(path.stem, _only_method(module, str(path)), path, str(path)), source=path)
 
-    return _imported(str(path), given, path.name)
 
-
-def _imported(what: str, load: Callable[[], Found], file_name: str = "") -> Found:
-    """Import a method; whatever goes wrong becomes one line, with the last line that ran of the method's own file."""
+@contextmanager
+def _import_errors(what: str, file_name: str = "") -> Iterator[None]:
+    """Turn any error of an import into one line, with the last line of the method's own file that ran."""
     try:
-        return load()
+        yield
     except BrokenMethodError:
         raise
     except BaseException as error:  # a file may raise anything
@@ -155,7 +133,7 @@ def _imported(what: str, load: Callable[[], Found], file_name: str = "") -> Foun
         places = [(Path(f.f_code.co_filename).name, number) for f, number in traceback.walk_tb(error.__traceback__)]
         lines = [f" (line {number} of {name})" for name, number in places if name == file_name]
         line = lines[-1] if lines else ""
-        raise BrokenMethodError(f"method {what} can not be imported: {one_line_of(error)}{line}") from error
+        raise BrokenMethodError(f"method {what} cannot be imported: {one_line_of(error)}{line}") from error
 
 
 def _only_method(module: ModuleType, what: str) -> Any:
@@ -165,15 +143,14 @@ def _only_method(module: ModuleType, what: str) -> Any:
         if isinstance(value, type) and issubclass(value, Method | PostHoc) and value.__module__ == module.__name__
     ]
     if len(classes) != 1:
-        raise BrokenMethodError(
-            f"method {what}: the file must define exactly one Method or PostHoc, it defines {len(classes)}"
-        )
+        problem = f"the file must define exactly one Method or PostHoc, it defines {len(classes)}"
+        raise BrokenMethodError(f"method {what}: {problem}")
     return classes[0]
 
 
 def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
-        raise BrokenMethodError(f"method {name}: {cls!r} is no Method or PostHoc")
+        raise BrokenMethodError(f"method {name}: {cls!r} is not a Method or PostHoc")
     for attribute in ("name", "title", "source"):
         if not isinstance(getattr(cls, attribute, None), str):
             raise BrokenMethodError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")
@@ -185,18 +162,13 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if not (isinstance(cls.Params, type) and issubclass(cls.Params, Parameters)):
         raise BrokenMethodError(f"method {name}: Params must subclass Method.Params")
     if issubclass(cls, PostHoc) and cls.base == cls.name:
-        raise BrokenMethodError(f"method {name}: it can not be its own base")
+        raise BrokenMethodError(f"method {name}: it cannot be its own base")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
     try:
-        return Found(reference, cls, code_digest(file) if file else "")
+        return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "")
     except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
-        raise BrokenMethodError(f"method {name} can not be read: {error}") from None
-
-
-def code_digest(path: Path) -> str:
-    """Return the digest of a Python file's code, see `digest_of_code`."""
-    return digest_of_code(read_bytes(path))
+        raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
 
 
 def digest_of_code(content: bytes) -> str:
@@ -213,7 +185,7 @@ def digest_of_code(content: bytes) -> str:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             text = node.body[0]
             alone = len(node.body) == 1 or node.body[1].lineno > (text.end_lineno or text.lineno)
-            if alone:  # what shares a line with a docstring counts, docstring and all
+            if alone:  # a line that a docstring shares with code is kept as it is
                 lines[text.lineno - 1 : text.end_lineno] = ["\n"] * ((text.end_lineno or text.lineno) - text.lineno + 1)
     kept = [line.rstrip() for line in lines if line.strip()]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()

@@ -1,7 +1,5 @@
 """`hierbench methods new`: the commented template of a method."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 from pathlib import Path
@@ -15,7 +13,7 @@ def new_method(name: str, folder: Path) -> Path:
     """Write the commented template of a method called `name` and return its path.
 
     Raises:
-        UserError: the name is no file name for a method, or is taken.
+        UserError: the name is invalid or taken, or there is no such folder.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name == "all":
         raise UserError(f"a method's name is lower-case letters, digits, - and _, starting with a letter; got {name!r}")

@@ -1,4 +1,4 @@
-"""The options of a command that trains: each stands here once, with its name, type, default and help."""
+"""The options of commands that train, each defined once with its name, type, default and help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # `hierbench --help` does not wait for pydantic
 
 
 def jobs_of(text: str) -> int | None:
-    """Return the number of --jobs, None for "auto"."""
+    """Parse --jobs; None stands for "auto"."""
     if text == "auto":
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -37,7 +37,7 @@ DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a command that trains, as typed; `hierbench.cli.options.trains` makes a command take them."""
+    """The options of a command that trains; `hierbench.cli.options.trains` adds them to a command."""
 
     dataset: DatasetOption
     methods: Annotated[str, typer.Option("--methods", help="all, or names and paths separated by commas.")] = "all"
@@ -73,7 +73,7 @@ class Options:
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False
 
     def __post_init__(self) -> None:
-        """Raise a UserError for options that do not go together."""
+        """Raise a UserError for options that conflict."""
         if self.executor == "local" and self.address is not None:
             raise UserError("--address is for --executor ray")
         if self.executor == "ray" and self.jobs is not None:
@@ -85,15 +85,11 @@ class Options:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the jobs run on machines that this one does not know."""
+        """Whether the jobs run on machines whose hardware is unknown here."""
         return self.executor == "ray" or self.plan_only
 
     def count_seeds(self, recipe: Recipe) -> int:
-        """Return the number of seeds: the option's, or the recipe's.
-
-        Raises:
-            UserError: less than 1.
-        """
+        """Return the option's number of seeds, by default the recipe's; a UserError if it is less than 1."""
         seeds = recipe.seeds if self.seeds is None else self.seeds
         if seeds < 1:
             raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -101,12 +97,12 @@ class Options:
 
 
 def is_path(method: str) -> bool:
-    """Whether a method is given as a file, rather than by name."""
+    """Whether a method is given by path rather than by name."""
     return method.endswith(".py") or "/" in method
 
 
 def chosen_types(text: str) -> list[FeatureType]:
-    """Return the types that an option names, separated by commas."""
+    """Return the types in a comma-separated list."""
     from hierbench.config.recipe import FEATURE_TYPES
 
     asked = [part.strip() for part in text.split(",") if part.strip()]

@@ -1,15 +1,13 @@
-"""Recipes: one TOML file per dataset, read into closed models; an unknown key is an error that names the nearest."""
-
-from __future__ import annotations
+"""Recipes: one TOML file per dataset, read into closed models; an unknown key is an error with a suggestion."""
 
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from hierbench.config.validation import first_problem
+from hierbench.config.validation import Closed, first_problem
 from hierbench.utils.errors import UserError, unknown_name
 
 FeatureType = Literal["type-I", "type-II"]
@@ -21,14 +19,10 @@ PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 GroupInput = Literal["activated", "raw"]
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
-
-
 Rate = Annotated[float, Field(gt=0)]
 
 
-class Rates(_Closed):
+class Rates(Closed):
     """Initial learning rates of one type of model."""
 
     backbone: Rate
@@ -36,23 +30,27 @@ class Rates(_Closed):
     classifier: Rate
 
 
-class RatesOfTypes(_Closed):
+class RatesOfTypes(Closed):
     """Learning rates per type."""
 
     type_i: Rates = Field(alias="type-I")
     type_ii: Rates = Field(alias="type-II")
 
+    def of(self, feature_type: FeatureType) -> Rates:
+        """Return the learning rates of a type."""
+        return self.type_i if feature_type == "type-I" else self.type_ii
 
-class Model(_Closed):
+
+class Model(Closed):
     """Backbone, its weights, and the layers of type I between it and the method.
 
     Attributes:
         backbone: see `hierbench.models.build_backbone`.
-        weights: what the backbone starts from.
-        wrn_group_input: what the first block of groups 2 and 3 of a wide ResNet gives to its first convolution and to
-            its shortcut: its input after batch norm and activation, or as it is (docs/protocols.md, row 34).
+        weights: initial weights of the backbone.
+        wrn_group_input: input of the first convolution and the shortcut in the first block of groups 2 and 3 of a wide
+            ResNet: the block's input after batch norm and activation, or unchanged (docs/protocols.md, row 34).
         type_i_pool: pooling of type-I models (docs/protocols.md, row 11).
-        type_i_units: width of the layer of type-I models; 0 leaves it out with its norms (docs/protocols.md, row 12).
+        type_i_units: width of the layer of type-I models; 0 omits it with its norms (docs/protocols.md, row 12).
     """
 
     backbone: str
@@ -62,15 +60,14 @@ class Model(_Closed):
     type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
 
 
-class Train(_Closed):
+class Train(Closed):
     """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21).
 
     Attributes:
-        precision: of backbone and feature extractor; "auto" is bfloat16 where the device has instructions for it. The
+        precision: of backbone and feature extractor; "auto" is bfloat16 on devices with instructions for it. The
             method's head and loss are always float32.
-        micro_batch: images that go through the model at a time, their gradients being summed to those of a batch; 0
-            for the whole batch. Batch norm takes its statistics from the images of a micro-batch, so this changes
-            results; it is for devices that have too little memory.
+        micro_batch: images per forward and backward pass, for devices with little memory; gradients accumulate over a
+            batch. 0 is the whole batch. Batch norm sees only a micro-batch, so this changes results.
     """
 
     epochs: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -82,25 +79,15 @@ class Train(_Closed):
     lr: RatesOfTypes
 
 
-class Augment(_Closed):
-    """Augmentation and normalisation.
+class Augment(Closed):
+    """Augmentation and normalisation; `pad`, `pad_mode` and `last_offset` are only for crop = "pad"."""
 
-    Attributes:
-        crop: "pad" pads and crops back; "random-resized" stretches a random part to the whole.
-        pad: pixels on each side, for "pad" alone.
-        pad_mode: what the padding shows, for "pad" alone.
-        last_offset: whether crops reach the last of the 2 pad + 1 offsets, for "pad" alone (docs/protocols.md, row 23).
-        flip: flip half of the images.
-        mean: per channel, of values from 0 to 1.
-        std: per channel.
-    """
-
-    crop: Literal["pad", "random-resized"] = "pad"
-    pad: Annotated[int, Field(ge=0, le=1024)] = 0
+    crop: Literal["pad", "random-resized"] = "pad"  # pad and crop back, or resize a random part to the full size
+    pad: Annotated[int, Field(ge=0, le=1024)] = 0  # pixels on each side
     pad_mode: Literal["reflect", "zero"] = "zero"
-    last_offset: bool = True
-    flip: bool
-    mean: tuple[float, float, float]
+    last_offset: bool = True  # whether crops reach the last of the 2 pad + 1 offsets (docs/protocols.md, row 23)
+    flip: bool  # half of the images
+    mean: tuple[float, float, float]  # per channel, of values from 0 to 1
     std: tuple[Rate, Rate, Rate]
 
     @model_validator(mode="after")
@@ -112,25 +99,21 @@ class Augment(_Closed):
         return self
 
 
-class Data(_Closed):
-    """How images are stored.
+class Data(Closed):
+    """How images are stored."""
 
-    Attributes:
-        jpeg_quality: re-save images as JPEG of this quality before resizing, 0 for no; fgvc alone
-            (docs/protocols.md, row 22).
-    """
-
+    # Re-save images as JPEG of this quality before resizing, 0 to disable; only for fgvc (docs/protocols.md, row 22).
     jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
 
 
-class Evaluation(_Closed):
+class Evaluation(Closed):
     """How results are computed.
 
     Attributes:
-        drop_last: leave out the last incomplete batch: of 256 examples in test, of the training's size in validation
+        drop_last: drop the last incomplete batch: of 256 examples in test, of the training batch size in validation
             (docs/protocols.md, row 5).
-        drop_order: which examples are last, for `drop_last` alone: those of the last classes ("class"), or in test
-            those that are stored last and in validation some that the run's seed draws ("file").
+        drop_order: which examples come last, only for `drop_last`: those of the last classes ("class"), or those stored
+            last in test and a random choice by the run's seed in validation ("file").
         ddof: of the standard deviation in the interval over runs (docs/protocols.md, row 4).
     """
 
@@ -145,21 +128,21 @@ class Evaluation(_Closed):
         return self
 
 
-class Collapse(_Closed):
-    """How neural collapse is measured; nothing that is trained depends on it.
+class Collapse(Closed):
+    """How neural collapse is measured; training does not depend on it.
 
     Attributes:
         self_duality: the distance between classifier and class means, or its square (docs/protocols.md, row 6).
-        deviation: whether the standard deviation over pairs of classes is of the absolute deviation from the ideal
-            cosine, or of the raw one with its sign (docs/protocols.md, row 7).
+        deviation: standard deviation over pairs of classes of the absolute deviation from the ideal cosine, or of the
+            signed one (docs/protocols.md, row 7).
     """
 
     self_duality: Literal["norm", "square"] = "norm"
     deviation: Literal["absolute", "raw"] = "absolute"
 
 
-class Expected(_Closed):
-    """What the whole dataset holds (Table 1 of the paper), its image size and its nodes per level, coarsest first."""
+class Expected(Closed):
+    """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first."""
 
     image_size: tuple[int, int]
     height: int
@@ -169,19 +152,14 @@ class Expected(_Closed):
     test: int
 
 
-class Tune(_Closed):
-    """How hyperparameters are searched.
+class Tune(Closed):
+    """How hyperparameters are searched; `grid` {method: {hyperparameter: values}} replaces grids of the methods."""
 
-    Attributes:
-        runs: per configuration; their mean is what configurations are compared by.
-        grid: {method: {hyperparameter: values}} where it differs from the grid that the method declares.
-    """
-
-    runs: Annotated[int, Field(ge=1, le=10_000)] = 3
-    grid: dict[str, dict[str, tuple[float, ...]]] = {}
+    runs: Annotated[int, Field(ge=1, le=10_000)] = 3  # per configuration; configurations are compared by the mean
+    grid: dict[str, dict[str, tuple[float, ...]]] = Field(default={})
 
 
-class Recipe(_Closed):
+class Recipe(Closed):
     """Everything that defines the comparison on one dataset."""
 
     dataset: str
@@ -197,10 +175,10 @@ class Recipe(_Closed):
     evaluation: Evaluation = Evaluation()
     collapse: Collapse = Collapse()
     tune: Tune = Tune()
-    methods: dict[str, dict[str, Any]] = {}
+    methods: dict[str, dict[str, Any]] = Field(default={})
 
     def params_of(self, method: str) -> dict[str, Any]:
-        """Return the hyperparameters that the recipe gives a method; what it leaves out has the method's default."""
+        """Return the hyperparameters that the recipe sets for a method; the others keep their defaults."""
         return self.methods.get(method, {})
 
 
@@ -211,13 +189,13 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol = "paper") -> Recipe:
-    """Read a dataset's recipe, lay the protocol's changes over it, then `KEY=VALUE` overrides.
+    """Read a dataset's recipe, apply the protocol's changes, then the `KEY=VALUE` overrides.
 
-    A recipe's own keys are the paper's protocol; its section `[authors]` holds what the published pipeline does
-    differently, key by key.
+    A recipe's own keys are the paper's protocol; its section `[authors]` holds the keys in which the published pipeline
+    differs.
 
     Raises:
-        UserError: no such recipe, an override without "=", an unknown key or a value of the wrong kind.
+        UserError: no such recipe, an override without "=", an unknown key or an invalid value.
     """
     if dataset not in recipe_names():
         raise unknown_name("dataset", dataset, recipe_names())
@@ -225,7 +203,7 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"recipe {dataset} is no TOML: {error}") from None
+        raise UserError(f"recipe {dataset} is not valid TOML: {error}") from None
     authors = content.pop("authors", {})
     if protocol == "authors":
         content = _merged(content, authors)
@@ -241,7 +219,7 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
 
 
 def _merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the content with the changes laid over it, section by section."""
+    """Return the content with the changes applied, section by section."""
     merged = dict(content)
     for key, value in changes.items():
         merged[key] = _merged(merged.get(key, {}), value) if isinstance(value, dict) else value
@@ -249,7 +227,7 @@ def _merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
-    """Check a recipe's content; `where` begins the error's line."""
+    """Validate a recipe's content; `where` begins the error's line."""
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
@@ -260,15 +238,15 @@ def _override(content: dict[str, Any], override: str) -> None:
     try:
         override.encode()
     except UnicodeEncodeError:
-        raise UserError(f"--set {override!a} is no UTF-8") from None
+        raise UserError(f"--set {override!a} is not valid UTF-8") from None
     key, equals, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):
         raise UserError(f"--set takes KEY=VALUE, as in train.epochs=3, got {override!r}")
     try:
-        (value,) = tomllib.loads(f"value = {text}").values()  # more than one: the text has lines of its own
-    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, or brackets without end
-        value = text.strip()  # a bare word: no need for quotes within quotes on the command line
+        (value,) = tomllib.loads(f"value = {text}").values()  # a ValueError for text of several lines
+    except (ValueError, RecursionError):  # not TOML, thousands of digits, or deeply nested brackets
+        value = text.strip()  # a bare word needs no quotes within quotes on the command line
     for part in parts[:-1]:
         content = content.setdefault(part, {})
         if not isinstance(content, dict):

@@ -1,26 +1,19 @@
 """A job: one method on one dataset, type and seed; its id is the SHA-256 of everything that changes its result."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from hierbench.config.recipe import Augment, Evaluation, FeatureType, Model, Precision, Protocol, Rates
+from hierbench.config.validation import Closed
 
-# Raise when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that no result of the
-# old code is taken for one of the new.
+# Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of
+# the old code are not reused.
 CODE_VERSION = 2
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class DatasetSpec(_Frozen):
-    """Which examples, in which order of classes, on which tree."""
+class DatasetSpec(Closed):
+    """The examples, the order of their classes, and the tree."""
 
     name: str
     digest: str
@@ -29,8 +22,8 @@ class DatasetSpec(_Frozen):
     jpeg_quality: int = 0
 
 
-class MethodSpec(_Frozen):
-    """Which method; `code` is the digest of its file without comments and blank space."""
+class MethodSpec(Closed):
+    """The method; `code` is the digest of its file without comments and docstrings."""
 
     name: str
     version: str
@@ -38,8 +31,8 @@ class MethodSpec(_Frozen):
     params: dict[str, Any]
 
 
-class TrainSpec(_Frozen):
-    """How long, in which precision and with which rates, those of the job's own type."""
+class TrainSpec(Closed):
+    """Length, precision and optimiser, with the learning rates of the job's type."""
 
     epochs: int
     batch_size: int
@@ -50,13 +43,13 @@ class TrainSpec(_Frozen):
     lr: Rates
 
 
-class Spec(_Frozen):
+class Spec(Closed):
     """Everything that changes a job's result, every switch of its protocol, and nothing else.
 
     Attributes:
-        split: what the result is of; tuning looks at validation alone.
-        weights: SHA-256 of the file that the backbone starts from, None where it starts from nothing.
-        base: of a post-hoc job, the id of the job whose predictions it takes.
+        split: of the result; tuning uses validation only.
+        weights: SHA-256 of the file of initial backbone weights, None without one.
+        base: of a post-hoc job, the id of the job whose predictions it re-ranks.
     """
 
     schema_version: Literal[1] = 1
@@ -85,16 +78,16 @@ class Spec(_Frozen):
 
     @property
     def comparison(self) -> str:
-        """Digest of what all rows of one leaderboard must share: data, protocol, model and training."""
+        """Digest of what all rows of a leaderboard share: data, protocol, model and training."""
         content = self.content()
         for key in ("method", "type", "seed", "base"):
             del content[key]
-        del content["train"]["lr"]  # differs between the types by design, see `type_rates`
+        del content["train"]["lr"]  # differs between the types by design
         return digest_of(content)
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
+        """Its name in messages."""
         return f"{self.method.name} {self.type} seed {self.seed}"
 
 

@@ -1,62 +1,60 @@
-"""What is wrong with a recipe or with hyperparameters, in one line that names the key."""
+"""Closed data, and what is wrong with its content in one line that names the key."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from difflib import get_close_matches
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hierbench.utils.errors import UserError, unknown_name
 
 
-def describe_params_error(error: ValidationError, model: type[BaseModel], method: str) -> UserError:
-    """Return the one-line error for a method's bad hyperparameters."""
-    return UserError(f"hyperparameters of {method}: {first_problem(error, model)}")
+class Closed(BaseModel):
+    """Immutable, typed data; an unknown key, NaN and infinity are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return what is wrong first with the content of a closed model."""
+    """Return the first problem with the content of a closed model."""
     first = error.errors()[0]
-    location = ".".join(str(part) for part in first["loc"])
+    parts = [str(part) for part in first["loc"]]
+    location = ".".join(parts)
     if first["type"] == "extra_forbidden":
-        return str(_unknown_key([str(part) for part in first["loc"]], model))
+        return str(_unknown_key(parts, model))
     if first["type"] == "missing":
         return f"key {location} is missing"
-    message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     if first["type"] == "value_error":  # of a whole section
         return f"{location}: {first['ctx']['error']}"
-    return f"{location} = {first['input']!r}: {message}"
+    return f"{location} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
 def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:
-    """Return the error that lists the keys of the section alone; a key of another section may be suggested."""
+    """Return an error that lists only the keys of the section; the suggestion may be a key of another section."""
     section, prefix = model, ""
     for part in parts[:-1]:
-        if (inner := _inner(section).get(part)) is None:  # a model within a list or a union
+        if (inner := _fields(section).get(part)) is None:  # a model within a list or a union
             break
         section, prefix = inner, f"{prefix}{part}."
-    name, known = ".".join(parts), [prefix + name for name in _names(section)]
-    near = [prefix + key for key in get_close_matches(parts[-1], _names(section), n=1)]
-    same = [key for key in _keys(model) if key.rpartition(".")[2] == parts[-1]]  # in other sections
-    meant = near or get_close_matches(name, same, n=1, cutoff=0.0)
-    return unknown_name("key", name, known, meant[0] if meant else "")
+    name, known = ".".join(parts), [prefix + key for key in _fields(section)]
+    near = [prefix + key for key in get_close_matches(parts[-1], _fields(section), n=1)]
+    same = [key for key in _leaf_keys(model) if key.rpartition(".")[2] == parts[-1]]  # in other sections
+    suggestions = near or get_close_matches(name, same, n=1, cutoff=0.0)
+    return unknown_name("key", name, known, suggestions[0] if suggestions else "")
 
 
-def _names(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
+def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """Return {key: model of the section, or None for a value}."""
+    types = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    return {
+        name: type_ if isinstance(type_, type) and issubclass(type_, BaseModel) else None
+        for name, type_ in types.items()
+    }
 
 
-def _inner(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """Return the sections of a closed model."""
-    kinds = zip(_names(model), (field.annotation for field in model.model_fields.values()), strict=True)
-    return {name: kind for name, kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)}
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return all dotted keys of a closed model."""
-    sections = _inner(model)
-    return [
-        key
-        for name in _names(model)
-        for key in (_keys(sections[name], f"{prefix}{name}.") if name in sections else [prefix + name])
-    ]
+def _leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all values."""
+    for name, section in _fields(model).items():
+        if section is None:
+            yield prefix + name
+        else:
+            yield from _leaf_keys(section, f"{prefix}{name}.")

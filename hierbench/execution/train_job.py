@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from hierbench.data import prepared as data
 from hierbench.data.prepared import Prepared
-from hierbench.models.weights import weights_digest
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest
 
 if TYPE_CHECKING:
     from hierbench.models import Classifier
@@ -62,6 +62,6 @@ def weights_of(job: Job, setting: Setting) -> Path | None:
     """Return the file of the backbone's weights, after comparing it with the plan's."""
     if job.spec.weights is None:
         return None
-    if setting.weights is None or weights_digest(setting.weights) != job.spec.weights:
+    if setting.weights is None or file_digest(setting.weights, follow=True) != job.spec.weights:
         raise UserError(f"{setting.weights} is not the file of weights that this job was planned for")
     return setting.weights

@@ -1,16 +1,14 @@
-"""The two file forms of a tree: a CSV of paths, and `parent child` lines."""
-
-from __future__ import annotations
+"""The two file formats of a tree: a CSV of paths, and `parent child` lines."""
 
 import csv
 import io
 
-MOST_CLASSES = 1 << 15  # of one tree: its distances take 8 bytes for every two; ImageNet-21K has 21,841
-DEEPEST = 256  # levels of a tree; WordNet has 20
+MOST_CLASSES = 1 << 15  # the distance matrix takes 8 bytes per pair of classes; ImageNet-21K has 21,841 classes
+DEEPEST = 256  # levels; WordNet has 20
 
 
 def edges_from_lines(text: str) -> list[tuple[str, str]]:
-    """Return the (parent, child) pairs of `parent child` lines; a ValueError names the line that is none."""
+    """Return the (parent, child) pairs of `parent child` lines; a ValueError names a malformed line."""
     edges = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
@@ -59,7 +57,7 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
 
 
 def named_edge(edge: tuple[str, str]) -> tuple[str, str]:
-    """Return a (parent, child) pair of names as it is; a ValueError for anything else."""
+    """Return a (parent, child) pair of names unchanged; raise a ValueError for anything else."""
     try:
         above, node = edge
     except (TypeError, ValueError):

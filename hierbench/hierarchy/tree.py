@@ -3,16 +3,15 @@
 Shapes: K classes (leaves), L levels (root excluded, coarsest first), height = edges on the longest root-to-leaf path.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,13 @@ IntArray = NDArray[np.int64]
 
 
 class _Node(NamedTuple):
-    """A node read from paths: a name that follows itself on a path (a family of one variant) is a node each time."""
+    """A node read from paths; `repeat` numbers a name that directly follows itself (a family and its one variant)."""
 
     name: str
     repeat: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.repeat}"
 
 
 _ROOT = _Node("the root above all paths", 0)
@@ -36,7 +38,7 @@ _ROOT = _Node("the root above all paths", 0)
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """A tree over K leaf classes, read once and then only looked up.
+    """An immutable tree over K leaf classes.
 
     Attributes:
         classes: leaf names; the position is the target index.
@@ -76,7 +78,7 @@ class Hierarchy:
         edges: Iterable[tuple[str, str]],
         classes: Sequence[str] | None = None,
         distance: Distance = "height",
-    ) -> Hierarchy:
+    ) -> Self:
         """Build the tree from (parent, child) pairs.
 
         Args:
@@ -85,19 +87,17 @@ class Hierarchy:
             distance: "height" or "depth", see `distances`.
 
         Raises:
-            ValueError: naming the node that is in a cycle, has two parents, is a second root, is listed twice, is
-                unknown, is a class and yet a parent, or whose name is no string; also for what is no pair.
+            ValueError: a node is in a cycle, has two parents, is a second root, is listed twice, is unknown, or is both
+                a class and a parent; its name is not a string; or an edge is not a pair.
         """
         parent = _parents_of(map(named_edge, edges))
-        inner = set(parent.values())
-        leaves = {node for node in parent if node not in inner}
-        order = sorted(map(str, leaves)) if classes is None else [str(name) for name in classes]
-        _check_classes(order, leaves, inner)
-        chains = _chains(order, parent)
-        return _build(order, chains, distance)
+        if classes is None:
+            classes = sorted(map(str, parent.keys() - parent.values()))
+        order = [str(name) for name in classes]
+        return cls._from_nodes(order, order, parent, distance)
 
     @classmethod
-    def from_paths(cls, paths: Mapping[str, Sequence[str]], distance: Distance = "height") -> Hierarchy:
+    def from_paths(cls, paths: Mapping[str, Sequence[str]], distance: Distance = "height") -> Self:
         """Build the tree from {class: (coarsest, ..., class)}; the root above the coarsest nodes is implied.
 
         Paths may differ in length. Classes keep the mapping's order. A name that directly follows itself on a path
@@ -121,14 +121,7 @@ class Hierarchy:
                 edges[above, node] = None
                 above = node
             leaf_of[name] = node
-        parent = _parents_of(edges)
-        inner = set(parent.values())
-        for name, leaf in leaf_of.items():
-            if leaf in inner:
-                raise ValueError(f"class {name!r} is also the parent of another node")
-        _check_count(list(leaf_of))
-        chains = _chains(list(leaf_of.values()), parent)
-        return _build(list(leaf_of), chains, distance)
+        return cls._from_nodes(list(leaf_of), list(leaf_of.values()), _parents_of(edges), distance)
 
     @classmethod
     def read(
@@ -137,24 +130,24 @@ class Hierarchy:
         classes: Sequence[str] | None = None,
         distance: Distance = "height",
         header: bool | None = None,
-    ) -> Hierarchy:
+    ) -> Self:
         """Read a tree from a file.
 
-        A `.csv` holds one path a row, coarsest first and the class last, or the class first and its ancestors after
-        it (the column at one end whose names are all different is the class). A ragged tree leaves cells empty. Any
-        other file holds `parent child` lines; blank lines and lines that start with "#" are skipped.
+        A `.csv` holds one path per row, either coarsest first and the class last or the other way round (the end column
+        whose names are all different is the class). A ragged tree leaves cells empty. Any other file holds
+        `parent child` lines; blank lines and lines that start with "#" are skipped.
 
         Args:
             path: the file.
             classes: the target order; by default row order for a .csv, sorted leaves for lines.
             distance: see `distances`.
-            header: whether a .csv begins with a header. By default its first row is one, unless one of its names
-                stands again in its column: say False for a file without header whose first class has a family of its
-                own.
+            header: whether a .csv begins with a header. By default its first row is a header unless one of its names
+                occurs again in the same column; pass False for a file without header whose first row shares no node
+                with the others.
 
         Raises:
-            ValueError: naming the file, the line or the node that is wrong.
-            OSError: the file cannot be read, or is no regular file.
+            ValueError: the content is wrong; the error names the file and the line or node.
+            OSError: the file cannot be read, or is not a regular file.
         """
         path = Path(path)
         try:
@@ -162,12 +155,55 @@ class Hierarchy:
             if path.suffix.lower() == ".csv":
                 paths = paths_from_csv(text, header)
                 if classes is not None:
-                    _check_classes([str(name) for name in classes], set(paths), set())
-                    paths = {str(name): paths[str(name)] for name in classes}
+                    order = [str(name) for name in classes]
+                    _check_classes(order, set(paths), set())
+                    paths = {name: paths[name] for name in order}
                 return cls.from_paths(paths, distance)
             return cls.from_edges(edges_from_lines(text), classes, distance)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path.name}: {error}") from None
+
+    @classmethod
+    def _from_nodes(
+        cls, classes: Sequence[str], nodes: Sequence[Hashable], parent: Mapping[Hashable, Hashable], distance: Distance
+    ) -> Self:
+        """Return the tree {child: parent} over the classes with these leaves, both in target order."""
+        inner = set(parent.values())
+        _check_classes(nodes, parent.keys() - inner, inner)
+        chains = _chains(nodes, parent)
+        if distance not in get_args(Distance):
+            raise ValueError(f"distance must be one of {get_args(Distance)}, got {distance!r}")
+        num_classes, depths = len(classes), np.array([len(chain) for chain in chains])
+        height = int(depths.max())
+        padded = [chain + chain[-1:] * (height - len(chain)) for chain in chains]
+        targets = np.empty((num_classes, height), dtype=np.int64)
+        for level in range(height - 1):
+            index = {node: i for i, node in enumerate(sorted({path[level] for path in padded}, key=_natural))}
+            targets[:, level] = [index[path[level]] for path in padded]
+        targets[:, -1] = np.arange(num_classes)
+        sizes = tuple(int(size) for size in targets.max(axis=0) + 1)
+
+        parents = []
+        for level in range(height - 1):
+            above = np.empty(sizes[level + 1], dtype=np.int64)
+            above[targets[:, level + 1]] = targets[:, level]
+            parents.append(above)
+
+        distances = np.full((num_classes, num_classes), height, dtype=np.int64)
+        node_distances = []
+        for level in range(height):  # from coarse to fine, so the deepest shared node has the last word
+            node = targets[:, level]
+            value = np.zeros(sizes[level], dtype=np.int64)  # height of the node: edges down to its deepest leaf
+            np.maximum.at(value, node, np.maximum(depths - (level + 1), 0))
+            if distance == "depth":
+                value[value > 0] = height - (level + 1)
+            same = node[:, None] == node[None, :]
+            np.copyto(distances, value[node][:, None], where=same)
+            node_distances.append(value)
+
+        for array in (distances, targets, *parents, *node_distances):
+            array.flags.writeable = False
+        return cls(tuple(classes), height, distances, sizes, targets, tuple(parents), tuple(node_distances), distance)
 
     def digest(self) -> str:
         """Return the SHA-256 of everything that a result can depend on: class order, levels and distances."""
@@ -177,11 +213,13 @@ class Hierarchy:
 
 
 def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Hashable]:
-    """Return {child: parent} of a proper tree; every way of not being one is an error that names a node."""
+    """Return {child: parent} of a tree; raise a ValueError that names a node if the edges do not form one."""
     parent: dict[Hashable, Hashable] = {}
-    nodes: dict[Hashable, None] = {}
+    nodes: dict[Hashable, None] = {}  # in order of appearance
     second_parents: list[tuple[Hashable, Hashable]] = []
+    graph = TopologicalSorter[Hashable]()
     for above, node in edges:
+        graph.add(node, above)
         if node not in parent:
             parent[node] = above
         elif parent[node] == above:
@@ -191,22 +229,12 @@ def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Ha
         nodes[above] = nodes[node] = None
     if not nodes:
         raise ValueError("the tree has no edges")
-    safe: set[Hashable] = set()
-    for start in nodes:
-        walk: dict[Hashable, None] = {}
-        node = start
-        while node in parent and node not in safe:
-            if node in walk:
-                raise ValueError(f"node {_show(node)} is in a cycle")
-            walk[node] = None
-            node = parent[node]
-        safe.update(walk)
-    for above, node in second_parents[:1]:
-        ancestor = above
-        while ancestor in parent and ancestor != node:
-            ancestor = parent[ancestor]
-        if ancestor == node:
-            raise ValueError(f"node {_show(node)} is in a cycle: {_show(above)} lies below it and is also its parent")
+    try:
+        graph.prepare()
+    except CycleError as error:
+        cycle = set(error.args[1])
+        raise ValueError(f"node {_show(next(node for node in nodes if node in cycle))} is in a cycle") from None
+    for above, node in second_parents:
         raise ValueError(f"node {_show(node)} has two parents: {_show(parent[node])} and {_show(above)}")
     roots = [node for node in nodes if node not in parent]
     if len(roots) > 1:
@@ -220,27 +248,23 @@ def _show(node: Hashable) -> str:
     return repr(node.name if isinstance(node, _Node) else node)
 
 
-def _check_count(order: Sequence[str]) -> None:
-    if len(order) < 2:
-        raise ValueError(f"a hierarchy needs at least two classes, got {list(order)!r}")
-    if len(order) > MOST_CLASSES:
-        raise ValueError(f"a hierarchy has at most {MOST_CLASSES:,} classes, got {len(order):,}")
-
-
-def _check_classes(order: Sequence[str], leaves: Iterable[Hashable], inner: set[Hashable]) -> None:
-    """Raise unless the classes are exactly the leaves, each once."""
-    leaves, seen = set(leaves), set()
-    for name in order:
+def _check_classes(classes: Sequence[Hashable], leaves: Set[Hashable], inner: Set[Hashable]) -> None:
+    """Raise a ValueError unless the classes are exactly the leaves, each once, and neither too few nor too many."""
+    seen = set[Hashable]()
+    for name in classes:
         if name in seen:
-            raise ValueError(f"duplicate class {name!r}")
+            raise ValueError(f"duplicate class {_show(name)}")
         if name in inner:
-            raise ValueError(f"class {name!r} is also the parent of another node")
+            raise ValueError(f"class {_show(name)} is also the parent of another node")
         if name not in leaves:
-            raise ValueError(f"unknown class {name!r}: not a leaf of the tree")
+            raise ValueError(f"unknown class {_show(name)}: not a leaf of the tree")
         seen.add(name)
     if leaves - seen:
         raise ValueError(f"leaf {min(str(leaf) for leaf in leaves - seen)!r} of the tree is not among the classes")
-    _check_count(order)
+    if len(classes) < 2:
+        raise ValueError(f"a hierarchy needs at least two classes, got {', '.join(map(_show, classes)) or 'none'}")
+    if len(classes) > MOST_CLASSES:
+        raise ValueError(f"a hierarchy has at most {MOST_CLASSES:,} classes, got {len(classes):,}")
 
 
 def _chains(leaves: Sequence[Hashable], parent: Mapping[Hashable, Hashable]) -> list[list[Hashable]]:
@@ -257,45 +281,8 @@ def _chains(leaves: Sequence[Hashable], parent: Mapping[Hashable, Hashable]) -> 
 
 
 def _natural(node: Hashable) -> tuple[list[tuple[int, int, str]], str]:
-    """Sort key that puts "level-2" before "level-10"; the plain text settles what is left (a01, a1)."""
-    text = f"{node.name} {node.repeat}" if isinstance(node, _Node) else str(node)
+    """Sort key that puts "level-2" before "level-10"; the plain text breaks ties (a01, a1)."""
+    text = str(node)
     parts = re.findall(r"[0-9]+|[^0-9]+", text)
-    digits = ((part, part.lstrip("0")) for part in parts)  # compared as numbers, which may be of any length
+    digits = ((part, part.lstrip("0")) for part in parts)  # compared as numbers of any length
     return [(0, len(rest), rest) if part[0] in "0123456789" else (1, 0, part) for part, rest in digits], text
-
-
-def _build(classes: Sequence[str], chains: list[list[Hashable]], distance: Distance) -> Hierarchy:
-    """Build the arrays: number the nodes of each level, then fill the distances, vectorised over pairs of classes."""
-    if distance not in get_args(Distance):
-        raise ValueError(f"distance must be one of {get_args(Distance)}, got {distance!r}")
-    num_classes, depths = len(classes), np.array([len(chain) for chain in chains])
-    height = int(depths.max())
-    padded = [chain + chain[-1:] * (height - len(chain)) for chain in chains]
-    targets = np.empty((num_classes, height), dtype=np.int64)
-    for level in range(height - 1):
-        index = {node: i for i, node in enumerate(sorted({path[level] for path in padded}, key=_natural))}
-        targets[:, level] = [index[path[level]] for path in padded]
-    targets[:, -1] = np.arange(num_classes)
-    sizes = tuple(int(size) for size in targets.max(axis=0) + 1)
-
-    parents = []
-    for level in range(height - 1):
-        above = np.empty(sizes[level + 1], dtype=np.int64)
-        above[targets[:, level + 1]] = targets[:, level]
-        parents.append(above)
-
-    distances = np.full((num_classes, num_classes), height, dtype=np.int64)
-    node_distances = []
-    for level in range(height):  # from coarse to fine, so the deepest shared node has the last word
-        node = targets[:, level]
-        value = np.zeros(sizes[level], dtype=np.int64)  # height of the node: edges down to its deepest leaf
-        np.maximum.at(value, node, np.maximum(depths - (level + 1), 0))
-        if distance == "depth":
-            value[value > 0] = height - (level + 1)
-        same = node[:, None] == node[None, :]
-        np.copyto(distances, value[node][:, None], where=same)
-        node_distances.append(value)
-
-    for array in (distances, targets, *parents, *node_distances):
-        array.flags.writeable = False
-    return Hierarchy(tuple(classes), height, distances, sizes, targets, tuple(parents), tuple(node_distances), distance)

@@ -1,4 +1,4 @@
-"""Ranked predictions against the tree: pure functions, and torchmetrics classes over them in `classes`."""
+"""Metrics of ranked predictions on the tree: pure functions, and torchmetrics classes over them in `classes`."""
 
 from hierbench.metrics.ranking import top_classes
 from hierbench.metrics.sums import (

@@ -1,9 +1,7 @@
-"""The metrics of `hierbench.metrics` as torchmetrics classes: they only accumulate, batch by batch and rank by rank.
+"""The metrics of `hierbench.metrics` as torchmetrics classes, which accumulate over batches and ranks.
 
-The states are integer sums, so any batching and any number of processes gives the same value to the last bit.
+The states are integer sums, so the result is bitwise the same for any batching and any number of ranks.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,9 +23,8 @@ class HierarchicalMetrics(Metric):
 
     def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.hierarchy = hierarchy
+        self.hierarchy, self.shown_ks = hierarchy, tuple(ks)
         self.ks = usable_ks(ks, hierarchy.num_classes)
-        self.shown_ks = tuple(k for k in self.ks if k in ks)
         self.add_state("counts", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
@@ -35,13 +32,12 @@ class HierarchicalMetrics(Metric):
         self.counts += distance_counts(scores, targets, self.hierarchy, self.ks)
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics over everything added so far, on all processes."""
-        metrics = metrics_from_counts(self.counts.tolist(), self.ks)
-        return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in self.shown_ks}
+        """Return the metrics over everything added so far, on all ranks."""
+        return metrics_from_counts(self.counts.tolist(), self.ks, self.shown_ks)
 
 
 class _Single(HierarchicalMetrics):
-    """One of the metrics, as a number."""
+    """A single metric, as a number."""
 
     key: str
 
@@ -50,7 +46,7 @@ class _Single(HierarchicalMetrics):
 
 
 class Top1Accuracy(_Single):
-    """Per cent of examples whose first class is the target."""
+    """Per cent of examples whose top-ranked class is the target."""
 
     key = "top1"
     higher_is_better = True
@@ -60,7 +56,7 @@ class Top1Accuracy(_Single):
 
 
 class MistakeSeverity(_Single):
-    """Mean hierarchical distance of the first class over the mistakes alone; NaN without mistakes."""
+    """Mean hierarchical distance of the top-ranked class over mistakes only; NaN without mistakes."""
 
     key = "mistake_severity"
     higher_is_better = False
@@ -70,7 +66,7 @@ class MistakeSeverity(_Single):
 
 
 class HierarchicalDistance(_Single):
-    """Mean over examples of the mean hierarchical distance of the k classes ranked first."""
+    """Mean over examples of the mean hierarchical distance of the top k classes."""
 
     higher_is_better = False
 

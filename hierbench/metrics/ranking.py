@@ -1,15 +1,13 @@
-"""The classes ranked first, ties going to the lower class index.
+"""Ranking classes by score; ties go to the lower class index.
 
 Shapes: N examples, K classes, k ranked predictions.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # that PyTorch can rank
-REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, *INTEGERS)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, *INTEGERS)  # that PyTorch can rank
 
 
 def top_classes(scores: Tensor, k: int) -> Tensor:
@@ -23,7 +21,7 @@ def top_classes(scores: Tensor, k: int) -> Tensor:
         [N, k] int64 class indices, best first.
 
     Raises:
-        ValueError: the scores are no real numbers, or one is NaN.
+        ValueError: the scores are not real numbers, or one is NaN.
     """
     check_scores(scores)
     classes, num_nan = ranked(scores, k)
@@ -32,14 +30,14 @@ def top_classes(scores: Tensor, k: int) -> Tensor:
 
 
 def ranked(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k classes ranked first [N, k] and the number of rows with a NaN; waits for no device."""
+    """Return the top k classes [N, k] and the number of rows with a NaN, without synchronising with the device."""
     if k == scores.shape[1]:
         values, classes = scores.sort(dim=1, descending=True, stable=True)
     else:
         values, classes = scores.topk(k + 1, dim=1)
         classes = classes[:, :k]
-        # topk leaves the order among equals open, so rows with equals among the first k + 1 are ranked again.
-        rows: Tensor | slice = slice(None)  # of an accelerator all: to ask it which would wait for it
+        # topk does not define the order of ties, so rows with ties among the top k + 1 are ranked again.
+        rows: Tensor | slice = slice(None)  # all rows on an accelerator, where selecting them would synchronise
         if scores.device.type == "cpu":
             rows = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
         if isinstance(rows, slice) or len(rows):
@@ -48,20 +46,20 @@ def ranked(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def ranked_with_ties(scores: Tensor, kth_value: Tensor, k: int) -> Tensor:
-    """Take all classes above the k-th value, fill up with the lowest of its equals, and sort the k stably."""
+    """Return the top k [N, k]: all classes above the k-th value, then the lowest indices tied with it."""
     above, equal = scores > kth_value, scores == kth_value
     places = k - above.sum(dim=1, keepdim=True)
     chosen = above | (equal & (equal.cumsum(dim=1, dtype=torch.int32) <= places))
     index = torch.arange(scores.shape[1], device=scores.device)
     lowest = torch.where(chosen, index, len(index)).topk(k, dim=1, largest=False, sorted=True).values
-    classes = lowest.clamp_max(len(index) - 1)  # a row with a NaN, which is an error later, may have fewer than k
-    # The classes ascend, so a stable sort keeps the lower index first.
+    classes = lowest.clamp_max(len(index) - 1)  # a row with a NaN, reported later, may have fewer than k
+    # The indices ascend, so a stable sort keeps the lower index first.
     order = scores.gather(1, classes).sort(dim=1, descending=True, stable=True).indices
     return classes.gather(1, order)
 
 
 def raise_for(num_nan: int, num_no_class: int, num_classes: int) -> None:
-    """Raise the ValueError for so many rows with a NaN and targets that are no class, if any."""
+    """Raise a ValueError if there are rows with a NaN or targets that are not a class."""
     if num_no_class:
         raise ValueError(f"targets must be integers from 0 to {num_classes - 1}")
     if num_nan:
@@ -69,12 +67,12 @@ def raise_for(num_nan: int, num_no_class: int, num_classes: int) -> None:
 
 
 def check_scores(scores: Tensor) -> None:
-    """Raise a ValueError unless these are real numbers that PyTorch can rank."""
+    """Raise a ValueError unless the scores are real numbers that PyTorch can rank."""
     if scores.dtype not in REALS or scores.layout != torch.strided:
         layout = "" if scores.layout == torch.strided else f" in the layout {dtype_name(scores.layout)}"
         raise ValueError(f"scores must be real numbers, got {dtype_name(scores.dtype)}{layout}")
 
 
-def dtype_name(kind: torch.dtype | torch.layout) -> str:
-    """Return what a dtype or a layout is called, without the module."""
-    return str(kind).removeprefix("torch.")
+def dtype_name(dtype: torch.dtype | torch.layout) -> str:
+    """Return the name of a dtype or layout without "torch."."""
+    return str(dtype).removeprefix("torch.")

@@ -1,10 +1,8 @@
 """Top-1 accuracy, mistake severity and hierarchical distance at k, as exact integer sums over examples.
 
-Shapes: N examples, K classes, k ranked predictions. A score ranks classes: larger is earlier, ties go to the lower
-class index. All sums are integers, so results do not depend on batching, device or the number of processes.
+Shapes: N examples, K classes, k ranked predictions. A larger score ranks earlier; ties go to the lower class index.
+All sums are integers, so results do not depend on batching, device or the number of ranks.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.ranking import check_scores, dtype_name, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
-CHUNK = 1024  # examples at a time: bounds what is held beside the scores
+CHUNK = 1024  # examples at a time, which bounds the memory
 
 
 @lru_cache(maxsize=8)
@@ -28,14 +26,14 @@ def _distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
 
 
 def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
-    """Return the ks that K classes allow, 1 always among them (it carries the mistakes)."""
+    """Return the ks up to K, sorted, always with 1 (severity needs it)."""
     if any(k != int(k) or k < 1 for k in ks):
         raise ValueError(f"k must be a whole number of at least 1, got {tuple(ks)}")
     return tuple(sorted({1, *(k for k in ks if k <= num_classes)}))
 
 
 def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
-    """Sum what every metric needs over a batch; the sums of two batches add up to those of their union.
+    """Return the sums over a batch from which every metric follows; the sums of batches can be added up.
 
     Args:
         scores: [N, K], larger = ranked earlier; any device.
@@ -44,11 +42,11 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
         ks: as `usable_ks` returns them.
 
     Returns:
-        [2 + len(ks)] int64: examples, correct ones, then for each k the distances summed over examples and the k
-        classes ranked first.
+        [2 + len(ks)] int64: examples, correct ones, then for each k the distances summed over examples and top k
+        classes.
 
     Raises:
-        ValueError: shapes or dtypes do not fit, a target is no class, or a score is NaN.
+        ValueError: wrong shape or dtype, a target that is not a class, or a NaN score.
     """
     sums = _sums(scores, targets, hierarchy, ks)
     num_nan, num_no_class = sums[:2].tolist()  # host-device sync
@@ -57,9 +55,9 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
 
 
 def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
-    """Return sums over a batch, [4 + len(ks) + height + 1] int64, without waiting for the device.
+    """Return sums over a batch, [4 + len(ks) + height + 1] int64, without synchronising with the device.
 
-    They are: rows with a NaN, targets that are no class, what `distance_counts` returns, and the mistakes at each
+    They are: rows with a NaN, targets that are not a class, the result of `distance_counts`, and the mistakes at each
     distance.
     """
     _check_shapes(scores, targets, hierarchy.num_classes)
@@ -88,7 +86,7 @@ def _check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
 
 
 class Tally:
-    """The sums of many batches, kept on their device, which is waited for when a result is read and not before.
+    """Sums over many batches, kept on the device; only reading a result synchronises with it.
 
     Args:
         hierarchy: over the K classes.
@@ -102,9 +100,9 @@ class Tally:
         self._sums: Tensor | None = None
 
     def add(self, scores: Tensor, targets: Tensor) -> None:
-        """Add a batch of any size: scores [N, K], targets [N], both on the device of the batches before.
+        """Add a batch of any size: scores [N, K], targets [N], both on the device of earlier batches.
 
-        What is wrong with values, rather than with shapes, is found when a result is read.
+        Wrong shapes raise a ValueError here, wrong values when a result is read.
         """
         sums = _sums(scores, targets, self.hierarchy, self.ks)
         self._sums = sums if self._sums is None else self._sums + sums
@@ -120,28 +118,29 @@ class Tally:
         """Return what `evaluate` returns, over all batches.
 
         Raises:
-            ValueError: no examples, a target that is no class, a NaN score.
+            ValueError: no examples, a target that is not a class, or a NaN score.
         """
-        metrics = metrics_from_counts(self._read()[: 2 + len(self.ks)], self.ks)
-        return {name: value for name, value in metrics.items() if name != "hierdist@1" or 1 in self.asked}
+        return metrics_from_counts(self._read()[: 2 + len(self.ks)], self.ks, self.asked)
 
     def mistakes_by_distance(self) -> list[int]:
-        """Return what the function of the same name returns, over all batches; raises as `metrics`."""
+        """Return what the function `mistakes_by_distance` returns, over all batches; raises as `metrics`."""
         return self._read()[2 + len(self.ks) :]
 
 
-def metrics_from_counts(counts: Sequence[int], ks: Sequence[int]) -> dict[str, float]:
-    """Turn the sums of `distance_counts` into metrics; see `evaluate` for their names."""
+def metrics_from_counts(
+    counts: Sequence[int], ks: Sequence[int], shown: Sequence[int] | None = None
+) -> dict[str, float]:
+    """Turn the sums of `distance_counts` for `ks` into the metrics of `evaluate` for the `shown` among them."""
     examples, correct, *sums = counts
     if not examples:
         raise ValueError("no examples to evaluate")
     mistakes = examples - correct
-    distance_of_first = sums[list(ks).index(1)]
+    total_of = dict(zip(ks, sums, strict=True))
     metrics = {
         "top1": 100.0 * correct / examples,
-        "mistake_severity": distance_of_first / mistakes if mistakes else math.nan,
+        "mistake_severity": total_of[1] / mistakes if mistakes else math.nan,
     }
-    return metrics | {f"hierdist@{k}": total / (k * examples) for k, total in zip(ks, sums, strict=True)}
+    return metrics | {f"hierdist@{k}": total_of[k] / (k * examples) for k in ks if shown is None or k in shown}
 
 
 def evaluate(
@@ -159,20 +158,20 @@ def evaluate(
         ks: the k of hierdist@k; those above K are left out.
 
     Returns:
-        top1: per cent of examples whose first class is the target.
-        mistake_severity: mean distance of the first class over the mistakes alone; NaN without mistakes.
-        hierdist@k: mean over examples of the mean distance of the k classes ranked first.
+        top1: per cent of examples whose top-ranked class is the target.
+        mistake_severity: mean distance of the top-ranked class over mistakes only; NaN without mistakes.
+        hierdist@k: mean over examples of the mean distance of the top k classes.
 
     Raises:
-        ValueError: no examples, shapes that do not fit, scores that are no real numbers (bool, object, strings and
-            complex numbers are none), a target that is no class, a NaN score.
+        ValueError: no examples, wrong shapes, scores that are not real numbers (such as bool, object, strings or
+            complex), a target that is not a class, or a NaN score.
     """
     ranked = _tensor_of(scores, "scores must be real numbers [N, K]")
     return _tally(ranked, _tensor_of(targets, "targets must be integers [N]"), hierarchy, ks).metrics()
 
 
 def _tensor_of(values: Tensor | ArrayLike, wanted: str) -> Tensor:
-    """Return an array as a tensor; a ValueError that begins with what is wanted where it holds no numbers."""
+    """Return an array as a tensor; raise a ValueError that begins with `wanted` if it does not hold numbers."""
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

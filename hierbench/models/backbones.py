@@ -1,6 +1,4 @@
-"""Backbones: from images [B, 3, H, W] to feature maps [B, C, h, w], with C in `num_channels`."""
-
-from __future__ import annotations
+"""Backbones map images [B, 3, H, W] to feature maps [B, C, h, w], with C in `num_channels`."""
 
 import re
 from collections import OrderedDict
@@ -19,8 +17,8 @@ class Backbone(nn.Module):
     """A network that ends in a feature map of `num_channels` channels.
 
     Attributes:
-        norm_momentum: of its batch norms, in PyTorch's sense; a norm that continues the network takes it too.
-        init_convolution: initialises a convolution that continues the network; None leaves PyTorch's default.
+        norm_momentum: of its batch norms (PyTorch's convention), and of a norm that is appended.
+        init_convolution: initialises a convolution that is appended; None leaves PyTorch's default.
     """
 
     def __init__(
@@ -50,15 +48,9 @@ def init_he_fan_out(convolution: nn.Conv2d) -> None:
 class WideBlock(nn.Module):
     """Pre-activation residual block of a wide ResNet: two 3x3 convolutions, a 1x1 shortcut where the shape changes.
 
-    Args:
-        in_channels: C.
-        out_channels: C'.
-        stride: of the first convolution and the shortcut.
-        momentum: of the batch norms.
-        raw_input: give the input as it is to the first convolution and the shortcut. The published pipeline computes
-            the first norm all the same and throws it away. Here it is not computed: its parameters are there, count
-            and are saved, and get no gradient, so that no optimiser moves them; its running statistics, which nothing
-            reads, stay as they were initialised.
+    With `raw_input` the first convolution and the shortcut take the input as it is. The published pipeline computes the
+    first norm and discards the result; here it is not computed. Its parameters exist, count and are saved, but get no
+    gradient, so no optimiser changes them, and its running statistics stay at their initial values.
     """
 
     def __init__(
@@ -74,7 +66,7 @@ class WideBlock(nn.Module):
         self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False) if changes else None
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map [B, C, h, w] to [B, C', h / stride, w / stride]."""
+        """Map [B, in_channels, h, w] to [B, out_channels, h / stride, w / stride]."""
         active = images if self.raw_input else F.leaky_relu(self.bn1(images), 0.1, inplace=True)
         residual = images if self.shortcut is None else self.shortcut(active)
         out: Tensor = self.conv2(F.leaky_relu(self.bn2(self.conv1(active)), 0.1, inplace=True))
@@ -89,8 +81,8 @@ def wide_resnet(
     Args:
         depth: 6 n + 4 layers.
         width: channels are 16, 32 and 64 times this.
-        momentum: of the batch norms, in PyTorch's sense (weight of the new batch).
-        stem_stride: 2 or 4 lowers the resolution at once, which makes the network 4 or 16 times cheaper.
+        momentum: of the batch norms (PyTorch's convention: weight of the new batch).
+        stem_stride: 2 or 4 reduces the resolution early, which makes the network 4 or 16 times cheaper.
         group_input: what the first block of groups 2 and 3 convolves, see `hierbench.config.recipe.Model`.
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
@@ -100,9 +92,9 @@ def wide_resnet(
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, stem_stride, 1, bias=False)]
     for group, base in enumerate((16, 32, 64)):
         for block in range(num_blocks):
-            enters = group > 0 and block == 0  # group 1 keeps its norm in the published pipeline too
-            raw_input = enters and group_input == "raw"
-            layers.append(WideBlock(channels, base * width, 2 if enters else 1, momentum, raw_input))
+            downsamples = group > 0 and block == 0  # group 1 keeps its norm in the published pipeline too
+            raw_input = downsamples and group_input == "raw"
+            layers.append(WideBlock(channels, base * width, 2 if downsamples else 1, momentum, raw_input))
             channels = base * width
     layers += [nn.BatchNorm2d(channels, momentum=momentum), nn.LeakyReLU(0.1, inplace=True)]
     network = nn.Sequential(*layers)
@@ -125,7 +117,7 @@ def resnet50() -> Backbone:
 
 
 def check_backbone(name: str, weights: str = "none", group_input: GroupInput = "activated") -> None:
-    """Raise a UserError for what `build_backbone` does not know, without building anything."""
+    """Raise a UserError for what `build_backbone` does not support, without building anything."""
     match = WIDE_RESNET.fullmatch(name)
     if match is None and name != "resnet50":
         raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>"])
@@ -147,8 +139,8 @@ def build_backbone(name: str, group_input: GroupInput = "activated") -> Backbone
 
     Args:
         name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
-            `wrn<depth>-<width>` with momentum 0.1, fit for short training; `wrn<depth>-<width>-s2` and `-s4` the same
-            with a stem of stride 2 or 4.
+            `wrn<depth>-<width>` with momentum 0.1, which suits short training; `wrn<depth>-<width>-s2` and `-s4` with a
+            stem of stride 2 or 4.
         group_input: of a wide ResNet, see `hierbench.config.recipe.Model`.
     """
     check_backbone(name, group_input=group_input)

@@ -1,6 +1,4 @@
-"""A whole model: backbone, feature extractor and method, and which learning rate each part takes."""
-
-from __future__ import annotations
+"""A whole model: backbone, feature extractor and method, in groups that share a learning rate."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,7 +25,7 @@ class Classifier(nn.Module):
         self.features = features
         self.method = method
         self.compiled_embed: Callable[[Tensor], Tensor] | None = None  # see `hierbench.models.compiled`
-        # Where several processes train: returns the features of the whole batch, so that the method sees all of it.
+        # With several ranks: returns the features of all ranks, so that the method sees the whole batch.
         self.gather: Callable[[Tensor], Tensor] | None = None
 
     def embed(self, images: Tensor) -> Tensor:
@@ -36,38 +34,37 @@ class Classifier(nn.Module):
         return features
 
     def forward(self, images: Tensor) -> Any:
-        """Map images [B, 3, H, W] to whatever the method's `loss` and `scores` take.
+        """Map images [B, 3, H, W] to the outputs that the method's `loss` and `scores` take.
 
-        The method computes in float32 also where the features come from bfloat16: with 8 bits of precision the scores
-        of many classes would tie. In float64 everything stays in float64.
+        The method computes in float32 even on bfloat16 features: with 8 bits of precision the scores of many classes
+        would tie. A float64 model stays in float64.
         """
         embed = self.compiled_embed if self.training and self.compiled_embed is not None else self.embed
         features = at_least_float32(embed(images))
         if self.training and self.gather is not None:
             features = self.gather(features)
-        kind = features.device.type
-        with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+        device = features.device.type
+        with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
             return self.method(features)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return the trainable parameters that share a learning rate: backbone, transform, classifier.
 
-        The 1x1 convolution of type II learns with the backbone that it ends (docs/protocols.md, row 37).
+        The 1x1 convolution of type II belongs to the backbone (docs/protocols.md, row 37).
         """
-        parts: dict[str, list[nn.Module]] = {
-            "backbone": [self.backbone],
+        reduce = [self.features.reduce] if isinstance(self.features, TypeII) else []
+        groups: dict[str, list[nn.Module]] = {
+            "backbone": [self.backbone, *reduce],
             "transform": [self.features.transform],
             "classifier": [self.method],
         }
-        if isinstance(self.features, TypeII):
-            parts["backbone"].append(self.features.reduce)
         return {
-            name: [p for part in of_name for p in part.parameters() if p.requires_grad]
-            for name, of_name in parts.items()
+            name: [p for module in modules for p in module.parameters() if p.requires_grad]
+            for name, modules in groups.items()
         }
 
     def parameters_without_gradient(self) -> list[str]:
-        """Return the names of trainable parameters that no output depends on: norms that a raw input goes round."""
+        """Return the names of trainable parameters that no output depends on: norms skipped by a raw input."""
         return [
             f"{name}.bn1.{parameter}"
             for name, block in self.named_modules()
@@ -84,18 +81,18 @@ def build_classifier(
     params: Any = None,
     weights: Path | None = None,
 ) -> Classifier:
-    """Build a model; what is not loaded comes from the global random generator.
+    """Build a model; weights that are not loaded are drawn from the global random generator.
 
     Args:
-        method: the class of the method.
+        method: its class.
         hierarchy: over the K classes.
         feature_type: "type-I" or "type-II".
         model: the recipe's section.
-        params: the method's `Params`, or None for the defaults.
-        weights: the file of `model.weights`; None leaves the backbone as it was initialised.
+        params: the method's `Params`, None for the defaults.
+        weights: the file of `model.weights`, None for random ones.
 
     Raises:
-        UserError: the weights do not fit.
+        UserError: the weights do not match the backbone.
     """
     network = build_backbone(model.backbone, model.wrn_group_input)
     if weights is not None:

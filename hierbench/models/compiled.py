@@ -1,6 +1,4 @@
-"""The compiled backbone and feature extractor, where compiling works."""
-
-from __future__ import annotations
+"""Compiles the backbone and feature extractor where `torch.compile` works."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,16 +12,15 @@ from hierbench.models.classifier import Classifier
 def compile_embedding(
     model: Classifier, shape: Sequence[int], autocast: Callable[[], AbstractContextManager[object]]
 ) -> bool:
-    """Let a model train through `torch.compile`; return whether it does.
+    """Make a model train through `torch.compile`; return whether that works.
 
-    What is compiled is the same for all methods; heads and losses are small, and somebody's may not compile. It is
-    tried with a batch first, forward and backward, because PyTorch compiles when something is computed; if that fails,
-    one warning says so and the model stays as it was. The environment variable TORCH_COMPILE_DISABLE=1 is PyTorch's own
-    switch to do without.
+    Methods are not compiled: heads and losses are small, and a foreign one may not compile. PyTorch compiles lazily, so
+    a batch goes forward and backward first; if that fails, the model stays uncompiled, with one warning. PyTorch's
+    environment variable TORCH_COMPILE_DISABLE=1 switches compilation off.
 
     Args:
         model: on the device; its weights, norms and gradients are the same afterwards.
-        shape: [B, 3, H, W] of the batches to come.
+        shape: [B, 3, H, W] of the training batches.
         autocast: returns the context of a forward pass.
     """
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -34,7 +31,7 @@ def compile_embedding(
         with autocast():
             features = compiled(images)
         features.float().sum().backward()
-    except Exception as error:  # the compiler, the compiler's compiler and the driver raise of every kind
+    except Exception as error:  # compilers and drivers raise errors of any type
         if isinstance(error, torch.OutOfMemoryError):
             raise
         reason = str(error).strip().splitlines() or [type(error).__name__]

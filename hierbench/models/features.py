@@ -3,8 +3,6 @@
 Reference: Liang & Davis, ICCV 2023, sections 3.3 and 4 ("Training Configurations").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 
@@ -15,7 +13,7 @@ Pool = Literal["average", "max"]
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Return a floating-point tensor in float32, or as it is where it has more digits."""
+    """Return a floating-point tensor in float32, or unchanged if it is more precise."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
@@ -24,7 +22,7 @@ class TypeI(nn.Module):
 
     Args:
         num_channels: C.
-        num_features: D, width of the layer; 0 leaves it out with its norms, and D = C (docs/protocols.md, row 12).
+        num_features: D, width of the layer; 0 omits the layer and its norms, so D = C (docs/protocols.md, row 12).
         pool: "average" or "max" over the whole map (docs/protocols.md, row 11).
     """
 
@@ -52,14 +50,10 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(num_features, num_features, bias=False),
-            nn.BatchNorm1d(num_features),
-            nn.PReLU(num_features),
-            nn.Linear(num_features, num_features, bias=False),
-            nn.BatchNorm1d(num_features),
-            nn.PReLU(num_features),
-        )
+        width, layers = num_features, list[nn.Module]()
+        for _ in range(2):
+            layers += [nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.PReLU(width)]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Tensor) -> Tensor:
         """Map [B, K] to [B, K]."""
@@ -70,13 +64,13 @@ class ResidualBlock(nn.Module):
 class TypeII(nn.Module):
     """1x1 convolution to K channels without bias, average pool, batch norm, two residual blocks; D = K.
 
-    Convolution and norm continue the backbone: the convolution takes its learning rate, the norm its momentum
-    (docs/protocols.md, rows 35 to 37). The norms within the residual blocks have PyTorch's.
+    Convolution and norm continue the backbone: the convolution shares its learning rate, the norm its momentum
+    (docs/protocols.md, rows 35 to 37). The norms within the residual blocks have PyTorch's default momentum.
 
     Args:
         num_channels: C.
         num_classes: K.
-        norm_momentum: of the batch norm after the convolution, in PyTorch's sense.
+        norm_momentum: of the batch norm after the convolution (PyTorch's convention).
         init_convolution: initialises the convolution; None leaves PyTorch's default.
     """
 
@@ -100,7 +94,7 @@ class TypeII(nn.Module):
     def forward(self, feature_map: Tensor) -> Tensor:
         """Map [B, C, h, w] to [B, K].
 
-        Averaging commutes with a 1x1 convolution without bias, so it goes first: h w times fewer operations.
+        Averaging commutes with a 1x1 convolution without bias, so it is done first: h w times fewer operations.
         """
         features: Tensor = self.transform(self.reduce(self.pool(feature_map)).flatten(1))
         return features

@@ -1,70 +1,38 @@
-"""What the processes that train one model share, so that their number changes nothing: norms and the method's batch.
+"""Batch norms and the method's batch over all ranks, so that their number does not change results.
 
-Shapes: B batch of one process, C channels.
+Shapes: B batch of one rank, C channels, D features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_gather, all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hierbench.models.features import at_least_float32
 
 
-class _SumOverRanks(torch.autograd.Function):
-    """The sum of all ranks' tensors; each rank's tensor adds to the sum of every rank, and so do the gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        total = tensor.clone()
-        torch.distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        total = gradient.clone()
-        torch.distributed.all_reduce(total)
-        return total
-
-
 def _mean_over_ranks(tensor: Tensor) -> Tensor:
-    total: Tensor = _SumOverRanks.apply(tensor)
+    total: Tensor = all_reduce(tensor)
     return total / torch.distributed.get_world_size()
 
 
-class _GatherFromRanks(torch.autograd.Function):
-    """The rows [B, ...] of all ranks, in their order; all ranks compute the same loss of them."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        every = [torch.empty_like(rows) for _ in range(torch.distributed.get_world_size())]
-        torch.distributed.all_gather(every, rows.contiguous())
-        return torch.cat(every)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        # The mean over ranks, which DDP takes of every gradient, undoes the factor.
-        num_ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
-        return gradient.chunk(num_ranks)[rank] * num_ranks
-
-
 def gather_rows(rows: Tensor) -> Tensor:
-    """Return the rows [W B, D] of all W ranks, each with B."""
-    gathered: Tensor = _GatherFromRanks.apply(rows)
-    return gathered
+    """Return the rows [W B, D] of all W ranks, in their order.
+
+    All ranks compute the same loss of them. Its gradients are summed over ranks on the way back, and the mean over
+    ranks that DDP takes of every gradient cancels the factor W.
+    """
+    return torch.cat(all_gather(rows))
 
 
 class RankNorm(_BatchNorm):
-    """Batch norm whose statistics are those of all ranks' examples together.
+    """Batch norm over the examples of all ranks, which must have the same number.
 
-    PyTorch's SyncBatchNorm does the same, on accelerators alone; this one is for processes on a CPU. All ranks have
-    the same number of examples.
+    PyTorch's SyncBatchNorm does the same, but only on accelerators; this one is for CPU processes.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -81,7 +49,7 @@ class RankNorm(_BatchNorm):
         values = at_least_float32(input)
         axes = [axis for axis in range(input.ndim) if axis != 1]
         shape = [1, -1, *[1] * (input.ndim - 2)]
-        # Twice through the data, because a difference of large sums would lose digits.
+        # Two passes over the data, because a difference of large sums would lose precision.
         mean = _mean_over_ranks(values.mean(axes))
         centred = values - mean.view(shape)
         variance = _mean_over_ranks(centred.square().mean(axes))
@@ -98,16 +66,16 @@ class RankNorm(_BatchNorm):
 
 
 def exclude_from_reduction(model: nn.Module, names: Sequence[str]) -> None:
-    """Make DistributedDataParallel leave parameters alone that get no gradient; it would wait for theirs forever.
+    """Make DistributedDataParallel ignore parameters that get no gradient; it would wait for one forever.
 
-    `find_unused_parameters` looks for them in the outputs of the forward pass, at every step, and takes what only a
-    method's loss uses for one of them.
+    `find_unused_parameters` does not help: it searches the outputs of the forward pass, at every step, and mistakes
+    parameters that only a method's loss uses for unused ones.
     """
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(names))
 
 
 def synchronise_norms(model: nn.Module, device: str) -> None:
-    """Replace every batch norm by one over all ranks, under the same names and with the same weights."""
+    """Replace every batch norm by one over all ranks with the same name and weights."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):

@@ -1,9 +1,4 @@
-"""Weights to start from: downloaded once or given by path, read without running code, and loaded without exception.
-
-A name and a shape that is missing or unexpected is an error; nothing is skipped silently.
-"""
-
-from __future__ import annotations
+"""Initial weights: downloaded once or given by path, read without executing code, loaded with strict key matching."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +11,15 @@ from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
 from hierbench.utils.download import Remote, discard, fetch
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import file_digest, open_regular
+from hierbench.utils.files import open_regular
 
 
 def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:
-    """Return the file of the weights, or None if it would have to be downloaded.
+    """Return the file of the weights, or None if it has to be downloaded.
 
     Args:
         name: a recipe's `model.weights`.
-        folder: where downloads are kept.
+        folder: of the downloads.
         given: the user's own copy.
 
     Raises:
@@ -41,13 +36,13 @@ def download_weights(name: str, folder: Path) -> Path:
     """Download weights with progress, check them, and return the file.
 
     Raises:
-        UserError: naming the ways out.
+        UserError: the download failed; the error names the ways out.
     """
     known, remote = KNOWN[name], _remote(name)
     path = folder / remote.name
     try:
         path = fetch(remote, folder)
-        _network_state(known, path)  # of a file without known digest it is all that can be said
+        _network_state(known, path)  # the only check where no digest is known
     except UserError as error:
         discard(path)
         raise UserError(
@@ -62,25 +57,20 @@ def _remote(name: str) -> Remote:
 
 
 def check_weights(name: str, path: Path) -> None:
-    """Raise a UserError unless the file fits a ResNet-50, so that this is found out once and not by every job."""
+    """Raise a UserError unless the file fits a ResNet-50: once per command, before every job finds out."""
     load_weights(build_backbone("resnet50"), name, path)
-
-
-def weights_digest(path: Path) -> str:
-    """Return the SHA-256 of a weights file; it is part of the id of what starts from it."""
-    return file_digest(path, follow=True)
 
 
 def load_weights(network: Backbone, name: str, path: Path) -> None:
     """Load a file into a ResNet-50 backbone.
 
     Raises:
-        UserError: the file is damaged, is of another format or network, or holds more than tensors and plain values.
+        UserError: the file is corrupted, has another format or network, or holds more than tensors and plain values.
     """
     state = _network_state(KNOWN[name], path)
     own = network.layers.state_dict()
     for key in own:
-        if key.endswith(".num_batches_tracked"):  # a counter that old files lack and that nothing here reads
+        if key.endswith(".num_batches_tracked"):  # an unused counter that old files lack
             state.setdefault(key, own[key])
     for problem, keys in (("lacks", own.keys() - state.keys()), ("has an unexpected", state.keys() - own.keys())):
         if keys:
@@ -93,7 +83,7 @@ def load_weights(network: Backbone, name: str, path: Path) -> None:
 
 
 def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
-    """Return the tensors of the network, without prefix and without its classifier."""
+    """Return the tensors of the network without prefix, except its classifier's."""
     content = _read(path)
     if known.prefix and "state_dict" in content:
         content = content["state_dict"]
@@ -101,14 +91,14 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
             raise UserError(f"{path} holds a {type(content).__name__} as state_dict: not {known.title}")
     state = {}
     for key, value in content.items():
-        inner = key.removeprefix(known.prefix) if isinstance(key, str) and key.startswith(known.prefix) else None
-        if inner is None:
-            if not isinstance(key, str) or not key.startswith(known.dropped):
-                raise UserError(f"{path} has an unexpected {key}: not {known.title}")
-        elif not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex() or value.is_quantized:
-            raise UserError(f"{path}: {key} is no tensor of numbers: not {known.title}")
-        elif not inner.startswith(known.head):
-            state[inner] = value
+        if not isinstance(key, str) or not key.startswith((known.prefix, *known.dropped)):
+            raise UserError(f"{path} has an unexpected {key}: not {known.title}")
+        if not key.startswith(known.prefix):
+            continue
+        if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex() or value.is_quantized:
+            raise UserError(f"{path}: {key} is not a tensor of numbers: not {known.title}")
+        if not key.startswith(known.prefix + known.head):
+            state[key.removeprefix(known.prefix)] = value
     return state
 
 
@@ -117,12 +107,11 @@ def _read(path: Path) -> Mapping[Any, Any]:
         with open_regular(path, follow=True) as file:
             content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise UserError(f"{path} can not be read ({error.strerror or error})") from None
-    except Exception as error:  # damaged or harmful files fail in many ways
+        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
+    except Exception as error:  # corrupted or malicious files fail in many ways
         reason = str(error).strip().splitlines()[:1]
-        raise UserError(
-            f"{path} is no file of weights alone ({type(error).__name__}: {''.join(reason)[:120]})"
-        ) from None
+        shown = f"{type(error).__name__}: {''.join(reason)[:120]}"
+        raise UserError(f"{path} is not a file of weights only ({shown})") from None
     if not isinstance(content, Mapping):
-        raise UserError(f"{path} is no file of weights: it holds a {type(content).__name__}")
+        raise UserError(f"{path} is not a file of weights: it holds a {type(content).__name__}")
     return content

@@ -1,6 +1,4 @@
-"""What a model costs: its parameters and the floating-point operations of one image, without running it."""
-
-from __future__ import annotations
+"""The cost of a model: its parameters and its floating-point operations per image, counted without data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,36 +15,31 @@ from hierbench.models import build_classifier
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one method on one type of model.
+    """The cost of one method on one type of model."""
 
-    Attributes:
-        parameters: that are trained.
-        flops: of one image's forward pass, a multiply-add counted as two; None where they can not be counted.
-    """
-
-    parameters: int
-    flops: int | None
+    parameters: int  # trainable ones
+    flops: int | None  # of one image's forward pass, a multiply-add counted as two; None if they cannot be counted
 
 
 def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> Cost:
-    """Build the model and count; the forward pass is run on shapes alone, with no data behind them."""
+    """Build the model and count; the forward pass runs on meta tensors."""
     from torch.utils.flop_counter import FlopCounterMode
 
     assert issubclass(found.cls, Method)
     params = found.params(recipe.params_of(found.name))
     model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params)
-    parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     try:
         model.to("meta").eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             model(torch.empty(1, 3, *recipe.expected.image_size, device="meta"))
-    except Exception:  # somebody's method may look at values, which are not there
+    except Exception:  # a foreign method may read values, which meta tensors lack
         return Cost(parameters, None)
     return Cost(parameters, counter.get_total_flops())
 
 
 def stand_in_tree(level_sizes: Sequence[int]) -> Hierarchy:
-    """Return a tree with the given level sizes, coarsest first, for costs that depend on nothing else of it."""
+    """Return a tree with the given level sizes, coarsest first, for costs that depend only on those."""
     path_of: list[tuple[str, ...]] = [(f"0.{node}",) for node in range(level_sizes[0])]
     for level, (above, size) in enumerate(pairwise(level_sizes), 1):
         path_of = [(*path_of[node * above // size], f"{level}.{node}") for node in range(size)]

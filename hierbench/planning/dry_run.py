@@ -1,4 +1,4 @@
-"""What will happen: the plan, what its models cost, and how long it takes, before anything is started."""
+"""A dry run's report: the plan, the cost of its models, and the estimated time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe
+from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.utils.console import duration, say
 
-if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTorch
+if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
@@ -21,22 +21,15 @@ if TYPE_CHECKING:  # a command that finds everything done does not wait for PyTo
 
 @dataclass(frozen=True)
 class Line:
-    """One job of a plan, as far as it is known.
-
-    Attributes:
-        state: what will happen to it, "blocked" while data or weights are missing.
-        id: None while what it depends on is missing.
-        base: the id of the job whose predictions it takes.
-        trains: whether it trains, rather than re-ranks.
-    """
+    """A job of a plan, which may be blocked by missing data or weights."""
 
     method: str
     type: FeatureType
     seed: int
     state: State
-    id: str | None = None
-    base: str | None = None
-    trains: bool = True
+    id: str | None = None  # None for a blocked job
+    base: str | None = None  # id of the job whose predictions it re-ranks
+    trains: bool = True  # rather than re-ranks
 
 
 def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
@@ -48,32 +41,31 @@ def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
 
 
 def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
-    """Return the lines of what would be planned if data and weights were there."""
+    """Return the lines of the plan that missing data or weights block."""
     from hierbench.api.method import PostHoc
 
     return [
-        Line(found.name, kind, seed, "blocked", trains=not issubclass(found.cls, PostHoc))
+        Line(found.name, feature_type, seed, "blocked", trains=not issubclass(found.cls, PostHoc))
         for seed in range(seeds)
-        for kind in types
+        for feature_type in types
         for found in methods
-        if kind in found.cls.types
+        if feature_type in found.cls.types
     ]
 
 
 def costs(
     recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], Cost]:
-    """Return what the models of a recipe cost; those that re-rank cost nothing and are left out."""
+    """Return the cost of each model; methods that re-rank have none."""
     from hierbench.api.method import PostHoc
     from hierbench.planning.cost import model_cost, stand_in_tree
 
     tree = stand_in_tree(recipe.expected.level_sizes)
     return {
-        (kind, found.name): model_cost(found, recipe, tree, kind)
-        for kind in FEATURE_TYPES
-        if kind in types
+        (feature_type, found.name): model_cost(found, recipe, tree, feature_type)
+        for feature_type in types
         for found in methods
-        if kind in found.cls.types and not issubclass(found.cls, PostHoc)
+        if feature_type in found.cls.types and not issubclass(found.cls, PostHoc)
     }
 
 
@@ -137,8 +129,8 @@ def show_dry_run(
             **({"blocked": blocked} if blocked else {}),
             "estimated_seconds": seconds,
             "models": [
-                {"type": kind, "method": name, "parameters": cost.parameters, "flops_per_image": cost.flops}
-                for (kind, name), cost in models.items()
+                {"type": type_, "method": name, "parameters": cost.parameters, "flops_per_image": cost.flops}
+                for (type_, name), cost in models.items()
             ],
             "jobs": [
                 {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
@@ -149,9 +141,8 @@ def show_dry_run(
     say(summary(recipe, lines, seconds, device, blocked))
     height, width = recipe.expected.image_size
     say(f"models ({recipe.model.backbone}, {height}x{width}):")
-    for (kind, name), cost in models.items():
+    for (feature_type, name), cost in models.items():
         flops = "-" if cost.flops is None else f"{cost.flops / 1e9:.3f}"
-        say(f"  {kind:8} {name:16} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image")
+        say(f"  {feature_type:8} {name:16} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image")
     for line in lines:
-        label = f"{line.method} {line.type} seed {line.seed}"
-        say(f"  {line.state:8} {(line.id or '')[:12]:12}  {label}")
+        say(f"  {line.state:8} {(line.id or '')[:12]:12}  {line.method} {line.type} seed {line.seed}")

@@ -12,11 +12,12 @@ from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.models.weights import check_weights, download_weights, find_weights, weights_digest
+from hierbench.models.weights import check_weights, download_weights, find_weights
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
-    return Inputs(prepared, weights, None if weights is None else weights_digest(weights))
+    return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 
 def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:

@@ -1,10 +1,8 @@
-"""Where and on what jobs run: folders, devices, processes and threads. None of it changes a result's id."""
-
-from __future__ import annotations
+"""The resources of jobs: folders, devices, processes and threads. None of them changes a job's id."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 
@@ -16,29 +14,29 @@ from hierbench.utils.processes import num_cores
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and on what jobs run; none of it changes a result's id."""
+    """The resources of jobs; none of them changes a job's id."""
 
     runs: Path
     data_dir: Path
     device: str = "cpu"
     workers: int = 1
-    threads: int | None = None  # of each process that computes
+    threads: int | None = None  # of each computing process; None for PyTorch's default
     devices: int = 1  # that share one job
-    jobs_per_gpu: int = 1  # that share one CUDA device
-    gpus: tuple[int, ...] = ()  # indices of the CUDA devices that may be used, () for all
-    weights: Path | None = None  # the file that backbones start from
-    snapshots: int = 0  # keep the model after every so many epochs and the last; 0 for never
+    jobs_per_gpu: int = 1
+    gpus: tuple[int, ...] = ()  # indices of the usable CUDA devices, () for all
+    weights: Path | None = None  # file of initial backbone weights
+    snapshots: int = 0  # epochs between saved models, the last always included; 0 saves none
     apart: frozenset[str] = frozenset()  # see `Store`
-    executor: Literal["local", "ray"] = "local"  # what trains
+    executor: Literal["local", "ray"] = "local"
     address: str | None = None  # of the Ray cluster, see `hierbench.execution.ray_connection.connected`
 
     @property
     def store(self) -> Store:
-        """The runs."""
+        """The folder of runs."""
         return Store(self.runs, self.apart)
 
-    def of_worker(self, slot: int) -> Setting:
-        """Return the setting of one of the workers: their jobs spread over the CUDA devices, in groups of `devices`."""
+    def of_worker(self, slot: int) -> Self:
+        """Return the setting of one worker; workers take turns over the CUDA devices, in groups of `devices`."""
         if self.device != "cuda":
             return self
         gpus = self.gpus or tuple(range(torch.cuda.device_count()))
@@ -47,7 +45,7 @@ class Setting:
 
 
 def choose_device(asked: Device) -> Device:
-    """Return where jobs will run; "auto" is a CUDA device if there is one, else the CPU."""
+    """Return the device of the jobs; "auto" is CUDA if available, else the CPU."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     device: Device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
     if not available[device]:
@@ -56,20 +54,15 @@ def choose_device(asked: Device) -> Device:
 
 
 def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu: int = 1) -> tuple[int, int | None]:
-    """Return worker processes, and threads of each process that computes, for "--jobs auto".
+    """Return the number of worker processes, and of threads per computing process, for "--jobs auto".
 
     On a CPU that is one single-threaded process per core, because small models gain more from a second process than
-    from a second thread; on GPUs `jobs_per_gpu` jobs for each group of `devices`. The numbers follow from the jobs of
-    the whole plan that train, not from what is left of it, so that all its jobs have the same number of threads.
-
-    Args:
-        num_training: jobs that train.
-        device: "cpu", "cuda" or "mps".
-        devices: that share one job; on a CPU they are processes.
-        jobs_per_gpu: jobs that share one device.
+    from a second thread; on GPUs `jobs_per_gpu` jobs for each group of `devices`. `num_training` counts the training
+    jobs of the whole plan, cached ones included, so that all have the same number of threads. On a CPU, `devices` are
+    processes.
 
     Raises:
-        UserError: there are not so many devices.
+        UserError: the machine has fewer devices.
     """
     if device == "cpu":
         cores = num_cores()
@@ -77,10 +70,10 @@ def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu:
             raise UserError(f"--devices {devices}: this machine has {cores} cores")
         workers = max(1, min(cores // devices, num_training))
         return workers, max(1, cores // (workers * devices))
-    there = torch.cuda.device_count() if device == "cuda" else 1
-    if devices > there:
-        raise UserError(f"--devices {devices}: this machine has {there} of {device}")
-    return max(1, min(there // devices * jobs_per_gpu, num_training)), None
+    available = torch.cuda.device_count() if device == "cuda" else 1
+    if devices > available:
+        raise UserError(f"--devices {devices}: this machine has {available} of {device}")
+    return max(1, min(available // devices * jobs_per_gpu, num_training)), None
 
 
 def make_setting(options: Options, num_training: int, **more: Any) -> Setting:

@@ -1,9 +1,7 @@
-"""What the machine's speed is measured with: a clock, noise in the place of data, and the step that training does.
+"""Measures the speed of this machine: a clock, noise in place of data, and the real training step.
 
 Shapes: B batch, K classes, D features.
 """
-
-from __future__ import annotations
 
 import math
 import statistics
@@ -25,11 +23,11 @@ from hierbench.models import build_backbone, build_classifier
 from hierbench.models.compiled import compile_embedding
 from hierbench.training.step import Step, make_optimizer
 
-RATE = 1e-4  # small: noise teaches nothing, and the loss must stay finite
+RATE = 1e-4  # small, so that the loss on noise stays finite
 
 
 def seconds_of(function: Callable[[], object], device: str) -> float:
-    """Return how long a call takes, what it starts on the device included."""
+    """Return the seconds of a call, including the work that it starts on the device."""
     wait_for(device)
     start = time.perf_counter()
     function()
@@ -38,7 +36,7 @@ def seconds_of(function: Callable[[], object], device: str) -> float:
 
 
 def wait_for(device: str) -> None:
-    """Wait until an accelerator has done what it was given."""
+    """Wait until CUDA has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -48,8 +46,7 @@ def in_turn(
 ) -> list[list[float]]:
     """Return seconds of each function in each round, [functions][rounds]; after `limit` seconds no round begins.
 
-    One after the other in every round, so that a machine whose speed drifts is as slow for all; each has run once
-    before, because the first call loads libraries and sets things up.
+    Functions alternate, so that drifts of the machine's speed affect all alike; each runs once before as a warm-up.
     """
     for function in functions:
         function()
@@ -60,38 +57,28 @@ def in_turn(
 
 
 def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
-    """Return the median of the rounds' ratios."""
+    """Return the median over rounds of the ratio."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
 @dataclass
 class Workload:
-    """What is trained, and uint8 noise on the device in the place of a dataset.
-
-    Attributes:
-        model: the recipe's section.
-        augment: the recipe's section.
-        image_size: (H, W).
-        hierarchy: over the K classes.
-        batch: B.
-        device: "cpu" or "cuda".
-        precision: of the forward pass; weights and the loss are float32.
-    """
+    """The configuration of a model, and uint8 noise on the device in place of a dataset."""
 
     model: Model
     augment: Augment
-    image_size: tuple[int, int]
+    image_size: tuple[int, int]  # (H, W)
     hierarchy: Hierarchy
-    batch: int
-    device: str
-    precision: Precision
+    batch: int  # B
+    device: str  # "cpu" or "cuda"
+    precision: Precision  # of backbone and feature extractor; the rest is float32
 
     def __post_init__(self) -> None:
-        num, place = 4 * self.batch, torch.device(self.device)
-        self.images = torch.randint(0, 256, (num, 3, *self.image_size), dtype=torch.uint8, device=place)
-        self.labels = torch.arange(num, device=place) % self.hierarchy.num_classes
-        self.mean = torch.tensor(self.augment.mean, device=place)
-        self.std = torch.tensor(self.augment.std, device=place)
+        num = 4 * self.batch
+        self.images = torch.randint(0, 256, (num, 3, *self.image_size), dtype=torch.uint8, device=self.device)
+        self.labels = torch.arange(num, device=self.device) % self.hierarchy.num_classes
+        self.mean = torch.tensor(self.augment.mean, device=self.device)
+        self.std = torch.tensor(self.augment.std, device=self.device)
         self.crop = crop_of(self.augment)
 
     def autocast(self) -> torch.autocast:
@@ -99,7 +86,7 @@ class Workload:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bfloat16")
 
     def train_batch(self) -> tuple[Tensor, Tensor]:
-        """Return augmented images [B, 3, H, W] float32 and labels [B] of rows drawn at random."""
+        """Return augmented images [B, 3, H, W] float32 and labels [B] of random rows."""
         rows = torch.randint(len(self.labels), (self.batch,)).to(self.device)
         return normalise(self.crop(self.images, rows), self.mean, self.std), self.labels[rows]
 
@@ -109,19 +96,17 @@ class Workload:
 
 
 class Trainee:
-    """A model on the workload: its training step, its evaluation, and what of a step is not the model's.
+    """A model on the workload: its training step, its evaluation, and the parts of a step outside the network.
 
-    Args:
-        work: the workload.
-        method: the class of the method.
-        kind: the type of model.
-        compiled: whether to compile on CUDA, as training does.
+    With `compiled` it is compiled on CUDA, as in training.
     """
 
-    def __init__(self, work: Workload, method: type[Method], kind: FeatureType, *, compiled: bool = True) -> None:
+    def __init__(
+        self, work: Workload, method: type[Method], feature_type: FeatureType, *, compiled: bool = True
+    ) -> None:
         self.work = work
         torch.backends.cudnn.benchmark = True  # as in training
-        model = build_classifier(method, work.hierarchy, kind, work.model)
+        model = build_classifier(method, work.hierarchy, feature_type, work.model)
         self.model = model.to(work.device).to(memory_format=torch.channels_last)
         self.features = torch.randn(work.batch, model.method.num_features, device=work.device)
         rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
@@ -136,12 +121,12 @@ class Trainee:
             return self.model(images)
 
     def train(self) -> None:
-        """Gather, augment and normalise a batch; do the step of `hierbench.training.trainer` on it."""
+        """Gather, augment and normalise a batch, and do a training step on it."""
         self.model.train()
         self.step([self.work.train_batch()], self.work.batch)
 
     def besides_the_model(self) -> None:
-        """Do all but backbone, feature extractor and optimizer: data path, head, loss, and a batch's metrics."""
+        """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""
         _, targets = self.work.train_batch()
         method = self.model.method
         outputs = method(self.features.detach().requires_grad_())
@@ -151,7 +136,7 @@ class Trainee:
 
     @torch.inference_mode()
     def evaluate(self) -> None:
-        """Normalise a batch, score it and count."""
+        """Normalise a batch, score it and compute metrics."""
         self.model.eval()
         images, targets = self.work.eval_batch()
         self._count(self.outputs(images), targets)
@@ -163,7 +148,7 @@ class Trainee:
 
 
 class BareBackbone:
-    """Forward and backward pass of the backbone alone, on a batch that is ready."""
+    """Forward and backward pass of the backbone alone, on a prepared batch."""
 
     def __init__(self, work: Workload) -> None:
         self.work = work
@@ -173,7 +158,7 @@ class BareBackbone:
         self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone
 
     def __call__(self) -> None:
-        """Run it."""
+        """Do one forward and backward pass."""
         self.backbone.zero_grad()
         with self.work.autocast():
             features = self.forward(self.images)

@@ -227,7 +227,7 @@ def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-BROKEN = "can not be imported: ZeroDivisionError: division by zero (line 2 of broken.py)"
+BROKEN = "cannot be imported: ZeroDivisionError: division by zero (line 2 of broken.py)"
 
 
 def test_a_broken_method_file_does_not_stop_the_others(folder, tmp_path):
@@ -254,7 +254,7 @@ def test_all_leaves_out_a_broken_method_of_the_project(folder, tmp_path, monkeyp
         monkeypatch.delitem(sys.modules, name)
     done = in_this_process(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "1", "--dry-run")
     assert done.returncode == 0
-    assert "warning: method haframe can not be imported" in done.stderr and "8 jobs" in done.stderr
+    assert "warning: method haframe cannot be imported" in done.stderr and "8 jobs" in done.stderr
 
 
 def test_a_method_that_fails_in_training_fails_alone(folder, tmp_path):

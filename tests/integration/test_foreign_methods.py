@@ -10,7 +10,7 @@ import pytest
 
 from hierbench.api.contract import METHOD_CHECKS
 from hierbench.api.isolation import NOT_RUN, check_apart
-from hierbench.api.registry import code_digest, find_method
+from hierbench.api.registry import digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.execution.run_job import execute
 from hierbench.planning.plan import make_plan
@@ -77,7 +77,7 @@ def command(*arguments):
     ],
 )
 def test_a_file_that_cannot_be_imported(tmp_path, before, reason):
-    with pytest.raises(UserError, match=rf"^method .*foreign\.py can not be imported: {reason}$"):
+    with pytest.raises(UserError, match=rf"^method .*foreign\.py cannot be imported: {reason}$"):
         list(check_apart(method(tmp_path, before), limit=2))
 
 
@@ -134,7 +134,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(tmp_path,
     (job,) = [name for name, spec in specs.items() if spec["method"]["name"] == "foreign"]
     (kept,) = (tmp_path / "runs").glob("*/*.py")  # of the project's own methods there is none
     assert kept == tmp_path / "runs" / job / "foreign.py" and read(kept) == read(tmp_path / "foreign.py")
-    assert code_digest(kept) == specs[job]["method"]["code"]
+    assert digest_of_code(kept.read_bytes()) == specs[job]["method"]["code"]
     code, _, err = command("run", "--methods", kept, *options, "--dry-run")
     assert code == 0 and "1 jobs, 0 to train, 0 to re-rank, 1 cached" in err
 

@@ -121,7 +121,7 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
     url, events, _ = site
     known = KNOWN["pass"]
     monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
-    with pytest.raises(UserError, match="no file of weights"):  # it is looked into, at least
+    with pytest.raises(UserError, match="is not a file of weights"):  # it is looked into, at least
         download_weights("pass", tmp_path)
     assert events[0].startswith("downloading the PASS weights") and "no SHA-256 of it is known" in events[0]
     assert events[1] == "GET" and not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from hierbench.api.contract import check_method
-from hierbench.api.registry import BrokenMethodError, code_digest, find_method
+from hierbench.api.registry import BrokenMethodError, digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
 from hierbench.execution.run_job import execute
@@ -83,7 +83,7 @@ def test_whatever_a_file_raises_is_one_line(tmp_path, monkeypatch, first, reason
     path.write_text(f"{first}\n{path.read_text()}", encoding="utf-8")
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with pytest.raises(BrokenMethodError, match=rf"^method .*odd\.py can not be imported: {reason}$"):
+        with pytest.raises(BrokenMethodError, match=rf"^method .*odd\.py cannot be imported: {reason}$"):
             find_method(str(path))
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -106,7 +106,7 @@ def test_the_digest_sees_code_beside_a_docstring_and_no_docstring(tmp_path):
         '\ufeffdef f(x):\n    "other"\n    return x\n',
     ):
         path.write_text(text, encoding="utf-8")
-        digests.append(code_digest(path))
+        digests.append(digest_of_code(path.read_bytes()))
     assert digests[0] != digests[1]
     assert digests[2] == digests[3] == digests[4]
 

@@ -253,7 +253,7 @@ def test_row_22_re_saves_the_images(tmp_path, miniatures):
         assert (labels == their_labels).all()
         difference = np.abs(ours.astype(int) - theirs)
         assert 0 < difference.mean() < 12  # noise images; a photograph loses less
-    with pytest.raises(UserError, match="a switch of fgvc alone"):
+    with pytest.raises(UserError, match="jpeg_quality is only for fgvc"):
         check_request(load_recipe("shapes", ["data.jpeg_quality=75"]), [find_method("ce")], ["type-I"])
 
 

@@ -54,7 +54,7 @@ def test_counters_that_old_files_lack_do_not_matter(tmp_path, states):
             lambda s: s.update({"bn1.bias": torch.zeros(3)}),
             r"bn1\.bias has the shape \(3,\) instead of",
         ),
-        ("imagenet1k-v1", lambda s: s.update({"bn1.bias": 3}), r"bn1\.bias is no tensor"),
+        ("imagenet1k-v1", lambda s: s.update({"bn1.bias": 3}), r"bn1\.bias is not a tensor"),
         ("pass", lambda s: s["state_dict"].update(other=torch.zeros(1)), "has an unexpected other"),
         ("pass", lambda s: s["state_dict"].pop("module.encoder_q.bn1.bias"), r"lacks bn1\.bias"),
     ],
@@ -96,7 +96,7 @@ def test_what_is_no_file_of_weights_is_not_run(tmp_path, states, content, capsys
     else:
         saved(path, states["imagenet1k-v1"])
         path.write_bytes(path.read_bytes()[:100_000])
-    with pytest.raises(UserError, match="is no file of weights") as error:
+    with pytest.raises(UserError, match="is not a file of weights") as error:
         load_weights(build_backbone("resnet50"), "imagenet1k-v1", path)
     assert "\n" not in str(error.value)
     assert "harm" not in capsys.readouterr().out
@@ -135,7 +135,7 @@ def test_a_download_with_another_digest_is_not_kept(tmp_path, monkeypatch):
             download_weights("imagenet1k-v1", tmp_path)
         assert not list(tmp_path.iterdir())
         monkeypatch.setitem(KNOWN, "pass", bad.__class__("the weights", url))  # no digest is published
-        with pytest.raises(UserError, match=r"could not be downloaded.*no file of weights"):
+        with pytest.raises(UserError, match=r"could not be downloaded.*not a file of weights"):
             download_weights("pass", tmp_path)
         assert not list(tmp_path.iterdir())
         server.shutdown()
