@@ -58,7 +58,7 @@ def again(options: Options) -> bool:
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
     if not all(spec.id == run.folder.name and is_finished(spec, store) for spec, run in zip(specs, runs, strict=True)):
         return False
-    if mirror.uri != "off" and (mirror.has_dead_parents() or not all(map(mirror.has, runs))):
+    if mirror.has_dead_runs() or not all(mirror.has(run.folder.name) for run in runs):
         return False
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     assert prepared is not None, "its digest is in the key"
