@@ -39,7 +39,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS  # how a client begins 
 UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", UV: "0"}
 TOKEN = secrets.token_hex(32)  # of clusters started here; without it Ray writes one to the user's home, for good
-RESUME = "what is finished is kept, the same command goes on from there"
+RESUME = "finished work is kept, and the same command resumes it"
 
 
 def chosen(address: str | None) -> str:

@@ -1,7 +1,5 @@
 """`hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -32,8 +30,8 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
 
     Args:
         options: of the command.
-        tuned: use the hyperparameters that tuning found, where it found some.
-        file: where they are, None for the folder of runs and what the project ships.
+        tuned: use the hyperparameters that tuning found, for the methods where it found any.
+        file: holds them; None for those in the folder of runs and those shipped.
     """
     recipe = load_recipe(options.dataset, options.overrides, options.protocol)
     seeds = options.count_seeds(recipe)
@@ -41,7 +39,7 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     with redirect_stdout(sys.stderr):
         methods, broken = _methods(options.methods)
     check_request(recipe, methods, types)
-    found_before = tuned_params(recipe, methods, types, options.runs, file) if tuned else {}
+    tuned_by = tuned_params(recipe, methods, types, options.runs, file) if tuned else {}
     asked, read = options, recipe
     recipe, options = settle(recipe, options)
     inputs, models = obtain(recipe, options), partial(costs, recipe, methods, types)
@@ -49,8 +47,8 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
         lines = blocked_lines(methods, types, seeds)
         announce(recipe, lines, inputs, make_setting(options, sum(line.trains for line in lines)), options, models)
         return 0
-    keep_in_mind = (lambda plan: None) if tuned or broken else remember(asked, read)
-    params = {key: entry.params for key, entry in found_before.items()}
+    cache_plan = (lambda plan: None) if tuned or broken else remember(asked, read)
+    params = {key: entry.params for key, entry in tuned_by.items()}
     plan = make_plan(recipe, inputs.prepared, methods, types, seeds, inputs.digest, params)
     setting = make_setting(options, sum(job.trains for job in plan), weights=inputs.weights)
     state = states(plan, setting.store)
@@ -61,9 +59,9 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
         planned(plan, setting.store, say)
         show_commands(plan, state, setting, as_json=options.as_json)
         return 1 if broken else 0
-    failed = carry_out(recipe, plan, setting, options, found_before)
+    failed = carry_out(recipe, plan, setting, options, tuned_by)
     if not failed:
-        keep_in_mind(plan)
+        cache_plan(plan)
     return 1 if failed or broken else 0
 
 
@@ -73,7 +71,7 @@ def tuned_params(
     """Return what tuning found for these methods under the recipe's protocol.
 
     Raises:
-        UserError: nothing, or hyperparameters that a method does not take.
+        UserError: tuning found nothing, or hyperparameters that a method does not take.
     """
     known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
     asked = {found.name: found for found in methods}
@@ -99,19 +97,19 @@ def carry_out(
     options: Options,
     tuned: Mapping[tuple[str, FeatureType], Tuned],
 ) -> dict[str, str]:
-    """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed."""
+    """Run what is missing of a plan and publish the leaderboard; return {id: error} of the jobs that failed."""
     labels = {job.id: job.spec.label for job in plan}
 
     def publish() -> tuple[Board, Path]:
         for job in plan:
-            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # asked for as a row of its own
+            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was asked for as a row
             if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
         return publish_board(recipe.dataset, options.runs, [job.id for job in plan if job.shown])
 
-    with redirect_stdout(sys.stderr):  # a method may print; results alone go to standard output
-        # Named as methods are, not as files: a path says where this user's things are, and MLflow may be shared.
+    with redirect_stdout(sys.stderr):  # a method may print; standard output has only the results
+        # Names instead of paths: MLflow may be shared, and a path tells where this user's files are.
         names = [Path(name).stem if is_path(name) else name for name in _asked(options.methods)]
         board, failed = run_and_mirror(plan, setting, options, ",".join(names), labels, publish)
     show_board(board, options)
@@ -120,7 +118,7 @@ def carry_out(
 
 
 def _methods(text: str) -> tuple[list[Found], int]:
-    """Return the methods asked for, and how many can not be imported: those are reported and left out."""
+    """Return the methods asked for, and how many cannot be imported: those are reported and left out."""
     found = [item for name in _asked(text) for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]

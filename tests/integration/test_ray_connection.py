@@ -172,7 +172,7 @@ def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server
     assert "Traceback" not in err
     (line,) = [line for line in err.splitlines() if "error" in line.lower()]
     assert line.startswith(f"hierbench: error: {message}"), line
-    assert line.endswith("what is finished is kept, the same command goes on from there")
+    assert line.endswith("finished work is kept, and the same command resumes it")
     assert not list((work / "runs").glob(".shared-*"))
 
 
