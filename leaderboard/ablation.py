@@ -1,48 +1,54 @@
 """The ablation table: cross-entropy on type I, then the transformation, the fixed frame and the cosine loss added."""
 
-from __future__ import annotations
-
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
 from hierbench.config.recipe import FeatureType
 from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
-from hierbench.leaderboard.render import ARROWS, TITLES, latex_escaped, number, seeds, tex_template
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, mark_best
+from hierbench.leaderboard.render import (
+    HEADINGS,
+    csv_text,
+    latex_escaped,
+    metric_columns,
+    number,
+    pipe_table,
+    seeds,
+    shown_metrics,
+    tex_template,
+)
+from hierbench.leaderboard.statistics import Row, mark_best
 from hierbench.runs.store import Store
 from hierbench.utils.errors import unknown_name
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped
 
+PARTS = {"cross_entropy": "L_CE", "transformation": "T", "frame": "HAF", "cosine": "L_COS"}
+BACKBONES = {"resnet50": "ResNet50", "wrn28-8": "WideResNet28"}  # as the paper calls them
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of the table: what is trained, and which parts that has."""
+    """One line of the table: what is trained, with the first `num_parts` of PARTS."""
 
     type: FeatureType
     method: str
-    cross_entropy: bool
-    transformation: bool
-    frame: bool
-    cosine: bool
+    num_parts: int
+    name: str
 
     @property
     def parts(self) -> dict[str, bool]:
         """The columns with check marks."""
-        return {name: bool(getattr(self, name)) for name in PARTS}
+        return {part: position < self.num_parts for position, part in enumerate(PARTS)}
 
 
-PARTS = {"cross_entropy": "L_CE", "transformation": "T", "frame": "HAF", "cosine": "L_COS"}
+FRAME_ALONE = Variant("type-II", "haframe", 3, "haframe (alpha = 0)")
 VARIANTS = (
-    Variant("type-I", "ce", True, False, False, False),
-    Variant("type-II", "ce", True, True, False, False),
-    Variant("type-II", "haframe", True, True, True, False),
-    Variant("type-II", "haframe", True, True, True, True),
+    Variant("type-I", "ce", 1, "ce"),
+    Variant("type-II", "ce", 2, "ce"),
+    FRAME_ALONE,
+    Variant("type-II", "haframe", 4, "haframe"),
 )
-BACKBONES = {"resnet50": "ResNet50", "wrn28-8": "WideResNet28"}  # as the paper calls them
 
 
 @dataclass
@@ -89,10 +95,10 @@ def ablation_from_runs(dataset: str, title: str, backbone: str, store: Store, id
 
     Args:
         dataset: its name.
-        title: as the table prints it.
+        title: of the dataset, as the table prints it.
         backbone: as the recipe names it.
         store: where the runs are.
-        ids: of each variant's runs, in the order of VARIANTS.
+        ids: the runs of each variant, in the order of VARIANTS.
     """
     board = board_from_runs(dataset, store, [run_id for group in ids for run_id in group])
     rows = [next(row for row in board.rows if group[0] in row.runs) for group in ids]
@@ -102,51 +108,42 @@ def ablation_from_runs(dataset: str, title: str, backbone: str, store: Store, id
 
 
 def model_names(backbone: str) -> list[str]:
-    """Return what the table calls the variants' models; a star says type II."""
+    """Return the names of the variants' models in the table; a star marks type II."""
     name = BACKBONES.get(backbone, backbone)
     return [name, f"{name}*", f"{name}*", "HAFrame"]
 
 
-def shown_metrics(tables: Sequence[Ablation]) -> list[str]:
-    """Return the metrics that at least one row has, in the paper's order."""
-    return [metric for metric in METRICS if any(metric in row.metrics for table in tables for row in table.rows)]
-
-
 def model_and_runs(row: Row) -> str:
-    """Return the model's name, with the number of runs as long as some are missing."""
+    """Return the model's name, with the number of runs while some are missing."""
     return f"{row.title} ({seeds(row)} runs)" if row.n < row.planned else row.title
 
 
 def markdown(tables: Sequence[Ablation]) -> str:
     """Return a markdown table in the paper's look: best means bold."""
-    from tabulate import tabulate
-
-    metrics = shown_metrics(tables)
-    lines = []
+    metrics, lines = metrics_of(tables), []
     for table in tables:
         for variant, row in zip(VARIANTS, table.rows, strict=True):
-            cells = [row.metrics.get(metric) for metric in metrics]
-            texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
-            marks = ["✓" if there else "✗" for there in variant.parts.values()]
             dataset = markdown_escaped(table.title) if row is table.rows[0] else ""
-            lines.append([dataset, model_and_runs(row), *marks, *texts])
-    headers = ["Dataset", "Model", *PARTS.values(), *(f"{TITLES[m][0]} {ARROWS[TITLES[m][1]]}" for m in metrics)]
-    table_text = tabulate(lines, headers, tablefmt="pipe", disable_numparse=True)
-    return f"{table_text}\n\n{legend(tables)}\n"
-
-
-def legend(tables: Sequence[Ablation]) -> str:
-    """Return the lines that explain the marks and say what the numbers are of."""
-    lines = [
+            marks = ["✓" if there else "✗" for there in variant.parts.values()]
+            numbers = [number(row.metrics.get(metric), "**{}**") for metric in metrics]
+            lines.append([dataset, model_and_runs(row), *marks, *numbers])
+    headings = ["Dataset", "Model", *PARTS.values(), *(HEADINGS[metric] for metric in metrics)]
+    legend = [
         "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed to "
         "the hierarchy-aware frame. L_COS: cosine loss.",
         "Mean +/- half-width of the 95% t-interval over runs. **Bold**: best mean of the dataset.",
+        *map(markdown_escaped, settings(tables)),
     ]
-    return "\n".join(lines + [markdown_escaped(line) for line in settings(tables)])
+    return "\n".join([pipe_table(lines, headings), "", *legend, ""])
+
+
+def metrics_of(tables: Sequence[Ablation]) -> list[str]:
+    """Return the metrics that at least one row has, in the paper's order."""
+    return shown_metrics(row for table in tables for row in table.rows)
 
 
 def settings(tables: Sequence[Ablation]) -> list[str]:
-    """Return one sentence per setting, with the datasets it is that of."""
+    """Return one sentence per setting, with the datasets it applies to."""
     datasets: dict[str, list[str]] = {}
     for table in tables:
         remark = f"; settings: {table.remark}" if table.remark else ""
@@ -155,19 +152,22 @@ def settings(tables: Sequence[Ablation]) -> list[str]:
 
 
 def as_csv(tables: Sequence[Ablation]) -> str:
-    """Return CSV with numbers at full precision; a metric's columns are its mean, its half-width and if it is best."""
-    metrics = shown_metrics(tables)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns = [name for metric in metrics for name in (metric, f"{metric} ci95", f"{metric} best")]
-    writer.writerow(["dataset", "model", *PARTS, "n", "planned", *columns])
-    for table in tables:
-        for variant, row in zip(VARIANTS, table.rows, strict=True):
-            cells = [row.metrics.get(metric, Cell(None, None)) for metric in metrics]
-            values = [value for cell in cells for value in (cell.mean, cell.ci95, int(cell.best))]
-            marks = [int(there) for there in variant.parts.values()]
-            writer.writerow([table.dataset, row.title, *marks, row.n, row.planned, *values])
-    return text.getvalue()
+    """Return CSV with numbers at full precision."""
+    metrics = metrics_of(tables)
+    return csv_text(
+        [
+            {
+                "dataset": table.dataset,
+                "model": row.title,
+                **{part: int(there) for part, there in variant.parts.items()},
+                "n": row.n,
+                "planned": row.planned,
+                **metric_columns(row, metrics),
+            }
+            for table in tables
+            for variant, row in zip(VARIANTS, table.rows, strict=True)
+        ]
+    )
 
 
 def as_json(tables: Sequence[Ablation]) -> str:
@@ -192,7 +192,7 @@ def as_json(tables: Sequence[Ablation]) -> str:
 
 
 def latex(tables: Sequence[Ablation]) -> str:
-    """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
+    """Return a LaTeX document with the table in the paper's look; two comments mark the table itself."""
 
     def stacked(title: str) -> str:
         lines = map(latex_escaped, wrap(title, 12, break_long_words=False))  # the column is narrow
@@ -202,10 +202,7 @@ def latex(tables: Sequence[Ablation]) -> str:
         tables=tables,
         variants=VARIANTS,
         parts=[r"$\mathcal{L}_{CE}$", r"$\mathcal{T}(.)$", r"$HAF$", r"$\mathcal{L}_{COS}$"],
-        metrics=shown_metrics(tables),
-        titles=TITLES,
-        arrows={"up": r"$\uparrow$", "down": r"$\downarrow$"},
-        number=number,
+        metrics=metrics_of(tables),
         settings=settings(tables),
         stacked=stacked,
         model=model_and_runs,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PAPER_RUNS = 5  # behind every row of the paper
+Record = tuple[Spec, Run]
 
 
 class NoRunsError(UserError):
@@ -32,7 +33,7 @@ class NoRunsError(UserError):
 
 @dataclass(repr=False)
 class Board:
-    """Rows that may be ranked together; a notebook shows it as a table."""
+    """Rows that may be ranked together; a notebook shows them as a table."""
 
     dataset: str
     protocol: str
@@ -41,7 +42,7 @@ class Board:
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
 
     def __repr__(self) -> str:
-        """Return what it is of, and how many rows and runs it has."""
+        """Return the dataset, the protocol and the numbers of rows and runs."""
         runs, planned = (sum(getattr(row, name) for row in self.rows) for name in ("n", "planned"))
         return f"<Board {self.dataset}, protocol {self.protocol}: {len(self.rows)} rows, {runs} of {planned} runs>"
 
@@ -55,7 +56,7 @@ class Board:
         content = asdict(self)
         del content["remark"]
         for row in content["rows"]:
-            if row["tuning"] is None:  # the contract's keys alone, unless there is something to say
+            if row["tuning"] is None:  # not one of the contract's keys
                 del row["tuning"]
         return {"schema": 1, **content}
 
@@ -90,7 +91,7 @@ def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
 
 
 def paper_distance(dataset: str) -> str:
-    """Return which hierarchical distance the paper's numbers are of."""
+    """Return the hierarchical distance that the paper's numbers use."""
     return "depth" if dataset == "tieredimagenet-h" else "height"
 
 
@@ -114,7 +115,7 @@ def board_from_runs(
     Args:
         dataset: its name.
         store: where the runs are.
-        ids: only these runs; by default all that may be compared with the newest run of the dataset.
+        ids: only these runs; by default all that are comparable with the newest run of the dataset.
         protocol: only runs under it; None takes that of the newest.
 
     Raises:
@@ -122,17 +123,17 @@ def board_from_runs(
         UserError: no such dataset, or `ids` of more than one protocol.
     """
     runs = store.runs() if ids is None else map(store.run, ids)
-    records = ((spec, run) for spec, run in map(_record, runs) if spec is not None)
-    if ids is None:  # what was run for an ablation alone is in a table of its own
-        records = ((spec, run) for spec, run in records if not (run.folder / "ablation.json").exists())
-    found = [(spec, run) for spec, run in records if spec.dataset.name == dataset and spec.split == "test"]
-    protocols = {spec.protocol for spec, _ in found}
+    records = [
+        (spec, run)
+        for run in runs
+        if (spec := _spec(run)) is not None and spec.dataset.name == dataset and spec.split == "test"
+        # What was run only for an ablation is in a table of its own.
+        if ids is not None or not (run.folder / "ablation.json").exists()
+    ]
+    protocols = sorted({spec.protocol for spec, _ in records})
     if ids is not None and len(protocols) > 1:
-        raise UserError(
-            f"runs of {dataset} under two protocols ({', '.join(sorted(protocols))}) are never ranked together"
-        )
-    if protocol is not None:
-        found = [(spec, run) for spec, run in found if spec.protocol == protocol]
+        raise UserError(f"runs of {dataset} under two protocols ({', '.join(protocols)}) are never ranked together")
+    found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
     if not found:
         if dataset not in recipe_names():
             raise unknown_name("dataset", dataset, recipe_names())
@@ -141,51 +142,52 @@ def board_from_runs(
         raise NoRunsError(f"no runs of {dataset}{which} in {store.root}; run: {command}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]
-    others = sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished)
-    elsewhere = sorted(protocols - {newest.protocol}) if ids is None else []
-    found = [(spec, run) for spec, run in found if spec.comparison == newest.comparison]
-    # Learning rates may differ between the types, code between methods; within one, the newest counts.
-    rates = {spec.type: spec.train.lr for spec, _ in found}
-    code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in found}
-    found = [
-        (spec, run)
-        for spec, run in found
-        if spec.train.lr == rates[spec.type] and (spec.method.version, spec.method.code) == code[spec.method.name]
-    ]
-    specs = {run.folder.name: spec for spec, run in found}
-    if ids is None:  # a re-ranked run counts as long as the run it re-ranks does
-        found = [(spec, run) for spec, run in found if spec.base is None or spec.base in specs]
+    found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {dataset} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
     highlight(rows)
     train = newest.train
     remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
-    odd = dict.fromkeys(line for spec, _ in found for line in departures(spec))
-    if odd:
+    if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec)):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
-    if elsewhere:
-        remarks.append(
-            f"there are runs under protocol {elsewhere[0]}, in a table of their own: --protocol {elsewhere[0]}"
-        )
-    if others:
+    if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
+        remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
+    if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
         remarks.append(f"{others} finished runs with other settings are not in this table")
     return Board(dataset, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
 
 
-def _record(run: Run) -> tuple[Spec | None, Run]:
-    """Return a run with its spec, or None for one that is damaged or of another version, which no table can hold."""
+def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
+    """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs whose base is not there.
+
+    Learning rates may differ between the types, code between methods; within one, the newest counts.
+    """
+    records = [(spec, run) for spec, run in records if spec.comparison == newest.comparison]
+    rates = {spec.type: spec.train.lr for spec, _ in records}
+    code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in records}
+    records = [
+        (spec, run)
+        for spec, run in records
+        if spec.train.lr == rates[spec.type] and (spec.method.version, spec.method.code) == code[spec.method.name]
+    ]
+    ids = {run.folder.name for _, run in records}
+    return [(spec, run) for spec, run in records if not with_bases or spec.base is None or spec.base in ids]
+
+
+def _spec(run: Run) -> Spec | None:
+    """Return a run's spec, None where it is damaged or of another version."""
     try:
-        return Spec.model_validate(run.spec()), run
+        return Spec.model_validate(run.spec())
     except (ValidationError, UserError):
-        return None, run
+        return None
 
 
 def damaged_runs(dataset: str, store: Store) -> list[str]:
     """Return a line for each run of a dataset, or without a readable spec, that has damaged files."""
     lines = []
-    for spec, run in [*map(_record, store.runs()), *((None, run) for run in store.lost())]:
+    for run, spec in [*((run, _spec(run)) for run in store.runs()), *((run, None) for run in store.lost())]:
         if run.folder.is_symlink():
             lines.append(f"run {run.folder.name[:12]} is a symbolic link, which is not followed, and not counted")
             continue
@@ -197,20 +199,20 @@ def damaged_runs(dataset: str, store: Store) -> list[str]:
 
 
 def _remark(run: Run) -> str:
-    """Return what is odd about the data of a run, e.g. that it is a part of the dataset."""
+    """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
     try:
         return str(read_json(run.folder / "environment.json")["data"]["remark"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
-def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
-    """Group runs by type and method; hyperparameters that differ make rows of their own."""
-    groups: dict[tuple[str, str, str], dict[int, tuple[Spec, Run]]] = {}
-    for (
-        spec,
-        run,
-    ) in found:  # a seed counts once: what an earlier version ran under another id gives way to the newest that is done
+def _rows(records: list[Record]) -> Iterable[Row]:
+    """Group runs by type and method; different hyperparameters make separate rows.
+
+    A seed counts once: of runs of several versions the newest that is done, otherwise the first.
+    """
+    groups: dict[tuple[str, str, str], dict[int, Record]] = {}
+    for spec, run in records:
         variant = spec.model_copy(update={"seed": 0, "base": None}).id
         seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
         if run.done or spec.seed not in seeds:
@@ -238,7 +240,7 @@ def _rows(found: list[tuple[Spec, Run]]) -> Iterable[Row]:
 
 
 def _tuning(run: Run) -> dict[str, Any] | None:
-    """Return the search that a run's hyperparameters came out of."""
+    """Return the search that chose a run's hyperparameters."""
     try:
         content = read_json(run.folder / "tuning.json")
         return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}

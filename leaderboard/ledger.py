@@ -1,9 +1,5 @@
-"""The ledger: our runs beside the published numbers, cell by cell, with the known differences that touch each."""
+"""The ledger: our runs beside the published numbers, cell by cell, with the known differences that affect each."""
 
-from __future__ import annotations
-
-import csv
-import io
 import tomllib
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
-from hierbench.leaderboard.render import ARROWS, TITLES, number, seeds, tex_template
+from hierbench.leaderboard.render import HEADINGS, csv_text, number, pipe_table, seeds, tex_template
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.store import Store
@@ -25,9 +21,9 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped
 
-BASES = {"crm": "ce"}  # a re-ranking inherits what touches the model below it
+BASES = {"crm": "ce"}  # what affects a model affects its re-ranking too
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
-ROUNDING = 1e-9  # intervals that touch do so in decimals, not always in binary
+ROUNDING = 1e-9  # intervals that touch in decimals may be apart in binary
 
 
 class Difference(BaseModel):
@@ -47,7 +43,7 @@ class Difference(BaseModel):
     def touches(
         self, dataset: str, kind: str, method: str, metric: str, protocol: str, spec: Spec | None = None
     ) -> bool:
-        """Return whether a published cell and ours differ by it.
+        """Return whether it makes a published cell differ from ours.
 
         Args:
             dataset: of both.
@@ -55,18 +51,16 @@ class Difference(BaseModel):
             method: its name.
             metric: its name.
             protocol: of ours.
-            spec: of a run of ours, whose own setting counts; None where there is no run.
+            spec: of one of our runs, whose recorded setting decides; None without a run.
         """
-        place = (
-            (not self.datasets or dataset in self.datasets)
-            and (not self.types or kind in self.types)
-            and (not self.methods or bool({method, BASES.get(method, method)} & set(self.methods)))
-            and (not self.metrics or metric in self.metrics)
-        )
-        if place and self.key and spec is not None:
+        names = {method, BASES.get(method, method)}
+        own = ((dataset, self.datasets), (kind, self.types), (metric, self.metrics))
+        if any(known and name not in known for name, known in own) or (self.methods and names.isdisjoint(self.methods)):
+            return False
+        if self.key and spec is not None:
             value = recorded(spec, self.key)
             return value is not MISSING and value != published_value(dataset, self.key)
-        return place and (not self.protocols or protocol in self.protocols)
+        return not self.protocols or protocol in self.protocols
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class Line:
 
 @dataclass
 class Ledger:
-    """All lines of one dataset, the differences that occur in them, and why there is no run among them."""
+    """All lines of one dataset, the differences that affect them, and a note where there are no runs."""
 
     dataset: str
     protocol: str
@@ -117,74 +111,63 @@ def known_differences() -> list[Difference]:
 
 
 def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = None) -> Ledger:
-    """Return the ledger of the runs on disk; without any it is the published column alone, and its note says so.
+    """Return the ledger of the runs on disk; without runs it has only the published numbers, and a note says so.
 
     Raises:
         UserError: the paper has no table of the dataset.
     """
     if dataset not in paper_datasets():
         known = ", ".join(paper_datasets())
-        raise UserError(f"the paper has no table of {dataset} to set runs beside; --source both takes: {known}")
+        raise UserError(f"the paper has no table of {dataset} to compare with; --source both takes: {known}")
     published, note = board_from_paper(dataset), ""
     try:
         ours = board_from_runs(dataset, store, protocol=protocol)
     except NoRunsError as error:
         ours, note = Board(dataset, protocol or "paper", published.distance, []), str(error)
-    recipe = recipe_of(dataset, ours.protocol)
-    settings = {} if recipe is None else recipe.methods
-
-    def spec_of(row: Row) -> Spec:
-        return Spec.model_validate(store.run(row.runs[0]).spec())
-
-    def as_published(row: Row) -> bool:
-        params = spec_of(row).method.params
-        return all(params.get(name) == value for name, value in settings.get(row.method, {}).items())
-
-    return replace(build_ledger(ours, published, as_published, spec_of), note=note)
+    return replace(
+        build_ledger(ours, published, lambda row: Spec.model_validate(store.run(row.runs[0]).spec())), note=note
+    )
 
 
-def build_ledger(
-    ours: Board,
-    published: Board,
-    as_published: Callable[[Row], bool] = lambda row: True,
-    spec_of: Callable[[Row], Spec | None] = lambda row: None,
-) -> Ledger:
+def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | None] = lambda row: None) -> Ledger:
     """Return a line per metric of every row that either board has.
+
+    Of several variants of a method, only those with the recipe's hyperparameters stand beside the published row.
 
     Args:
         ours: from runs.
         published: from the paper.
-        as_published: whether a row of ours has the hyperparameters of the published one; of several variants of a
-            method only such a row is set beside it.
         spec_of: the spec of a row's runs, None where it is not known.
     """
-    known = known_differences()
+    known, recipe = known_differences(), recipe_of(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}
-    run = {(row.type, row.method) for row in ours.rows}
     variants = Counter((row.type, row.method) for row in ours.rows)
-    pairs: list[tuple[Row, Row | None, Row | None]] = [
-        (row, printed.get(key) if variants[key] == 1 or as_published(row) else None, row)
-        for row in ours.rows
-        for key in [(row.type, row.method)]
+    rows: list[tuple[Row, Row | None, Row | None]] = [
+        (row, row, None) for key, row in printed.items() if not variants[key]
     ]
-    pairs += [(row, row, None) for key, row in printed.items() if key not in run]
+    specs = {id(row): spec_of(row) for row in ours.rows}
+    for row in ours.rows:
+        spec, values = specs[id(row)], recipe.methods.get(row.method, {}) if recipe else {}
+        as_published = spec is None or values.items() <= spec.method.params.items()
+        key = (row.type, row.method)
+        rows.append((row, printed.get(key) if as_published or variants[key] == 1 else None, row))
     lines = []
-    for row, theirs, own in sorted(pairs, key=lambda pair: (pair[0].type, pair[0].method)):
-        spec = None if own is None else spec_of(own)
+    for row, theirs, own in sorted(rows, key=lambda entry: (entry[0].type, entry[0].method)):
         for metric in METRICS:
             cell, our_cell = (side.metrics.get(metric) if side else None for side in (theirs, own))
             if cell is None and our_cell is None:
                 continue
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
+            spec = None if own is None else specs[id(own)]
             touching = tuple(entry.row for entry in known if cell is not None and entry.touches(*place, spec))
             lines.append(Line(row.type, row.method, row.title, metric, cell, our_cell, own, touching))
-    occurring = {entry for line in lines for entry in line.differences}
+    occurring = {number for line in lines for number in line.differences}
     differences = [entry for entry in known if entry.row in occurring]
     return Ledger(ours.dataset, ours.protocol, ours.distance, published.distance, lines, differences, ours.remark)
 
 
 def groups(ledger: Ledger) -> list[list[Line]]:
-    """Return the lines of each row of the boards together."""
+    """Return the lines grouped by the row they come from."""
     return [list(lines) for _, lines in groupby(ledger.lines, lambda line: (line.type, line.method, line.title))]
 
 
@@ -208,46 +191,38 @@ def legend(ledger: Ledger) -> list[str]:
     ]
     if ledger.remark:
         lines.append(f"Settings: {ledger.remark}.")
-    lines.append("Known differences:" if ledger.differences else "No known difference touches these cells.")
-    return lines
+    return [*lines, "Known differences:" if ledger.differences else "No known difference affects these cells."]
 
 
 def markdown(ledger: Ledger) -> str:
     """Return a markdown table with one line per metric, and the differences below it."""
-    from tabulate import tabulate
-
     lines = []
     for group in groups(ledger):
         for line in group:
-            first = line is group[0]
-            names = [line.type if first else "", markdown_escaped(line.title) if first else ""]
-            title, direction = TITLES[line.metric]
-            lines.append([*names, f"{title} {ARROWS[direction]}", *texts(line)])
-    table = tabulate(lines, COLUMNS, tablefmt="pipe", disable_numparse=True)
-    differences = "".join(f"- {entry.row}: {entry.summary}\n" for entry in ledger.differences)
-    return f"{table}\n\n{chr(10).join(map(markdown_escaped, legend(ledger)))}\n" + (
-        f"\n{differences}" if differences else ""
-    )
+            names = [line.type, markdown_escaped(line.title)] if line is group[0] else ["", ""]
+            lines.append([*names, HEADINGS[line.metric], *texts(line)])
+    below = list(map(markdown_escaped, legend(ledger)))
+    if ledger.differences:
+        below += ["", *(f"- {entry.row}: {entry.summary}" for entry in ledger.differences)]
+    return "\n".join([pipe_table(lines, COLUMNS), "", *below, ""])
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
     """Return the lines as JSON types, at full precision."""
-
-    def numbers(cell: Cell | None) -> tuple[float | None, float | None]:
-        return (None, None) if cell is None else (cell.mean, cell.ci95)
-
     return [
         {
             "type": line.type,
             "method": line.method,
             "title": line.title,
             "metric": line.metric,
-            **dict(zip(("published", "published_ci95"), numbers(line.published), strict=True)),
-            **dict(zip(("ours", "ours_ci95"), numbers(line.ours), strict=True)),
+            "published": line.published and line.published.mean,
+            "published_ci95": line.published and line.published.ci95,
+            "ours": line.ours and line.ours.mean,
+            "ours_ci95": line.ours and line.ours.ci95,
             "gap": line.gap,
             "overlap": line.overlap,
-            "n": line.row.n if line.row else None,
-            "planned": line.row.planned if line.row else None,
+            "n": line.row and line.row.n,
+            "planned": line.row and line.row.planned,
             "differences": list(line.differences),
         }
         for line in ledger.lines
@@ -256,29 +231,24 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 
 def as_csv(ledger: Ledger) -> str:
     """Return CSV with numbers at full precision, nothing where there is none, overlap as 1 or 0."""
-    text = io.StringIO()
     rows = records(ledger)
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
     for row in rows:
-        overlap = None if row["overlap"] is None else int(row["overlap"])
-        writer.writerow(row | {"overlap": overlap, "differences": ", ".join(map(str, row["differences"]))})
-    return text.getvalue()
+        row["overlap"] = None if row["overlap"] is None else int(row["overlap"])
+        row["differences"] = ", ".join(map(str, row["differences"]))
+    return csv_text(rows)
 
 
 def as_json(ledger: Ledger) -> str:
-    """Return JSON; what is not known is null."""
+    """Return JSON; unknown values are null."""
     head = {"schema": 1, "dataset": ledger.dataset, "protocol": ledger.protocol, "distance": ledger.distance}
     return as_json_text({**head, "rows": records(ledger)})
 
 
 def latex(ledger: Ledger) -> str:
-    """Return a LaTeX document with a table that may go over pages; it alone stands between two marked lines."""
+    """Return a LaTeX document with a table that may span pages; two comments mark the table itself."""
     return tex_template("ledger.tex.j2").render(
         columns=COLUMNS,
         groups=groups(ledger),
-        titles=TITLES,
-        arrows={"up": r"$\uparrow$", "down": r"$\downarrow$"},
         texts=texts,
         legend=legend(ledger),
         differences=ledger.differences,

@@ -1,7 +1,5 @@
 """A table with the records of its runs, small enough to commit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -19,13 +17,13 @@ RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environme
 def publish_board(board: Board, store: Store, folder: Path) -> Path:
     """Write `<dataset>.md`, `<dataset>.json` and `<dataset>/<id>/` with the records; return the table's path.
 
-    The records are renamed to their place at the end, when the tables are there: what has records is whole and of one
-    publication. Only one process at a time publishes into a folder. With the records goes the file of a method that is
-    not part of this project: without it nobody can run it again.
+    The records are renamed into place last, after the tables are written, so records that exist are complete and of
+    one publication. Only one process at a time publishes into a folder. The file of a method from outside this project
+    is published too: without it nobody could repeat the run.
 
     Raises:
-        UserError: a run of the table is not finished, so the table would not be what it says; a record is a link or has
-            another name elsewhere, so that it may be any file of this machine; or there is a published table already.
+        UserError: a run of the table is not finished; a record is a symbolic or hard link, so it may be any file of
+            this machine; or the table is already published.
     """
     unfinished = [row.title for row in board.rows if row.n < row.planned]
     if unfinished:
@@ -52,7 +50,7 @@ def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
                 (staging / run_id).mkdir(parents=True)
                 for name, content in _records(store.run(run_id)):
                     write_bytes(staging / run_id / name, content)
-                if not Run(staging / run_id).done:  # the table was made from what it was a moment ago
+                if not Run(staging / run_id).done:  # the table is of what it was a moment ago
                     raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
         table = folder / f"{board.dataset}.md"
         lock.check()
@@ -67,31 +65,28 @@ def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
 
 
 def _records(run: Run) -> list[tuple[str, bytes]]:
-    """Return (name, content) of a run's records, which must be files of its folder and of no other.
+    """Return (name, content) of a run's records.
 
     Raises:
-        UserError: one is not, or the method's file is not the one that ran.
+        UserError: one is a link, or the method's file is not the one that ran.
     """
     method = run.spec()["method"]
-    kept = f"{method['name']}.py"
+    source = f"{method['name']}.py"
     found = []
-    for name in (*RECORDS, *([kept] if "/" not in kept else [])):
-        path = run.folder / name
+    for path in (run.folder / name for name in (*RECORDS, source) if "/" not in name):
         if not os.path.lexists(path):
             continue
         try:
             with open_regular(path) as file:
-                alone = os.fstat(file.fileno()).st_nlink == 1
+                linked = os.fstat(file.fileno()).st_nlink > 1
             content = read_bytes(path)
         except OSError as error:
-            raise UserError(f"{path} can not be published: {error.strerror or error}") from None
-        if not alone:
-            raise UserError(
-                f"{path} can not be published: it has a second name elsewhere (a hard link); copy the folder"
-            )
-        if name == kept and not _is_code(content, method["code"]):
-            raise UserError(f"{path} can not be published: it is not the method that ran")
-        found.append((name, content))
+            raise UserError(f"{path} cannot be published: {error.strerror or error}") from None
+        if linked:
+            raise UserError(f"{path} cannot be published: it is a hard link; copy the folder")
+        if path.name == source and not _is_code(content, method["code"]):
+            raise UserError(f"{path} cannot be published: it is not the method that ran")
+        found.append((path.name, content))
     return found
 
 

@@ -1,15 +1,15 @@
-"""Tables in markdown, LaTeX, CSV and JSON."""
+"""Tables in markdown, LaTeX, CSV and JSON, and what all kinds of tables print alike."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.utils.files import as_json_text
@@ -27,99 +27,119 @@ TITLES = {
     "hierdist@5": ("HierDist@5", "down"),
     "hierdist@20": ("HierDist@20", "down"),
 }
-LAST_LATIN = "\u0180"  # what TeX's standard fonts have, but for these
+HEADINGS = {metric: f"{title} {'↑' if better == 'up' else '↓'}" for metric, (title, better) in TITLES.items()}
+TEX_HEADINGS = {metric: rf"{title} $\{better}arrow$" for metric, (title, better) in TITLES.items()}
+LAST_LATIN = "\u0180"  # TeX's standard fonts have the characters before it, except these
 NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
-ARROWS = {"up": "↑", "down": "↓"}
 
 
-def shown_metrics(board: Board) -> list[str]:
+def shown_metrics(rows: Iterable[Row]) -> list[str]:
     """Return the metrics that at least one row has, in the paper's order."""
-    return [metric for metric in METRICS if any(metric in row.metrics for row in board.rows)]
+    known = {metric for row in rows for metric in row.metrics}
+    return [metric for metric in METRICS if metric in known]
 
 
 def ordered_rows(board: Board) -> list[Row]:
-    """Return the rows as the paper has them: type I before type II, methods by name within."""
+    """Return the rows in the paper's order: type I before type II, methods by name within."""
     return sorted(board.rows, key=lambda row: (row.type, row.method))
 
 
-def number(cell: Cell | None) -> str:
-    """Return "mean +/- half-width" with the paper's digits, "-" where there is nothing."""
+def number(cell: Cell | None, best: str = "{}") -> str:
+    """Return "mean +/- half-width" with the paper's digits, in the format `best` if it is; "-" without a mean."""
     if cell is None or cell.mean is None:
         return "-"
-    width = "-" if cell.ci95 is None else f"{cell.ci95:.4f}"
-    return f"{cell.mean:.2f} +/- {width}"
+    text = f"{cell.mean:.2f} +/- {'-' if cell.ci95 is None else f'{cell.ci95:.4f}'}"
+    return best.format(text) if cell.best else text
 
 
 def seeds(row: Row) -> str:
-    """Return how many of the planned runs there are."""
+    """Return how many runs are finished, "n of planned" while some are not."""
     return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+
+
+def pipe_table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
+    """Return a markdown table of escaped texts."""
+    from tabulate import tabulate
+
+    return tabulate(lines, headings, tablefmt="pipe", disable_numparse=True)
+
+
+def csv_text(records: Sequence[dict[str, Any]]) -> str:
+    """Return CSV with the keys of the first record as header, floats at full precision, nothing for None."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def metric_columns(row: Row, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return a row's CSV columns: of each metric its mean, its half-width and whether it is best."""
+    cells = [(metric, row.metrics.get(metric, Cell(None, None))) for metric in metrics]
+    return {
+        f"{metric}{suffix}": value
+        for metric, cell in cells
+        for suffix, value in (("", cell.mean), (" ci95", cell.ci95), (" best", int(cell.best)))
+    }
+
+
+def _table(board: Board, escaped: Callable[[str], str], best: str) -> tuple[list[list[str]], list[str]]:
+    """Return lines and headings of a table: competitive rows have a *, and `best` is the format of the best cells."""
+    metrics, tuned = shown_metrics(board.rows), any(row.tuning for row in board.rows)
+    lines = []
+    for row in ordered_rows(board):
+        title = escaped(row.title) + (" *" if row.competitive else "")
+        numbers = [number(row.metrics.get(metric), best) for metric in metrics]
+        budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
+        lines.append([escaped(row.type), title, *numbers, seeds(row), *([escaped(budget)] if tuned else [])])
+    return lines, ["Model", "Method", *(HEADINGS[metric] for metric in metrics), "Runs", *(["Tuning"] if tuned else [])]
 
 
 def markdown(board: Board) -> str:
     """Return a markdown table: competitive rows marked with *, best cells bold."""
-    from tabulate import tabulate
-
-    metrics, tuned = shown_metrics(board), any(row.tuning for row in board.rows)
-    lines = []
-    for row in ordered_rows(board):
-        cells = [row.metrics.get(metric) for metric in metrics]
-        texts = [f"**{number(cell)}**" if cell and cell.best else number(cell) for cell in cells]
-        title = markdown_escaped(row.title) + (" *" if row.competitive else "")
-        lines.append([row.type, title, *texts, seeds(row), *([_budget(row)] if tuned else [])])
-    table = tabulate(lines, _headers(metrics, tuned=tuned), tablefmt="pipe", disable_numparse=True)
-    return f"{table}\n\n{legend(board)}\n"
+    return f"{pipe_table(*_table(board, markdown_escaped, '**{}**'))}\n\n{legend(board)}\n"
 
 
 def html(board: Board) -> str:
-    """Return the same as an HTML table for a notebook; whatever stands in the data is shown and nothing of it acts."""
-    metrics, tuned = shown_metrics(board), any(row.tuning for row in board.rows)
-    lines = []
-    for row in ordered_rows(board):
-        cells = [row.metrics.get(metric) for metric in metrics]
-        texts = [f"<b>{number(cell)}</b>" if cell and cell.best else number(cell) for cell in cells]
-        title = escape(one_line(row.title)) + (" *" if row.competitive else "")
-        lines.append([escape(row.type), title, *texts, seeds(row), *([escape(_budget(row))] if tuned else [])])
+    """Return the same as an HTML table for a notebook; any markup in the data is escaped."""
+    lines, headings = _table(board, lambda text: escape(one_line(text)), "<b>{}</b>")
     table = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in line)}</tr>" for line in lines)
-    head = "".join(f"<th>{escape(text)}</th>" for text in _headers(metrics, tuned=tuned))
+    head = "".join(f"<th>{text}</th>" for text in headings)
     about = f"{one_line(board.dataset)}, protocol {board.protocol}, distance {board.distance}. {board.remark}"
     return f"<table><caption>{escape(about)}</caption><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>"
 
 
-def _headers(metrics: Sequence[str], *, tuned: bool) -> list[str]:
-    names = [f"{TITLES[metric][0]} {ARROWS[TITLES[metric][1]]}" for metric in metrics]
-    return ["Model", "Method", *names, "Runs", *(["Tuning"] if tuned else [])]
-
-
-def _budget(row: Row) -> str:
-    return f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
-
-
 def legend(board: Board) -> str:
-    """Return the line that explains the marks."""
-    remark = f"\nSettings: {markdown_escaped(board.remark)}." if board.remark else ""
-    if any(row.tuning for row in board.rows):
-        remark = f" Tuning: configurations tried on validation data x runs of each.{remark}"
-    return (
+    """Return the lines that explain the marks."""
+    lines = [
         f"{markdown_escaped(board.dataset)}, protocol {board.protocol}, distance {board.distance}. Mean +/- half-width "
-        "of the 95% t-interval over runs.\n"
-        "\\* competitive: mistake severity at most 0.05 above the smallest. **Bold**: best of the competitive."
-        f"{remark}"
-    )
+        "of the 95% t-interval over runs.",
+        r"\* competitive: mistake severity at most 0.05 above the smallest. **Bold**: best of the competitive.",
+    ]
+    if any(row.tuning for row in board.rows):
+        lines[-1] += " Tuning: configurations tried on validation data x runs of each."
+    if board.remark:
+        lines.append(f"Settings: {markdown_escaped(board.remark)}.")
+    return "\n".join(lines)
 
 
 def as_csv(board: Board) -> str:
-    """Return CSV with numbers at full precision; a metric's columns are its mean and its half-width."""
-    metrics = shown_metrics(board)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns = [name for metric in metrics for name in (metric, f"{metric} ci95", f"{metric} best")]
-    writer.writerow(["type", "method", "title", "n", "planned", "competitive", *columns])
-    for row in ordered_rows(board):
-        cells = [row.metrics.get(metric, Cell(None, None)) for metric in metrics]
-        values = [value for cell in cells for value in (cell.mean, cell.ci95, int(cell.best))]
-        names = [row.type, one_line(row.method), one_line(row.title)]
-        writer.writerow([*names, row.n, row.planned, int(row.competitive), *values])
-    return text.getvalue()
+    """Return CSV with numbers at full precision."""
+    metrics = shown_metrics(board.rows)
+    return csv_text(
+        [
+            {
+                "type": row.type,
+                "method": one_line(row.method),
+                "title": one_line(row.title),
+                "n": row.n,
+                "planned": row.planned,
+                "competitive": int(row.competitive),
+                **metric_columns(row, metrics),
+            }
+            for row in ordered_rows(board)
+        ]
+    )
 
 
 def as_json(board: Board) -> str:
@@ -128,7 +148,7 @@ def as_json(board: Board) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """Return one line of text that TeX prints as it stands, a question mark for what its standard fonts lack."""
+    """Return one line of text that TeX prints literally, with a question mark for what its standard fonts lack."""
     special = {
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -144,7 +164,7 @@ def latex_escaped(text: str) -> str:
 
 @cache
 def tex_template(name: str) -> Template:
-    """Return a template of this folder: << >>, <% %> and <# #>, so that TeX's own braces stay as they are."""
+    """Return a template of this folder; it uses << >>, <% %> and <# #>, because TeX needs the braces."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -161,22 +181,15 @@ def tex_template(name: str) -> Template:
         autoescape=False,  # TeX, escaped by the filter below
     )
     environment.filters["tex"] = latex_escaped
+    environment.globals |= {"headings": TEX_HEADINGS, "number": number, "seeds": seeds}
     return environment.from_string((resources.files("hierbench.leaderboard") / name).read_text(encoding="utf-8"))
 
 
 def latex(board: Board) -> str:
-    """Return a LaTeX document with the table in the paper's look; the table alone stands between two marked lines."""
+    """Return a LaTeX document with the table in the paper's look; two comments mark the table itself."""
     rows = ordered_rows(board)
     groups = [(kind, [row for row in rows if row.type == kind]) for kind in dict.fromkeys(row.type for row in rows)]
-    return tex_template("table.tex.j2").render(
-        board=board,
-        groups=groups,
-        metrics=shown_metrics(board),
-        titles=TITLES,
-        arrows={"up": r"$\uparrow$", "down": r"$\downarrow$"},
-        number=number,
-        seeds=seeds,
-    )
+    return tex_template("table.tex.j2").render(board=board, groups=groups, metrics=shown_metrics(rows))
 
 
 FORMATS: dict[str, Callable[[Board], str]] = {

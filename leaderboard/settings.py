@@ -1,11 +1,9 @@
-"""What a run was set to, key by key as recipes name them, beside what the protocols' recipes say."""
-
-from __future__ import annotations
+"""The settings of a run by the keys of recipes, compared with the recipes of the protocols."""
 
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN
-from hierbench.config.recipe import Protocol, Recipe, load_recipe
+from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import Spec
 from hierbench.utils.errors import UserError
 
@@ -16,9 +14,8 @@ SECTIONS = ("model", "train", "augment", "evaluation")
 
 def recipe_of(dataset: str, protocol: str) -> Recipe | None:
     """Return the recipe of a dataset under a protocol, None where there is none."""
-    which: Protocol = "authors" if protocol == "authors" else "paper"
     try:
-        return load_recipe(dataset, protocol=which)
+        return load_recipe(dataset, protocol="authors" if protocol == "authors" else "paper")
     except UserError:
         return None
 
@@ -27,10 +24,8 @@ def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
     content = spec.content()
     first, *rest = key.split(".")
-    if key == "distance":
-        return content["dataset"]["distance"]
-    if key == "data.jpeg_quality":
-        return content["dataset"]["jpeg_quality"]
+    if key == "distance" or key == "data.jpeg_quality":
+        return content["dataset"][key.removeprefix("data.")]
     if first == "methods":
         return content["method"]["params"].get(rest[1], MISSING) if rest[0] == spec.method.name else MISSING
     if key.startswith("train.lr."):
@@ -48,14 +43,12 @@ def published_value(dataset: str, key: str) -> Any:
 
 def _walk(content: Any, key: str) -> Any:
     for part in key.split("."):
-        if not isinstance(content, dict) or part not in content:
-            return MISSING
-        content = content[part]
+        content = content.get(part, MISSING) if isinstance(content, dict) else MISSING
     return content
 
 
 def departures(spec: Spec) -> list[str]:
-    """Return "key = value" for everything in which a run departs from the recipe of its protocol."""
+    """Return "key = value" for every setting of a run that differs from the recipe of its protocol."""
     recipe = recipe_of(spec.dataset.name, spec.protocol)
     if recipe is None:
         return []
@@ -63,7 +56,7 @@ def departures(spec: Spec) -> list[str]:
     keys = ["distance", "data.jpeg_quality"]
     keys += [f"{section}.{name}" for section in SECTIONS for name in content[section] if name != "lr"]
     keys += [f"train.lr.{spec.type}.{group}" for group in content["train"]["lr"][spec.type]]
-    if content["train"]["precision"] == "auto":  # whatever it was there; the table says which
+    if content["train"]["precision"] == "auto":  # any is right, and the table says which
         keys.remove("train.precision")
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
     known = KNOWN.get(spec.model.weights)

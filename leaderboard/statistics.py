@@ -1,7 +1,5 @@
 """Means, confidence intervals and the highlight rule."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,28 +17,17 @@ CONFIDENCE = 0.95
 
 @dataclass
 class Cell:
-    """One metric of one row.
+    """One metric of one row."""
 
-    Attributes:
-        mean: over the values that exist, None without any.
-        ci95: half-width of the 95% interval, None below two values.
-        values: one per seed; NaN where a run has none (severity without a mistake).
-        best: set by `highlight`.
-    """
-
-    mean: float | None
-    ci95: float | None
-    values: list[float] = field(default_factory=list)
-    best: bool = False
+    mean: float | None  # over the values that exist
+    ci95: float | None  # half-width of the 95% interval, None below two values
+    values: list[float] = field(default_factory=list)  # one per seed; NaN for a run without mistakes, thus no severity
+    best: bool = False  # set by `highlight`
 
 
 @dataclass
 class Row:
-    """One line of a leaderboard.
-
-    Attributes:
-        tuning: {"trials", "runs", "study"} of the search that its hyperparameters came out of, None without one.
-    """
+    """One line of a leaderboard."""
 
     type: str
     method: str
@@ -50,14 +37,14 @@ class Row:
     metrics: dict[str, Cell]
     runs: list[str] = field(default_factory=list)
     competitive: bool = False
-    tuning: dict[str, Any] | None = None
+    tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
     """Return the mean and the half-width t(.975, n - 1) s / sqrt(n) of the 95% interval.
 
     Args:
-        values: one per run. NaN values do not enter: mistake severity is undefined for a run without mistakes.
+        values: one per run. NaN is left out: mistake severity is undefined for a run without mistakes.
         ddof: of the standard deviation s; the published intervals used 0 and are too narrow (docs/protocols.md, row 4).
     """
     known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
@@ -82,14 +69,10 @@ def highlight(rows: Sequence[Row]) -> None:
     the printed precision of two digits. The best of a metric is the best printed mean among competitive rows; equal
     means are settled by the narrower printed interval, and what is still equal is best together.
     """
-    severities = {
-        id(row): printed(mean, 2) for row in rows if (mean := row.metrics["mistake_severity"].mean) is not None
-    }
-    if not severities:
-        return
-    limit = min(severities.values()) + TOLERANCE
-    for row in rows:
-        row.competitive = id(row) in severities and severities[id(row)] <= limit
+    severities = [None if (mean := row.metrics["mistake_severity"].mean) is None else printed(mean, 2) for row in rows]
+    limit = min((severity for severity in severities if severity is not None), default=Decimal(0)) + TOLERANCE
+    for row, severity in zip(rows, severities, strict=True):
+        row.competitive = severity is not None and severity <= limit
     mark_best([row for row in rows if row.competitive])
 
 
@@ -97,14 +80,14 @@ def mark_best(rows: Sequence[Row]) -> None:
     """Mark the best cell of each metric among all the rows, whatever was marked before."""
     for metric in METRICS:
         cells = [row.metrics[metric] for row in rows if metric in row.metrics]
-        ranks = [_rank(cell, metric) for cell in cells if cell.mean is not None]
-        for cell in cells:
-            cell.best = cell.mean is not None and _rank(cell, metric) == min(ranks)
+        ranks = [_rank(cell, metric) for cell in cells]
+        for cell, rank in zip(cells, ranks, strict=True):
+            cell.best = cell.mean is not None and rank == min(ranks)
 
 
 def _rank(cell: Cell, metric: str) -> tuple[Decimal, Decimal]:
     """Return a key that is smaller for a better cell; without an interval a cell loses a tie."""
-    assert cell.mean is not None
-    mean = printed(cell.mean, 2)
-    width = Decimal("Infinity") if cell.ci95 is None else printed(cell.ci95, 4)
-    return (-mean if metric in HIGHER_IS_BETTER else mean), width
+    infinity = Decimal("Infinity")
+    mean = infinity if cell.mean is None else printed(cell.mean, 2)
+    width = infinity if cell.ci95 is None else printed(cell.ci95, 4)
+    return (-mean if metric in HIGHER_IS_BETTER and cell.mean is not None else mean), width

@@ -1,1 +1,1 @@
-"""The commands: what they take and print. Heavy imports stay inside the functions, so that help answers at once."""
+"""The command line: options and output of each command. Heavy imports are inside the functions, to keep --help fast."""

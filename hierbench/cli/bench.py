@@ -1,7 +1,5 @@
 """`hierbench bench`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer
@@ -9,10 +7,10 @@ import typer
 
 def bench(
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to measure.")] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="One round instead of three: a rough look.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One round instead of three, for a rough estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
-    """Measure this machine: training steps, evaluation, CRM, the frame and preparing; about a minute."""
+    """Benchmark this machine: training steps, evaluation, CRM, the frame and data preparation; takes about a minute."""
     import json
     from dataclasses import asdict
 

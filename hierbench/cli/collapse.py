@@ -1,7 +1,5 @@
 """`hierbench collapse`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -15,11 +13,11 @@ def collapse(
     options: Options,
     every: Annotated[
         int | None,
-        typer.Option(min=1, help="Epochs between snapshots; by default 5, or a twentieth of fewer than 100 epochs."),
+        typer.Option(min=1, help="Epochs between snapshots; by default 5, below 100 epochs a twentieth of them."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the figure shows their mean and range.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; the figure shows their mean and range.")] = 1,
 ) -> int:
-    """Watch HAFrame and cross-entropy collapse onto their frames while they train: figure, data and summary."""
+    """Track how HAFrame and cross-entropy collapse onto their frames in training: figure, data and summary."""
     from hierbench.experiments.collapse.run import collapse
 
     return collapse(options, every)

@@ -1,7 +1,5 @@
 """`hierbench data list|prepare|verify`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +12,7 @@ app = typer.Typer(help="List, prepare and verify datasets.", no_args_is_help=Tru
 
 @app.command("list")
 def list_(data_dir: DataOption = Path("data")) -> None:
-    """List the datasets and what is prepared of them."""
+    """List the datasets and which of them are prepared."""
     from hierbench.config.recipe import PROTOCOLS, load_recipe, recipe_names
     from hierbench.data.prepared import find, variant_name
 
@@ -29,16 +27,16 @@ def list_(data_dir: DataOption = Path("data")) -> None:
 @app.command("prepare")
 def prepare(
     dataset: Annotated[str, typer.Argument(help="Name of the dataset.")],
-    source: Annotated[Path | None, typer.Option(help="Your copy; by default it is downloaded where allowed.")] = None,
+    source: Annotated[Path | None, typer.Option(help="Your copy; by default downloaded if the terms allow it.")] = None,
     data_dir: DataOption = Path("data"),
     protocol: ProtocolOption = "paper",
     offline: Annotated[
-        Path | None, typer.Option(help="Folder with the tree and split lists, not fetched then.")
+        Path | None, typer.Option(help="Folder with the tree and split lists, so they are not downloaded.")
     ] = None,
-    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Prepare without missing images.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Prepare again what is prepared.")] = False,
+    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Accept missing images.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Prepare again even if already prepared.")] = False,
 ) -> None:
-    """Decode and resize a dataset once, into uint8 arrays."""
+    """Decode and resize a dataset once into uint8 arrays."""
     from hierbench.config.recipe import load_recipe
     from hierbench.experiments.publishing import say_notes
     from hierbench.planning.inputs import prepare_with_progress
@@ -63,10 +61,10 @@ def prepare(
 
 @app.command("verify")
 def verify(
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset, as `data list` has it.")],
+    dataset: Annotated[str, typer.Argument(help="Name of the dataset, as in `data list`.")],
     data_dir: DataOption = Path("data"),
 ) -> None:
-    """Compare a prepared dataset with its digest."""
+    """Check a prepared dataset against its digest."""
     from hierbench.data import prepared
 
     print(f"{dataset}: {prepared.verify(dataset, data_dir).digest[:12]} as prepared")

@@ -1,7 +1,5 @@
 """`hierbench leaderboard`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,18 +18,18 @@ def leaderboard(
         Literal["runs", "paper", "both"], typer.Option(help="Our runs, the published table, or both side by side.")
     ] = "runs",
     protocol: ProtocolOfRuns = None,
-    format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = "markdown",
-    output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
-    publish: Annotated[Path | None, typer.Option(help="Folder that gets the table and its run records.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="Format of the table.")] = "markdown",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    publish: Annotated[Path | None, typer.Option(help="Folder for the table and the records of its runs.")] = None,
 ) -> None:
-    """Print the table of a dataset from the runs on disk, from the paper, or a ledger of the two."""
+    """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side."""
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import board_from_paper, board_from_runs, damaged_runs
     from hierbench.leaderboard.publish import publish_board
     from hierbench.runs.store import Store
 
     if publish is not None and source != "runs":
-        raise UserError("--publish is for runs; the paper's tables are published")
+        raise UserError("--publish is for runs; the paper's tables are already published")
     if protocol is not None and source == "paper":
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     if source != "paper":

@@ -1,6 +1,4 @@
-"""The command line: all commands under one name, and what becomes of their errors."""
-
-from __future__ import annotations
+"""The entry point: registers all commands and turns errors into one line and an exit code."""
 
 import io
 import os
@@ -21,23 +19,11 @@ from hierbench.cli.tune import tune
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
-LONGEST = 4000  # characters of an error: a name in damaged data may have a million
+MAX_ERROR = 4000  # characters; a name in damaged data may have a million
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command()(run)
-app.command()(job)
-app.command()(leaderboard)
-app.command()(ablate)
-app.command()(collapse)
-app.command()(plot)
-app.command()(mistakes)
-app.command()(tune)
-app.command()(bench)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+for command in (run, job, leaderboard, ablate, collapse, plot, mistakes, tune, bench):
+    app.command()(command)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
 
@@ -59,7 +45,7 @@ def options(
 
 @app.command()
 def env() -> None:
-    """Print what to paste into a bug report."""
+    """Print the environment, for a bug report."""
     import torch
 
     from hierbench.training.results import environment
@@ -70,14 +56,13 @@ def env() -> None:
 
 
 def main() -> None:
-    """Run the command line: a user's mistake is one line and exit code 2, an interrupt 130."""
+    """Run the command line: a user's mistake prints one line and exits with 2, an interrupt with 130."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no arrows gets question marks
+            stream.reconfigure(errors="replace")  # terminals without arrows get question marks
     try:
-        code = app(standalone_mode=False)
-        if code == 130:
-            raise KeyboardInterrupt  # Typer turns it into an exit code
+        if (code := app(standalone_mode=False)) == 130:
+            raise KeyboardInterrupt  # Typer turned it into an exit code
     except (UserError, typer.TyperException) as error:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -85,18 +70,18 @@ def main() -> None:
             raise SystemExit(2) from None
         _end(text, 2)
     except (KeyboardInterrupt, typer.Abort):
-        _end("interrupted; what is finished is kept, the same command goes on from there", 130)
+        _end("interrupted; finished work is kept, and the same command resumes it", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has left: say no more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader closed the pipe
         code = 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror or error}", 1)
     except MemoryError:
-        _end("there is not enough memory for this", 1)
+        _end("not enough memory", 1)
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def _end(line: str, code: int) -> None:
-    print(f"hierbench: error: {one_line(line, LONGEST)}", file=sys.stderr)
+    print(f"hierbench: error: {one_line(line, MAX_ERROR)}", file=sys.stderr)
     raise SystemExit(code)

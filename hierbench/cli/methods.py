@@ -1,13 +1,11 @@
 """`hierbench methods list|check|new`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="List, check and start methods.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List and check methods, or start a new one.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
@@ -24,10 +22,10 @@ def list_() -> None:
 
 @app.command("check")
 def check(
-    method: Annotated[str, typer.Argument(help="Name, or path of a file.")],
+    method: Annotated[str, typer.Argument(help="Name of the method, or path of its file.")],
     limit: Annotated[float, typer.Option(min=1, max=86400, help="Seconds for the import, and for each check.")] = 60.0,
 ) -> None:
-    """Check that a method keeps the contract, in a process of its own."""
+    """Check in a separate process that a method fulfils the contract."""
     from hierbench.api.isolation import NOT_RUN, check_apart
     from hierbench.utils.text import one_line
 
@@ -40,9 +38,7 @@ def check(
             print(f"{NOT_RUN} {name}")
             continue
         failed += bool(problem)
-        print(
-            f"{'FAILED' if problem else 'ok':7} {name}{': ' + one_line(problem, 1000) if problem else ''}", flush=True
-        )
+        print(f"FAILED  {name}: {one_line(problem, 1000)}" if problem else f"ok      {name}", flush=True)
     summary = f"{failed} {'check' if failed == 1 else 'checks'} failed" + (f", {skipped} not run" if skipped else "")
     print(f"{title}: {summary if failed else 'all checks passed'}")
     raise typer.Exit(1 if failed else 0)
@@ -51,7 +47,7 @@ def check(
 @app.command("new")
 def new(
     name: Annotated[str, typer.Argument(help="Name of the method.")],
-    folder: Annotated[Path, typer.Option(help="Where the file goes.")] = Path(),
+    folder: Annotated[Path, typer.Option(help="Folder for the file.")] = Path(),
 ) -> None:
     """Write a commented template NAME.py that already passes `methods check`."""
     from hierbench.api.template import new_method

@@ -1,7 +1,5 @@
 """`hierbench mistakes`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,18 +15,20 @@ def mistakes(
     dataset: DatasetOption,
     which: Annotated[
         list[str],
-        typer.Argument(metavar="A B", help="Two runs, each METHOD[:TYPE[:SEED]] or the beginning of an id."),
+        typer.Argument(metavar="A B", help="Two runs, each as METHOD[:TYPE[:SEED]] or the beginning of an id."),
     ],
     runs: Annotated[
-        Path, typer.Option("--runs", help="Folder of all runs; with one argument the first run: --runs A B.")
+        Path, typer.Option("--runs", help="Folder of all runs; --runs A B names two runs in the default folder.")
     ] = Path("runs"),
     data_dir: DataOption = Path("data"),
-    output: Annotated[Path | None, typer.Option(help="By default RUNS/mistakes-DATASET.html.")] = None,
+    output: Annotated[Path | None, typer.Option(help="HTML file; by default RUNS/mistakes-DATASET.html.")] = None,
     protocol: ProtocolOfRuns = None,
-    names: Annotated[Path | None, typer.Option(help="Words for the names of classes, as ImageNet's words.txt.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=5000, help="Images in the page.")] = 400,
+    names: Annotated[
+        Path | None, typer.Option(help="File of words for class names, like ImageNet's words.txt.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=5000, help="Number of images in the page.")] = 400,
 ) -> None:
-    """Write a page that shows the mistakes of two runs side by side: images, predictions, and where paths fork."""
+    """Write a page that compares the mistakes of two runs: images, predictions, and where the paths fork."""
     if len(which) == 1 and not runs.is_dir():  # `--runs A B`, in the default folder
         which, runs = [str(runs), *which], Path("runs")
     if len(which) != 2:
@@ -46,7 +46,7 @@ def mistakes(
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair))
     target = output or runs / f"mistakes-{dataset}.html"
-    write_result(text, target, follow=output is not None)  # a folder of runs may have come with links in it
+    write_result(text, target, follow=output is not None)  # links in a folder of runs are not followed
     for note in (describe_choice(pair, chosen), pair.prepared.meta.get("notice", "")):
         if note:
             print(f"note: {note}", file=sys.stderr, flush=True)

@@ -1,13 +1,10 @@
-"""How a command gets the options that all commands that train share, and how a result is written."""
-
-from __future__ import annotations
+"""The options that all training commands share, and the output of results."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,31 +12,29 @@ from hierbench.config.options import Options
 from hierbench.utils.errors import UserError
 
 Format = Literal["markdown", "latex", "csv", "json"]
-KEYWORD = Parameter.KEYWORD_ONLY
-HINTS = get_type_hints(Options, include_extras=True)
 ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
-    typer.Option("--protocol", help="Of the runs; by default that of the newest, two are never mixed."),
+    typer.Option("--protocol", help="Protocol of the runs; by default that of the newest. Protocols are never mixed."),
 ]
+SHARED = {  # an option per field of `Options`, with its default
+    name: p if p.default is Parameter.empty else p.replace(default=getattr(Options(""), name))
+    for name, p in signature(Options, eval_str=True).parameters.items()
+}
 
 
 def trains(**fixed: Any) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Make a function of `Options` a command that takes them all, and exits with the code that it returns.
+    """Turn a function of `Options` into a command that takes all of them, and exits with the code it returns.
 
-    What the function declares itself comes on top; a name of `Options` among it has that declaration instead.
+    Parameters of the function are options of the command too, and replace a field of `Options` with the same name.
 
     Args:
-        fixed: fields of `Options` that the command has no option for, with their values.
+        fixed: values of the fields of `Options` that are not options of the command.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., None]:
         own = {name: p for name, p in signature(command, eval_str=True).parameters.items() if name != "options"}
-        shared = {
-            field.name: Parameter(field.name, KEYWORD, annotation=HINTS[field.name], default=_default(field))
-            for field in fields(Options)
-            if field.name not in fixed
-        }
-        parameters = {**shared, **{name: p.replace(kind=KEYWORD) for name, p in own.items()}}
+        shared = {name: p for name, p in SHARED.items() if name not in fixed}
+        parameters = {name: p.replace(kind=Parameter.KEYWORD_ONLY) for name, p in (shared | own).items()}
 
         @wraps(command)
         def run(**values: Any) -> None:
@@ -53,14 +48,8 @@ def trains(**fixed: Any) -> Callable[[Callable[..., int]], Callable[..., None]]:
     return decorate
 
 
-def _default(field: Any) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return Parameter.empty if field.default is MISSING else field.default
-
-
 def write_result(text: str, output: Path | None, *, follow: bool = True) -> None:
-    """Print a result, or write it to the file of --output; `follow` says whether that may be a link."""
+    """Print a result, or write it to the file of --output; `follow` allows that to be a symbolic link."""
     from hierbench.utils.files import write_text
 
     if output is None:

@@ -1,7 +1,5 @@
 """`hierbench plot`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,28 +16,28 @@ def plot(
     kind: Annotated[
         str,
         typer.Argument(
-            help="similarity: distance to cosine. frame: PCA of frame and ETF. severity: mistakes by distance. "
-            "tradeoff: accuracy and severity. confusion: matrix of a run. curves: training."
+            help="similarity: cosine by distance. frame: PCA of frame and ETF. severity: mistakes by distance. "
+            "tradeoff: accuracy against severity. confusion: matrix of a run. curves: training."
         ),
     ],
     dataset: Annotated[
-        str, typer.Option(help="See: hierbench data list; all with similarity; frame has an example without.")
+        str, typer.Option(help="See: hierbench data list. similarity takes all; frame draws an example without it.")
     ] = "",
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     source: Annotated[
-        Literal["runs", "paper"], typer.Option(help="Of a tradeoff: our runs, or the published table.")
+        Literal["runs", "paper"], typer.Option(help="For tradeoff: our runs, or the published table.")
     ] = "runs",
     protocol: ProtocolOfRuns = None,
-    run: Annotated[str | None, typer.Option(help="Beginning of the run's id, for confusion.")] = None,
-    method: Annotated[str | None, typer.Option(help="Of the run, for confusion.")] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="Of that run; by default the first.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the run, for confusion; by default the smallest.")] = None,
+    run: Annotated[str | None, typer.Option(help="For confusion: the beginning of the run's id.")] = None,
+    method: Annotated[str | None, typer.Option(help="For confusion: the method of the run.")] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="For confusion; by default the first type.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For confusion; by default the smallest seed.")] = None,
     output: Annotated[
-        Path | None, typer.Option(help="File, .svg .pdf or .png; by default plots/KIND-DATASET.svg in the runs folder.")
+        Path | None, typer.Option(help="SVG, PDF or PNG file; by default plots/KIND-DATASET.svg in the runs folder.")
     ] = None,
 ) -> None:
-    """Draw a figure, for print and without telling anything by colour alone."""
+    """Draw a figure that also works in print and without colour."""
     from importlib import import_module
 
     from hierbench.reports.plots import style
@@ -70,7 +68,7 @@ def plot(
 
 
 def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
-    """Raise a UserError for an unknown kind, or options that do not go together."""
+    """Raise a UserError for an unknown kind or a wrong combination of options."""
     if kind not in KINDS:
         raise unknown_name("plot", kind, KINDS)
     if not dataset and kind != "frame":
@@ -78,7 +76,7 @@ def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: d
     if dataset == "all" and kind != "similarity":
         raise UserError("--dataset all is for similarity; the other kinds show one dataset")
     if source == "paper" and kind != "tradeoff":
-        raise UserError("--source paper is for tradeoff: the paper prints nothing else that is drawn here")
+        raise UserError("--source paper is for tradeoff; the paper has no numbers for the other plots")
     if source == "paper" and protocol is not None:
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     given = [option for option, value in choice.items() if value is not None]
@@ -89,8 +87,6 @@ def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: d
 
 
 def _default_name(kind: str, dataset: str, source: str, protocol: str | None) -> str:
-    """Return a file name; what is not the default is part of it, so that one picture does not replace another."""
-    parts = [kind, dataset or "example"]
-    parts += ["published"] if source == "paper" else []
-    parts += [] if protocol is None else [protocol]
-    return f"{'-'.join(parts)}.svg"
+    """Return a file name with everything that is not a default, so that no figure replaces another."""
+    parts = [kind, dataset or "example", "published" if source == "paper" else "", protocol or ""]
+    return f"{'-'.join(filter(None, parts))}.svg"

@@ -1,7 +1,5 @@
 """`hierbench run`, `hierbench ablate` and `hierbench job`."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,10 +14,10 @@ from hierbench.utils.errors import UserError
 @trains()
 def run(
     options: Options,
-    tuned: Annotated[bool, typer.Option("--tuned", help="Use what hierbench tune found.")] = False,
-    tuned_file: Annotated[Path | None, typer.Option(help="Where it was written, if not in the runs folder.")] = None,
+    tuned: Annotated[bool, typer.Option("--tuned", help="Use the hyperparameters that hierbench tune found.")] = False,
+    tuned_file: Annotated[Path | None, typer.Option(help="File with them, if not in the runs folder.")] = None,
 ) -> int:
-    """Train what is missing, re-rank, and print the leaderboard."""
+    """Train and re-rank what is missing, and print the leaderboard."""
     from hierbench.experiments.plan_cache import again
 
     if not tuned and tuned_file is None and again(options):
@@ -32,13 +30,13 @@ def run(
 @trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False)
 def ablate(
     options: Options,
-    dataset: Annotated[str, typer.Option(help="See: hierbench data list; all with --source paper.")],
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds; by default the recipe's number.")] = None,
+    dataset: Annotated[str, typer.Option(help="See: hierbench data list. --source paper takes all.")],
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default the recipe's.")] = None,
     source: Annotated[Literal["runs", "paper"], typer.Option(help="Our runs, or the published table.")] = "runs",
-    format_: Annotated[Format, typer.Option("--format", help="Of the table.")] = "markdown",
-    output: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,
+    format_: Annotated[Format, typer.Option("--format", help="Format of the table.")] = "markdown",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> int:
-    """Train what is missing of HAFrame's ablation, and print its table."""
+    """Train what is missing of HAFrame's ablation study, and print its table."""
     from hierbench.leaderboard.ablation import FORMATS, ablation_from_paper
 
     render = FORMATS[format_]
@@ -46,35 +44,35 @@ def ablate(
         harmless = {"dataset", "methods", "types", "runs", "data_dir", "device"}
         plain = Options(dataset)
         if any(getattr(options, f.name) != getattr(plain, f.name) for f in fields(Options) if f.name not in harmless):
-            raise UserError("--source paper prints what is published; options of training do not go with it")
+            raise UserError("--source paper prints the published table and takes no options of training")
         write_result(render(ablation_from_paper(dataset)), output)
         return 0
     if dataset == "all":
         raise UserError("--dataset all is for --source paper; runs are of one dataset")
     if output is not None and not output.resolve().parent.is_dir():
-        raise UserError(f"--output {output}: no such folder")  # better now than after the training
+        raise UserError(f"--output {output}: no such folder")  # before the training, not after it
     from hierbench.experiments.ablation import ablate
 
     return ablate(replace(options, as_json=format_ == "json"), render, lambda text: write_result(text, output))
 
 
 def job(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Of a planned job, or the beginning of its id.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Id of a planned job, or the beginning of it.")],
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
-    method: Annotated[Path | None, typer.Option(help="File of a method that is not installed.")] = None,
+    method: Annotated[Path | None, typer.Option(help="File of the method, if it is not installed.")] = None,
     weights: WeightsOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default 1 on a CPU.")] = None,
 ) -> None:
-    """Run one job of hierbench run --plan-only, under any scheduler."""
+    """Run one job that hierbench run --plan-only has planned, under any scheduler."""
     from hierbench.execution.standalone import run_one
     from hierbench.planning.resources import Setting, choose_device, side_by_side
 
     chosen = choose_device(device)
-    side_by_side(1, chosen, devices)  # refuses more devices than there are
+    side_by_side(1, chosen, devices)  # raises if there are not as many
     if threads is None and chosen == "cpu":
-        threads = 1  # whatever machine it comes to: the numbers depend on it
+        threads = 1  # the same on every machine, because the numbers depend on it
     setting = Setting(runs.resolve(), data_dir.resolve(), chosen, threads=threads, devices=devices, weights=weights)
     raise typer.Exit(run_one(id_, method, setting))

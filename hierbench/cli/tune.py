@@ -1,7 +1,5 @@
 """`hierbench tune`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,18 +18,19 @@ def tune(
         Literal["grid", "tpe"], typer.Option(help="Every point of the grid, or TPE with median pruning.")
     ] = "grid",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Configurations of TPE; by default as the grid has.")
+        int | None, typer.Option(min=1, help="Number of TPE's configurations; by default that of the grid.")
     ] = None,
     storage: Annotated[
-        str | None, typer.Option(help="Database that records the search; by default a SQLite file in the runs folder.")
+        str | None, typer.Option(help="Database for the trials; by default a SQLite file in the runs folder.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="File for the winner; by default tuned/<dataset>.toml in the runs folder.")
+        Path | None,
+        typer.Option(help="File for the best; by default tuned/<dataset>.toml in the runs folder."),
     ] = None,
 ) -> int:
-    """Search a method's hyperparameters on the validation set, and keep the best for run --tuned."""
+    """Search a method's hyperparameters on the validation set, and save the best for run --tuned."""
     if options.executor == "ray" and sampler == "tpe":
-        raise UserError("--sampler tpe is for this machine; --executor ray searches grids")
+        raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
     from hierbench.experiments.tuning.tune import tune as search
 
     return search(options, storage, sampler, trials, output)

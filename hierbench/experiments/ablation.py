@@ -1,7 +1,5 @@
 """`hierbench ablate`: the four variants of the paper's ablation, trained where missing, and their table."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -15,7 +13,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
 from hierbench.experiments.session import Session
-from hierbench.leaderboard.ablation import VARIANTS, Ablation, Variant, ablation_from_runs, as_json, markdown
+from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, Ablation, ablation_from_runs, as_json, markdown
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
@@ -32,22 +30,22 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     recipe, runs = session.recipe, session.options.runs
     models = partial(costs, recipe, methods, session.types)
     if inputs.prepared is None:
-        lines = [Line(_name(variant), variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
+        lines = [Line(variant.name, variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
         session.announce(lines, models)
         return 0
     variants = plan_variants(recipe, inputs.prepared, methods, seeds, inputs.digest)
     plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
-    names = {job.id: _name(variant) for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
+    names = {job.id: variant.name for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
     lines = lines_of_plan(plan, states(plan, session.store))
     if not session.announce([replace(line, method=names[line.id or ""]) for line in lines], models):
         return 0
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
-    for job in plan:  # a variant that nobody asked for as a method is no row of the leaderboard
+    for job in variants[VARIANTS.index(FRAME_ALONE)]:  # not a row of the leaderboard, unless a comparison planned it
         folder = session.store.run(job.id).folder
-        if names[job.id] != job.spec.method.name and not (folder / "spec.json").exists():
+        if not (folder / "spec.json").exists():
             planned([job], session.store, say)
-            write_json(folder / "ablation.json", {"variant": names[job.id]})
+            write_json(folder / "ablation.json", {"variant": FRAME_ALONE.name})
 
     def publish() -> tuple[Ablation, Path]:
         ids = [[job.id for job in jobs] for jobs in variants]
@@ -65,25 +63,20 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
 
 
 def _methods(session: Session) -> list[Found]:
-    """Return the methods of the variants after checking what can be wrong with them."""
+    """Return the methods of the variants, after checking them and their hyperparameters."""
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
     session.check(methods)
     params = methods[-1].params(session.recipe.params_of("haframe")).model_dump()
     if not 0.0 < params["alpha"] < 1.0:
-        raise UserError(f"methods.haframe.alpha = {params['alpha']}: only between 0 and 1 has HAFrame both losses")
+        raise UserError(f"methods.haframe.alpha = {params['alpha']}: HAFrame has both losses only between 0 and 1")
     return methods
-
-
-def _name(variant: Variant) -> str:
-    """Return what tells a variant's jobs from the others'."""
-    return f"{variant.method} (alpha = 0)" if variant.frame and not variant.cosine else variant.method
 
 
 def plan_variants(
     recipe: Recipe, prepared: Prepared, methods: Sequence[Found], seeds: int, weights: str | None
 ) -> list[list[Job]]:
-    """Return each variant's jobs by seed; all but those of the frame without cosine loss are a comparison's own.
+    """Return the jobs of each variant by seed; a comparison has the same ones, except for the frame alone.
 
     Args:
         recipe: the configuration.
@@ -94,12 +87,12 @@ def plan_variants(
     """
     values = recipe.params_of("haframe") | {"alpha": 0.0}
     frame_alone = recipe.model_copy(update={"methods": recipe.methods | {"haframe": values}})
-    by_name = {found.name: found for found in methods}
+    by_name = {found.name: [found] for found in methods}
     return [
         make_plan(
-            frame_alone if variant.frame and not variant.cosine else recipe,
+            frame_alone if variant is FRAME_ALONE else recipe,
             prepared,
-            [by_name[variant.method]],
+            by_name[variant.method],
             [variant.type],
             seeds,
             weights,

@@ -1,7 +1,5 @@
 """`hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -31,22 +29,22 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
 
     Args:
         options: of the command.
-        tuned: use the hyperparameters that tuning found, where it found some.
-        file: where they are, None for the folder of runs and what the project ships.
+        tuned: use the hyperparameters that tuning found, for the methods where it found any.
+        file: holds them; None for those in the folder of runs and those shipped.
     """
     session = Session(options)
     asked = session.recipe
     with redirect_stdout(sys.stderr):
         methods, broken = _methods(_asked(session))
     session.check(methods)
-    found_before = tuned_params(session, methods, file) if tuned else {}
+    tuned_by = tuned_params(session, methods, file) if tuned else {}
     inputs, types = session.open(), session.types
     models = partial(costs, session.recipe, methods, types)
     if inputs.prepared is None:
         session.announce(blocked_lines(methods, types, session.num_seeds), models)
         return 0
-    keep = (lambda plan: None) if tuned or broken else remember(options, asked)
-    params = {key: entry.params for key, entry in found_before.items()}
+    cache_plan = (lambda plan: None) if tuned or broken else remember(options, asked)
+    params = {key: entry.params for key, entry in tuned_by.items()}
     plan = make_plan(session.recipe, inputs.prepared, methods, types, session.num_seeds, inputs.digest, params)
     state = states(plan, session.store)
     if not session.announce(lines_of_plan(plan, state), models):
@@ -55,9 +53,9 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
         planned(plan, session.store, say)
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return 1 if broken else 0
-    failed = carry_out(session, plan, found_before)
+    failed = carry_out(session, plan, tuned_by)
     if not failed:
-        keep(plan)
+        cache_plan(plan)
     return 1 if failed or broken else 0
 
 
@@ -65,7 +63,7 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
     """Return what tuning found for these methods under the recipe's protocol.
 
     Raises:
-        UserError: nothing, or hyperparameters that a method does not take.
+        UserError: tuning found nothing, or hyperparameters that a method does not take.
     """
     recipe, types, runs = session.recipe, session.types, session.options.runs
     known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
@@ -92,7 +90,7 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
 
     def publish() -> tuple[Board, Path]:
         for job in plan:
-            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # asked for as a row of its own
+            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was asked for as a row
             if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)

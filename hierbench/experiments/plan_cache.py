@@ -1,8 +1,8 @@
-"""The same `hierbench run` again: a plan that was carried out is remembered, so that finding it done needs no PyTorch.
+"""The plan cache: a repeated `hierbench run` whose jobs are all done prints its table without importing PyTorch.
 
-To plan, the methods must be imported, and with them PyTorch: seconds, where everything else takes milliseconds. A plan
-follows from the command, the recipe, the data, the weights, the code and what the processor can do; their digest is the
-key that it is remembered under. Whatever is unclear counts as not remembered.
+Planning imports the methods, and with them PyTorch, which takes seconds; everything else takes milliseconds. A plan
+follows from the command, the recipe, the data, the weights, the code and the processor, so their digest is its key.
+In any doubt there is no cached plan.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib import resources
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -40,59 +39,51 @@ PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench
 
 
 def again(options: Options) -> bool:
-    """Print the table of a command whose jobs are all done; return False where anything is left to do or unclear."""
+    """Print the table of a command whose jobs are all done; return False if there may be something left to do."""
+    store = Store(options.runs)
     try:
         recipe = load_recipe(options.dataset, options.overrides, options.protocol)
         content = read_json(_file(options, recipe))
-        jobs = [(Line(job["method"], job["type"], job["seed"], "cached", job["id"]), job["shown"]) for job in content]
-    except (UserError, OSError, ValueError, KeyError, TypeError):
+        lines = [Line(job["method"], job["type"], job["seed"], "cached", job["id"]) for job in content]
+        ids, shown = [job["id"] for job in content], [job["id"] for job in content if job["shown"]]
+        if not ids or not all(job_id.isalnum() for job_id in ids):
+            return False  # `remember` did not write this
+        specs = [Spec.model_validate(store.run(job_id).spec()) for job_id in ids]
+    except (UserError, ValidationError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    if not jobs or not all(str(line.id).isalnum() for line, _ in jobs):
-        return False  # not what `remember` writes
-    store = Store(options.runs)
-    runs = [store.run(str(line.id)) for line, _ in jobs]
-    try:
-        specs = [Spec.model_validate(run.spec()) for run in runs]
-    except (UserError, ValidationError):
+    if [spec.id for spec in specs] != ids or not all(is_finished(spec, store) for spec in specs):
         return False
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
-    if not all(spec.id == run.folder.name and is_finished(spec, store) for spec, run in zip(specs, runs, strict=True)):
-        return False
-    if mirror.uri != "off" and (mirror.has_dead_parents() or not all(map(mirror.has, runs))):
+    if mirror.has_dead_runs() or not all(map(mirror.has, ids)):
         return False
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     assert prepared is not None, "its digest is in the key"
     store.writable()
-    store.ask_for([run.folder.name for run in runs])
+    store.ask_for(ids)
     say_notes(prepared)
-    say(summary(recipe, [line for line, _ in jobs], None, options.device, ""))
-    board, _ = publish_board(recipe.dataset, options.runs, [str(line.id) for line, shown in jobs if shown])
+    say(summary(recipe, lines, None, options.device, ""))
+    board, _ = publish_board(recipe.dataset, options.runs, shown)
     show_board(board, options)
     return True
 
 
 def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None]:
-    """Return a function that remembers the command's plan, under the key of the moment when this one was called."""
+    """Return a function that caches the command's plan; the key is made now, before anything can change."""
     try:
         file = _file(options, recipe)
     except (UserError, OSError, ValueError):
         return lambda plan: None
 
     def write(plan: Sequence[Job]) -> None:
+        specs = [(job.spec, job.shown) for job in plan]
         jobs = [
-            {
-                "id": job.id,
-                "method": job.spec.method.name,
-                "type": job.spec.type,
-                "seed": job.spec.seed,
-                "shown": job.shown,
-            }
-            for job in plan
+            {"id": spec.id, "method": spec.method.name, "type": spec.type, "seed": spec.seed, "shown": shown}
+            for spec, shown in specs
         ]
-        with suppress(OSError):  # what is not remembered is planned again
+        with suppress(OSError):  # then the next command plans again
             file.parent.mkdir(exist_ok=True)
             write_json(file, jobs)
-            others = [path for path in file.parent.glob("*.json") if path != file]  # the clock may say it is the oldest
+            others = [path for path in file.parent.glob("*.json") if path != file]  # clocks may be wrong
             for old in sorted(others, key=lambda path: path.stat().st_mtime_ns)[: 1 - KEPT]:
                 old.unlink(missing_ok=True)
 
@@ -100,21 +91,21 @@ def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None
 
 
 def _file(options: Options, recipe: Recipe) -> Path:
-    """Return where the plan of a command is remembered.
+    """Return the file of a command's plan.
 
     Raises:
-        UserError: its plan depends on more than can be known here.
+        UserError: the plan depends on more than the key can hold.
     """
     names = [name.strip() for name in options.methods.split(",")]
     elsewhere = options.executor != "local" or options.plan_only
     if options.dry_run or elsewhere or any(map(is_path, names)) or _entries():
-        raise UserError("somebody's methods may depend on anything")
+        raise UserError("methods from outside this project may depend on anything")
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     if prepared is None:
         raise UserError("no data")
-    asked = replace(options, runs=Path(), data_dir=Path(), weights=None, mlflow=None, as_json=False, jobs=None)
+    harmless = {"runs", "data_dir", "weights", "mlflow", "as_json", "jobs"}
     content = {
-        "asked": {name: str(value) for name, value in vars(asked).items()},
+        "asked": {name: str(value) for name, value in vars(options).items() if name not in harmless},
         "recipe": recipe.model_dump(mode="json"),
         "data": prepared.digest,
         "weights": _weights(recipe, options),
@@ -124,14 +115,14 @@ def _file(options: Options, recipe: Recipe) -> Path:
     return refuse_links(options.runs, ".plans") / f"{digest_of(content)}.json"
 
 
-def _entries() -> Sequence[Any]:
+def _entries() -> Sequence[EntryPoint]:
     return list(entry_points(group="hierbench.methods"))
 
 
 def _weights(recipe: Recipe, options: Options) -> list[str]:
-    """Return size and time of the files that the backbone may start from."""
+    """Return size and time of the weight files that may be used."""
     if recipe.model.weights == "none":
-        return [str(options.weights)]  # one that is given is a mistake
+        return [str(options.weights)]  # a given file is a mistake
     folder = options.data_dir / "weights"
     files = [options.weights] if options.weights is not None else sorted(folder.iterdir())
     return [_stamp(file) for file in files]
@@ -151,7 +142,7 @@ def _stamp(file: Path) -> str:
 
 
 def _machine() -> list[str]:
-    """Return what decides about device and precision."""
+    """Return what determines the device and the precision."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,6 +1,4 @@
-"""The leaderboard of a command: made from its runs, written beside them, and shown. Nothing heavy is imported here."""
-
-from __future__ import annotations
+"""The leaderboard of a command: made from its runs, written beside them and printed, without heavy imports."""
 
 import shlex
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ from hierbench.utils.files import write_text
 
 
 def publish_board(dataset: str, runs: Path, ids: Sequence[str]) -> tuple[Board, Path]:
-    """Return the leaderboard of some runs, and the file that it was written to; one in JSON lies beside it."""
+    """Write the leaderboard of some runs as markdown and JSON; return it and the markdown file."""
     board = board_from_runs(dataset, Store(runs), list(ids))
     table = runs / f"leaderboard-{dataset}.md"
     write_text(table.with_suffix(".json"), as_json(board))
@@ -26,7 +24,7 @@ def publish_board(dataset: str, runs: Path, ids: Sequence[str]) -> tuple[Board, 
 
 
 def show_board(board: Board, options: Options) -> None:
-    """Print a leaderboard, and say where everything is."""
+    """Print a leaderboard and where the results are."""
     print(as_json(board) if options.as_json else f"\n{markdown(board)}", end="", flush=True)
     say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
     if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
@@ -34,7 +32,7 @@ def show_board(board: Board, options: Options) -> None:
 
 
 def say_notes(prepared: Prepared) -> None:
-    """Say what is odd about a dataset, and on what terms it may be used."""
+    """Print the remarks on a dataset and its terms of use."""
     for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
         if note:
             say(f"note: {note}")

@@ -1,10 +1,8 @@
-"""SQLite databases that libraries make and write: whole or not at all, and never one in another place.
+"""SQLite databases that libraries create and write.
 
-A library makes a database table by table, which a kill in the middle must not leave half-done. A database may have come
-with a folder from elsewhere: it must not be a link out of the folder, nor say that files belong elsewhere.
+A library creates a database table by table, and a kill in between must not leave half of it. A database may also have
+come with a folder from another machine: it must not be a link out of the folder, nor place files outside of it.
 """
-
-from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
@@ -17,16 +15,16 @@ PREFIX = "sqlite:///"
 
 
 def make_database(uri: str, make: Callable[[str], object]) -> None:
-    """Let a library make a SQLite database under a temporary name, and rename it when it is whole.
+    """Let a library create a SQLite database under a temporary name, and rename it when complete.
 
-    Does nothing where the database exists or is no SQLite file. Only one process may call it at a time.
+    Does nothing if the database exists or is not a SQLite file. Only one process may call it at a time.
 
     Args:
         uri: `sqlite:///` and a path, or of another kind.
-        make: called with the address of a new file; makes the tables in it, and leaves no transaction open.
+        make: called with the URI of a new file; creates the tables and leaves no transaction open.
 
     Raises:
-        OSError: the folder can not be written. What `make` raises is passed on.
+        OSError: the folder cannot be written. Errors of `make` are passed on.
     """
     path = Path(uri.removeprefix(PREFIX))
     if not uri.startswith(PREFIX) or path.name in ("", ":memory:") or path.exists():
@@ -47,25 +45,24 @@ def refuse_shared(path: Path) -> None:
     for suffix in ("", "-journal", "-wal", "-shm"):
         name = refuse_links(path.parent, path.name + suffix)
         if name.is_file() and name.stat().st_nlink > 1:
-            raise LinkError(f"{name} has a second name elsewhere (a hard link); replace it by a copy")
+            raise LinkError(f"{name} is a hard link; replace it by a copy")
 
 
 def keep_artifacts(path: Path, experiment: str, location: str) -> None:
-    """Let an MLflow database keep an experiment's artifacts beside it, also if it was moved or came from elsewhere.
+    """Make an MLflow database keep an experiment's artifacts beside it, even if it was moved or came from elsewhere.
 
-    MLflow has no call for this; without it, artifacts would go to where the database says, anywhere on this machine.
+    MLflow has no call for this; without it, artifacts would go wherever the database says, anywhere on this machine.
 
     Args:
         path: of the SQLite file.
         experiment: its name.
-        location: `file:` address of the folder.
+        location: `file:` URI of the folder.
     """
     with closing(sqlite3.connect(path, timeout=60)) as database, database:
         where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"
         for number, before in database.execute(where, (experiment, location)).fetchall():
             database.execute("update experiments set artifact_location = ? where experiment_id = ?", (location, number))
-            database.execute(
-                "update runs set artifact_uri = ? || substr(artifact_uri, ?) "
-                "where experiment_id = ? and substr(artifact_uri, 1, ?) = ?",
-                (location, len(before) + 1, number, len(before) + 1, f"{before}/"),
-            )
+            moved = "update runs set artifact_uri = ? || substr(artifact_uri, ?) where experiment_id = ? "
+            moved += "and substr(artifact_uri, 1, ?) = ?"
+            length = len(before) + 1
+            database.execute(moved, (location, length, number, length, f"{before}/"))

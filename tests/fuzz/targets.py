@@ -20,7 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet"
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
-UNDECIDED = ("predictions.npz", "mirrored.json")
+UNDECIDED = ("predictions.npz",)
 
 
 def trees(data, folder):

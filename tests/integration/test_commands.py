@@ -358,7 +358,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(folder, tmp_path, how):
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
     if how == signal.SIGINT:
-        assert "interrupted; what is finished is kept" in stderr and "Traceback" not in stderr
+        assert "interrupted; finished work is kept" in stderr and "Traceback" not in stderr
     done = hierbench(folder, *arguments, "--runs", str(tmp_path / "killed"))
     assert done.returncode == 0
     assert done.stdout == whole.stdout

@@ -1,8 +1,10 @@
 """A disk that is full or read-only: one line, nothing torn, and the same command ends as if nothing had happened."""
 
+import contextlib
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from functools import partial
@@ -118,8 +120,8 @@ def fill_at(patch, disk, name, left):
             disk.fill(left)
         return real(path)
 
-    for module in ("files", "database"):
-        patch.setattr(f"hierbench.{module}.temporary_beside", beside)
+    for module in ("files", "sqlite"):
+        patch.setattr(f"hierbench.utils.{module}.temporary_beside", beside)
     return seen
 
 
@@ -162,7 +164,7 @@ def test_every_write_of_a_run(disk, whole, data_dir, hierbench, capsys, monkeypa
     assert not list(runs.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("at", ["mlflow.db", "mirrored.json"])
+@pytest.mark.parametrize("at", ["mlflow.db", "artifacts/metrics.json"])
 def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, hierbench, capsys, monkeypatch, at):
     runs = disk.path / "runs"
     shutil.copytree(whole, runs)
@@ -175,8 +177,10 @@ def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, hierbench, c
     disk.free()
     code, _, err = hierbench(capsys, *command)
     assert code == 0 and "warning" not in err
-    assert all(json.loads(path.read_text())["complete"] for path in runs.glob("*/mirrored.json"))
-    assert len(list(runs.glob("*/mirrored.json"))) == 2
+    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
+        children = "select r.status from tags t join runs r on t.run_uuid = r.run_uuid where t.key = 'hierbench.id'"
+        active = database.execute(f"{children} and r.lifecycle_stage = 'active'").fetchall()
+    assert active == [("FINISHED",)] * 2
 
 
 OUTPUTS = {

@@ -1,12 +1,12 @@
 """The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is pretended."""
 
-import json
 import re
 import threading
 from types import SimpleNamespace
 
 import pytest
 
+from hierbench.config.spec import DatasetSpec
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.store import Store
@@ -25,11 +25,16 @@ class Server:
         self.runs[name], self.tags[name] = "RUNNING", tags
         return SimpleNamespace(info=SimpleNamespace(run_id=name))
 
-    def search_runs(self, experiments, where):
+    def search_runs(self, experiments, where, **_):
         self.answer()
-        key, value = re.fullmatch(r"tags\.`([\w.]+)` = '(\w+)'", where).groups()
-        names = [name for name in self.runs if self.tags.get(name, {}).get(key) == value]
-        return [SimpleNamespace(info=SimpleNamespace(run_id=name, status=self.runs[name])) for name in names]
+        tag, status, value = re.fullmatch(r"(?:tags\.`([\w.]+)`|attributes\.(status)) = '(\w+)'", where).groups()
+        names = [name for name in self.runs if value == (self.runs[name] if status else self.tags[name].get(tag))]
+        return [
+            SimpleNamespace(
+                info=SimpleNamespace(run_id=name, status=self.runs[name]), data=SimpleNamespace(tags=self.tags[name])
+            )
+            for name in names
+        ]
 
     def delete_run(self, run):
         self.answer()
@@ -45,6 +50,9 @@ class Server:
     def log_artifact(self, *_):
         self.answer()
 
+    def log_inputs(self, *_):
+        self.answer()
+
     def answer(self):
         if self.down:
             raise ConnectionError("connection refused")
@@ -57,7 +65,9 @@ def server():
 
 @pytest.fixture
 def job(tmp_path):
-    spec = SimpleNamespace(content=lambda: {"seed": 0}, label="x", method=SimpleNamespace(name="ce"))
+    dataset = DatasetSpec(name="shapes", digest="0123456789abcdef" * 4, hierarchy="h", distance="height")
+    method = SimpleNamespace(name="ce")
+    spec = SimpleNamespace(content=lambda: {"seed": 0}, label="x", method=method, dataset=dataset, base=None)
     run = Store(tmp_path).run("job")
     run.folder.mkdir()
     result = {"top1": 50.0, "mistake_severity": 1.0, "hierdist@1": 0.5}
@@ -98,13 +108,12 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
         first.write(job)
         first.close("FINISHED")
     assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": "RUNNING"}
-    assert not json.loads((tmp_path / "job/mirrored.json").read_text())["complete"]
     server.down = False
     second = mirror(tmp_path, server, warnings)
     assert second.missing([job]) == [job]
-    server.runs["other"] = "FINISHED"
+    server.runs["other"], server.tags["other"] = "FINISHED", {}
     second.write(job)
-    assert server.runs == {"other": "FINISHED", "run-1": "FINISHED"} and len(warnings) == 1
+    assert server.runs == {"other": "FINISHED", "run-2": "FINISHED"} and len(warnings) == 1
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -134,10 +143,35 @@ def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
 
 def test_what_the_server_has_is_not_written_again_wherever_the_folder_is_now(tmp_path, server, job):
     mirror(tmp_path, server, []).write(job)
-    (tmp_path / "job").rename(tmp_path / "moved")
-    (tmp_path / "moved/mirrored.json").unlink()  # as of a copy of the results alone
-    (tmp_path / "moved").rename(tmp_path / "job")
-    again = mirror(tmp_path, server, [])
-    assert again.missing([job]) == [job]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "job").rename(tmp_path / "elsewhere/job")
+    again = mirror(tmp_path / "elsewhere", server, [])
+    assert again.missing([job]) == []
     again.write(job)
-    assert server.runs == {"run-0": "FINISHED"} and again.missing([job]) == []
+    assert server.runs == {"run-0": "FINISHED"}
+
+
+def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_write(tmp_path, server, job):
+    warnings = []
+    server.down = True
+    down = mirror(tmp_path, server, warnings)
+    assert down.missing([job]) == [] and down.has("job")
+    down.write(job)
+    assert len(warnings) == 1 and "connection refused" in warnings[0] and not server.runs
+
+
+@pytest.mark.parametrize(("base", "context"), [(None, "training"), ("another job", "test")])
+def test_the_dataset_is_an_input_of_the_run(tmp_path, job, base, context):
+    from mlflow import MlflowClient
+    from mlflow.data import get_source
+
+    job.spec.base, warnings = base, []
+    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job)
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("shapes").experiment_id
+    (run,) = client.search_runs([experiment], "tags.`hierbench.id` = 'job'")
+    (found,) = run.inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
+    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context} and not warnings
+    source = get_source(found).to_dict()["tags"]
+    assert source["digest"] == job.spec.dataset.digest and source["tool"] == "hierbench data prepare"
