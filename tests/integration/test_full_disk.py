@@ -118,8 +118,7 @@ def fill_at(patch, disk, name, left):
             disk.fill(left)
         return real(path)
 
-    for module in ("files", "database"):
-        patch.setattr(f"hierbench.{module}.temporary_beside", beside)
+    patch.setattr(files, "temporary_beside", beside)
     return seen
 
 
