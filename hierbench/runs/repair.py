@@ -18,7 +18,7 @@ Note = Callable[[str], None]  # takes one line for the user
 def is_finished(spec: Spec, store: Store) -> bool:
     """Whether a job's result is there and whole, and if re-ranked, is of what its base predicts today."""
     run = store.run(spec.id)
-    return run.done and not _damaged(spec, run) and _is_of_base(spec, run, store)
+    return run.status.get("state") == "done" and not _damaged(spec, run) and _is_of_base(spec, run, store)
 
 
 def _is_of_base(spec: Spec, run: Run, store: Store) -> bool:

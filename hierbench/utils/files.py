@@ -14,8 +14,8 @@ import platform
 import re
 import secrets
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import IO, Any
 from hierbench.utils.errors import UserError
 
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
+JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite writes beside a database
 DEEPEST = 32  # JSON values within values; recipes and records have six
 
 
@@ -42,20 +43,27 @@ def _this_machine() -> str:
     return sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name beside `path`; rename it to `path` at the end, or remove it if that is an exception."""
     remove_abandoned(path.parent, path.name)  # of a program that was killed here, and may have filled the disk
     temporary = temporary_beside(path)
     try:
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        for suffix in ("", *JOURNALS):
+            temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

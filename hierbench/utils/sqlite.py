@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from hierbench.utils.files import LinkError, refuse_links, remove_abandoned, sync_folder, temporary_beside
+from hierbench.utils.files import JOURNALS, LinkError, refuse_links, replacing
 
 PREFIX = "sqlite:///"
 
@@ -29,20 +29,13 @@ def make_database(uri: str, make: Callable[[str], object]) -> None:
     path = Path(uri.removeprefix(PREFIX))
     if not uri.startswith(PREFIX) or path.name in ("", ":memory:") or path.exists():
         return
-    remove_abandoned(path.parent, path.name)
-    temporary = temporary_beside(path)
-    try:
+    with replacing(path) as temporary:
         make(f"{PREFIX}{temporary}")
-        temporary.replace(path)
-    finally:
-        for left in path.parent.glob(f"{temporary.name}*"):
-            left.unlink()
-    sync_folder(path.parent)
 
 
 def refuse_shared(path: Path) -> None:
     """Raise a LinkError where a database or one of its journals is a link, symbolic or hard: SQLite writes in place."""
-    for suffix in ("", "-journal", "-wal", "-shm"):
+    for suffix in ("", *JOURNALS):
         name = refuse_links(path.parent, path.name + suffix)
         if name.is_file() and name.stat().st_nlink > 1:
             raise LinkError(f"{name} is a hard link; replace it by a copy")

@@ -120,8 +120,7 @@ def fill_at(patch, disk, name, left):
             disk.fill(left)
         return real(path)
 
-    for module in ("files", "sqlite"):
-        patch.setattr(f"hierbench.utils.{module}.temporary_beside", beside)
+    patch.setattr(files, "temporary_beside", beside)
     return seen
 
 
