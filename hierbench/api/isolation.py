@@ -38,10 +38,6 @@ class EndedError(UserError):
 def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[str, str]]:
     """Check a method in a child process.
 
-    Args:
-        reference: name or path.
-        limit: seconds that the import and each check may take.
-
     Yields:
         First ("", the method's name), then each check's name and what is wrong: "" if it passed, NOT_RUN if the checks
         ended earlier.

@@ -165,9 +165,8 @@ def time_to_train(
         sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
     else:
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
-    where = (setting.device, setting.workers, setting.threads, setting.devices)
     try:
-        return estimate(recipe, kinds, tree, sizes, *where)
+        return estimate(recipe, kinds, tree, sizes, setting)
     except RuntimeError:  # a model that does not fit in memory: its jobs will say so
         return None
 

@@ -40,10 +40,8 @@ def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
 
 def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
     """Return the lines of the plan that missing data or weights block."""
-    from hierbench.api.method import PostHoc
-
     return [
-        Line(found.name, feature_type, seed, "blocked", trains=not issubclass(found.cls, PostHoc))
+        Line(found.name, feature_type, seed, "blocked", trains=found.trains)
         for seed in range(seeds)
         for feature_type in types
         for found in methods
@@ -55,7 +53,6 @@ def costs(
     recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], Cost]:
     """Return the cost of each model; methods that re-rank have none."""
-    from hierbench.api.method import PostHoc
     from hierbench.planning.cost import model_cost, stand_in_tree
 
     tree = stand_in_tree(recipe.expected.level_sizes)
@@ -63,7 +60,7 @@ def costs(
         (feature_type, found.name): model_cost(found, recipe, tree, feature_type)
         for feature_type in types
         for found in methods
-        if feature_type in found.cls.types and not issubclass(found.cls, PostHoc)
+        if feature_type in found.cls.types and found.trains
     }
 
 
