@@ -1,4 +1,4 @@
-"""Cross-entropy: a linear classifier that knows nothing of the hierarchy; the baseline."""
+"""Cross-entropy: a linear classifier that ignores the hierarchy; the baseline."""
 
 from typing import Any
 

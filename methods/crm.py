@@ -1,4 +1,4 @@
-"""Conditional risk minimisation: rank classes by the hierarchical distance to expect of them."""
+"""Conditional risk minimisation: rank classes by their expected hierarchical distance."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from hierbench import Hierarchy, PostHoc
 
 
 class CRM(PostHoc):
-    """Amend a trained classifier's probabilities at test time: cost of class j = sum_i p_i d_ij.
+    """Re-rank a trained classifier's classes at test time by their expected cost: cost_j = sum_i p_i d_ij.
 
-    Nothing is trained; the base is the cross-entropy model. Shapes: N examples, K classes, P parents of classes.
+    The base is the cross-entropy model. Shapes: N examples, K classes, P parents of classes.
 
-    In a tree, how far two classes are follows from their parents u and v: D_uv, and D_uu for two children of u. So the
-    probabilities are summed by parent, and cost_j = sum_v mass_v D_uv - p_j D_uu for a class below u, because a class
-    is at no distance from itself. These are fewer operations (P < K), and two siblings differ by nothing but their own
-    probability, so that equal probabilities tie exactly.
+    In a tree the distance of two classes follows from their parents u and v: D_uv, and D_uu for two children of u. So
+    the probabilities are summed per parent, and cost_j = sum_v mass_v D_uv - p_j D_uu for a class below u, because its
+    distance to itself is 0. This takes fewer operations (P < K), and the costs of siblings differ only by their own
+    probabilities, so equal probabilities tie exactly.
     """
 
     name = "crm"
@@ -28,7 +28,7 @@ class CRM(PostHoc):
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:
         super().__init__(hierarchy, params)
         parent = np.full(hierarchy.num_classes, -1)  # [K], the lowest inner node above each class; -1 is the root
-        own = np.full(hierarchy.num_classes, hierarchy.height)  # [K], distance of two classes below that node
+        own = np.full(hierarchy.num_classes, hierarchy.height)  # [K], distance of two classes whose parent is that node
         for level, (nodes, distances) in enumerate(
             zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True)
         ):
@@ -45,7 +45,7 @@ class CRM(PostHoc):
 
     def rescore(self, probabilities: Tensor) -> Tensor:
         """Return minus the expected distance [N, K] under probabilities [N, K], in their precision, on their device."""
-        self.parent = self.parent.to(probabilities.device)  # kept there for the next chunk; the numbers are exact
+        self.parent = self.parent.to(probabilities.device)  # kept there for the next chunk; the numbers stay exact
         self.is_parent, self.between = self.is_parent.to(probabilities), self.between.to(probabilities)
         self.own = self.own.to(probabilities)
         costs = (probabilities @ self.is_parent) @ self.between  # [N, P]

@@ -1,4 +1,4 @@
-"""Flamingo: the features are split over the levels, and a coarse head's loss reaches only its own slice."""
+"""Flamingo: features are split over the levels, and a coarse head's loss trains only its own slice."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hierbench import Hierarchy, Method
 
 
 def split_sizes(num_features: int, num_levels: int) -> list[int]:
-    """Return how many features each level owns, coarsest first: equal shares, the remainder to the finest."""
+    """Return how many features each level owns, coarsest first: equal shares, the finest also gets the remainder."""
     if num_features < num_levels:
         raise ValueError(f"flamingo needs a feature per level ({num_levels}), got {num_features}")
     share = num_features // num_levels
@@ -18,7 +18,7 @@ def split_sizes(num_features: int, num_levels: int) -> list[int]:
 
 
 class Flamingo(Method):
-    """One linear head per level; head l sees the slices l..L, and its gradient flows into slice l alone.
+    """One linear head per level; head l sees slices l to L, and its gradient flows only into slice l.
 
     The loss is the unweighted sum of the levels' cross-entropies; the finest head gives the scores.
     Shapes: B batch, D features, L levels, K_l nodes of level l.

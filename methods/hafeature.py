@@ -1,4 +1,4 @@
-"""HAFeature: a head per level on shared features, tied to each other by four losses."""
+"""HAFeature: a head per level on shared features, coupled by four loss terms."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from hierbench import Hierarchy, Method, hyperparameter
 from hierbench.hierarchy.levels import coarse_levels, level_log_softmax, node_parents
 
-MARGIN = 3.0  # the most that two examples' dissimilarity can cost
-M_FLOOR = 1e-7  # the mean distribution is clamped here before its logarithm
+MARGIN = 3.0  # upper bound of the dissimilarity loss of two examples
+M_FLOOR = 1e-7  # lower clamp of the mean distribution before its logarithm
 
 
 class Outputs(NamedTuple):
-    """Logits [B, M] of all levels, and the L2-normalised weights [M, D] that gave them."""
+    """Logits [B, M] of all levels, and the L2-normalised weights [M, D] that produced them."""
 
     logits: Tensor
     weight: Tensor
@@ -25,7 +25,7 @@ def jensen_shannon_loss(log_probs: Tensor, summed: Tensor) -> Tensor:
 
     Args:
         log_probs: [B, C] of the coarse nodes' own heads.
-        summed: [B, C] probabilities of their children, summed.
+        summed: [B, C] summed probabilities of their children.
     """
     probs = log_probs.exp()
     mean = 0.5 * (probs + summed)
@@ -57,8 +57,8 @@ def dissimilarity_losses(log_probs: Tensor, coarse_targets: Tensor, order: Tenso
 class HAFeature(Method):
     """Every level's classifier has L2-normalised rows and a bias; cross-entropy on the finest level only.
 
-    Added to it: the JSD between a level's probabilities and those summed from its children; minus the mean cosine of
-    a node's weight with the normalised sum of its children's; the dissimilarity of examples that differ at a level.
+    The other terms: the JSD between a level's probabilities and those summed over children; minus the mean cosine of a
+    node's weight with the normalised sum of its children's; the dissimilarity of examples that differ at a level.
     Shapes: B batch, D features, K classes, C coarse nodes of all L - 1 coarse levels, M = C + K.
     """
 
@@ -67,7 +67,7 @@ class HAFeature(Method):
     source = "Garg et al., Learning Hierarchy Aware Features, ECCV 2022; Liang & Davis, ICCV 2023, section 4"
 
     class Params(Method.Params):
-        """The coarse levels (1 = coarsest) that have the dissimilarity term; the published runs left some out."""
+        """The coarse levels (1 = coarsest) with the dissimilarity term; the published runs omitted some."""
 
         dissimilarity_levels: Literal["all"] | tuple[int, ...] = hyperparameter("all", examples=([1],))
 

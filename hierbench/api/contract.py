@@ -125,12 +125,15 @@ def _check_targets(cls: type[Method]) -> None:
     _require(not torch.equal(_objective(method, features, targets), other), "the loss does not depend on the targets")
 
 
-def _check_determinism(cls: type[Method]) -> None:
+def _require_same(cls: type[Method], first: Method, second: Method, what: str, advice: str) -> None:
     features, targets = _batch(cls)
-    first, second = (_built(cls) for _ in range(2))
-    same = torch.equal(_objective(first, features, targets), _objective(second, features, targets))
-    _require(same, "the same seed gives another loss: take randomness from torch's global generator")
-    _require(torch.equal(_scores(first, features), _scores(second, features)), "the same seed gives other scores")
+    losses = [_objective(method.train(), features, targets) for method in (first, second)]
+    _require(torch.equal(*losses), f"{what} gives another loss: {advice}")
+    _require(torch.equal(_scores(first, features), _scores(second, features)), f"{what} gives other scores: {advice}")
+
+
+def _check_determinism(cls: type[Method]) -> None:
+    _require_same(cls, _built(cls), _built(cls), "the same seed", "take randomness from torch's global generator")
 
 
 def _check_independence(cls: type[Method]) -> None:
@@ -186,13 +189,9 @@ def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor])
 
 
 def _check_checkpoint(cls: type[Method]) -> None:
-    features, targets = _batch(cls)
     method, other = _built(cls), _built(cls, seed=4)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
-    same = torch.equal(_scores(method, features), _scores(other, features))
-    _require(same, "a loaded checkpoint gives other scores: register what is random as a parameter or buffer")
-    same = torch.equal(_objective(method, features, targets), _objective(other, features, targets))
-    _require(same, "a loaded checkpoint gives another loss")
+    _require_same(cls, method, other, "a loaded checkpoint", "register what is random as a parameter or buffer")
 
 
 def _check_hyperparameters(cls: type[Method]) -> None:

@@ -41,10 +41,6 @@ class EndedError(UserError):
 def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[str, str]]:
     """Check a method in a process of its own.
 
-    Args:
-        reference: name or path.
-        limit: seconds that the import and each check may take.
-
     Yields:
         First ("", the method's name), then each check's name and what is wrong: "" if nothing is, NOT_RUN where the
         checks ended before.

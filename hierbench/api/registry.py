@@ -42,6 +42,11 @@ class Found:
         """As on the command line."""
         return self.cls.name
 
+    @property
+    def trains(self) -> bool:
+        """Whether it trains, rather than re-ranks."""
+        return not issubclass(self.cls, PostHoc)
+
     def params(self, values: dict[str, Any]) -> BaseModel:
         """Return the method's hyperparameters with `values` in place of defaults; a UserError if one is invalid."""
         try:
@@ -81,13 +86,12 @@ def find_method(reference: str) -> Found:
     if file.is_file():
         with _import_errors(reference, file.name):
             module = importlib.import_module(f"hierbench.methods.{reference}")
-            return _checked(reference, _only_method(module, reference), file, reference)
+            return replace(_checked(reference, _only_method(module, reference), file, reference), source=None)
     for entry in entry_points(group=GROUP, name=reference):
         with _import_errors(reference):
             cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
-            source = Path(name) if name else None
-            return replace(_checked(reference, cls, source, reference), source=source)
+            return _checked(reference, cls, Path(name) if name else None, reference)
     raise unknown_name("method", reference, method_names())
 
 
@@ -117,7 +121,7 @@ def _from_path(path: Path) -> Found:
     module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
     with _import_errors(str(path), path.name):
         spec.loader.exec_module(module)
-        return replace(_checked(path.stem, _only_method(module, str(path)), path, str(path)), source=path)
+        return _checked(path.stem, _only_method(module, str(path)), path, str(path))
 
 
 @contextmanager
@@ -166,7 +170,7 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
     try:
-        return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "")
+        return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
     except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
         raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
 
@@ -183,9 +187,8 @@ def digest_of_code(content: bytes) -> str:
             lines[row - 1] = lines[row - 1][:column] + "\n"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            text = node.body[0]
-            alone = len(node.body) == 1 or node.body[1].lineno > (text.end_lineno or text.lineno)
-            if alone:  # a line that a docstring shares with code is kept as it is
-                lines[text.lineno - 1 : text.end_lineno] = ["\n"] * ((text.end_lineno or text.lineno) - text.lineno + 1)
+            start, end = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
+            if len(node.body) == 1 or node.body[1].lineno > end:  # a docstring that shares a line with code is kept
+                lines[start - 1 : end] = ["\n"] * (end - start + 1)
     kept = [line.rstrip() for line in lines if line.strip()]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()

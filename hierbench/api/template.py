@@ -19,7 +19,7 @@ def new_method(name: str, folder: Path) -> Path:
         raise UserError(f"a method's name is lower-case letters, digits, - and _, starting with a letter; got {name!r}")
     path = folder / f"{name}.py"
     if path.exists() or name in method_names():
-        raise UserError(f"there is a method {name} already" + (f": {path}" if path.exists() else ""))
+        raise UserError(f"method {name} already exists" + (f": {path}" if path.exists() else ""))
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
     template = resources.files("hierbench.api").joinpath("method.py.tmpl").read_text(encoding="utf-8")

@@ -77,7 +77,7 @@ class Options:
         if self.executor == "local" and self.address is not None:
             raise UserError("--address is for --executor ray")
         if self.executor == "ray" and self.jobs is not None:
-            raise UserError("--jobs is for this machine; a Ray cluster runs as many side by side as it has room for")
+            raise UserError("--jobs is for this machine; a Ray cluster runs as many jobs side by side as fit")
         if self.plan_only and self.dry_run:
             raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
         if self.plan_only and (self.executor == "ray" or self.jobs is not None or self.jobs_per_gpu > 1):

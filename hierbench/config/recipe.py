@@ -42,37 +42,27 @@ class RatesOfTypes(Closed):
 
 
 class Model(Closed):
-    """Backbone, its weights, and the layers of type I between it and the method.
+    """Backbone, its weights, and the layers of type I between it and the method."""
 
-    Attributes:
-        backbone: see `hierbench.models.build_backbone`.
-        weights: initial weights of the backbone.
-        wrn_group_input: input of the first convolution and the shortcut in the first block of groups 2 and 3 of a wide
-            ResNet: the block's input after batch norm and activation, or unchanged (docs/protocols.md, row 34).
-        type_i_pool: pooling of type-I models (docs/protocols.md, row 11).
-        type_i_units: width of the layer of type-I models; 0 omits it with its norms (docs/protocols.md, row 12).
-    """
-
-    backbone: str
+    backbone: str  # see `hierbench.models.build_backbone`
     weights: Literal["none", "imagenet1k-v1", "pass"] = "none"
+    # Input of the first convolution and the shortcut in the first block of groups 2 and 3 of a wide ResNet: the block's
+    # input after batch norm and activation, or unchanged (docs/protocols.md, row 34).
     wrn_group_input: GroupInput = "activated"
-    type_i_pool: Literal["average", "max"] = "average"
+    type_i_pool: Literal["average", "max"] = "average"  # docs/protocols.md, row 11
+    # Width of the layer of type-I models; 0 omits it with its norms (docs/protocols.md, row 12).
     type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
 
 
 class Train(Closed):
-    """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21).
-
-    Attributes:
-        precision: of backbone and feature extractor; "auto" is bfloat16 on devices with instructions for it. The
-            method's head and loss are always float32.
-        micro_batch: images per forward and backward pass, for devices with little memory; gradients accumulate over a
-            batch. 0 is the whole batch. Batch norm sees only a micro-batch, so this changes results.
-    """
+    """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21)."""
 
     epochs: Annotated[int, Field(ge=1, le=1_000_000)]
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)]
+    # Of backbone and feature extractor; head and loss are always float32. "auto" is bfloat16 where the device has it.
     precision: AskedPrecision = "auto"
+    # Images per forward and backward pass, for devices with little memory; gradients accumulate over a batch. 0 is the
+    # whole batch. Batch norm sees only a micro-batch, so this changes results.
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
@@ -107,19 +97,15 @@ class Data(Closed):
 
 
 class Evaluation(Closed):
-    """How results are computed.
+    """How results are computed."""
 
-    Attributes:
-        drop_last: drop the last incomplete batch: of 256 examples in test, of the training batch size in validation
-            (docs/protocols.md, row 5).
-        drop_order: which examples come last, only for `drop_last`: those of the last classes ("class"), or those stored
-            last in test and a random choice by the run's seed in validation ("file").
-        ddof: of the standard deviation in the interval over runs (docs/protocols.md, row 4).
-    """
-
+    # Drop the last incomplete batch: of 256 examples in test, of the training batch size in validation
+    # (docs/protocols.md, row 5).
     drop_last: bool = False
+    # Which examples come last, only for `drop_last`: those of the last classes ("class"), or those stored last in test
+    # and a random choice by the run's seed in validation ("file").
     drop_order: Literal["class", "file"] = "class"
-    ddof: Literal[0, 1] = 1
+    ddof: Literal[0, 1] = 1  # of the standard deviation in the interval over runs (docs/protocols.md, row 4)
 
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:
@@ -129,15 +115,12 @@ class Evaluation(Closed):
 
 
 class Collapse(Closed):
-    """How neural collapse is measured; training does not depend on it.
+    """How neural collapse is measured; training does not depend on it."""
 
-    Attributes:
-        self_duality: the distance between classifier and class means, or its square (docs/protocols.md, row 6).
-        deviation: standard deviation over pairs of classes of the absolute deviation from the ideal cosine, or of the
-            signed one (docs/protocols.md, row 7).
-    """
-
+    # The distance between classifier and class means, or its square (docs/protocols.md, row 6).
     self_duality: Literal["norm", "square"] = "norm"
+    # Standard deviation over pairs of classes of the absolute deviation from the ideal cosine, or of the signed one
+    # (docs/protocols.md, row 7).
     deviation: Literal["absolute", "raw"] = "absolute"
 
 

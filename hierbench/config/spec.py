@@ -44,13 +44,7 @@ class TrainSpec(Closed):
 
 
 class Spec(Closed):
-    """Everything that changes a job's result, every switch of its protocol, and nothing else.
-
-    Attributes:
-        split: of the result; tuning uses validation only.
-        weights: SHA-256 of the file of initial backbone weights, None without one.
-        base: of a post-hoc job, the id of the job whose predictions it re-ranks.
-    """
+    """Everything that changes a job's result, every switch of its protocol, and nothing else."""
 
     schema_version: Literal[1] = 1
     code: int = CODE_VERSION
@@ -62,10 +56,10 @@ class Spec(Closed):
     train: TrainSpec
     augment: Augment
     evaluation: Evaluation = Evaluation()
-    weights: str | None = None
-    split: Literal["test", "val"] = "test"
+    weights: str | None = None  # SHA-256 of the file of initial backbone weights, None without one
+    split: Literal["test", "val"] = "test"  # of the result; tuning uses validation only
     seed: int
-    base: str | None = None
+    base: str | None = None  # of a post-hoc job, the id of the job whose predictions it re-ranks
 
     def content(self) -> dict[str, Any]:
         """Return the spec as JSON types."""

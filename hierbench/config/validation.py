@@ -1,4 +1,4 @@
-"""Closed data, and what is wrong with its content in one line that names the key."""
+"""Closed data, and a one-line description of the first problem with its content."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches

@@ -42,7 +42,7 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
         header = not any(cell and cell in column for cell, column in zip(first, columns, strict=True))
     rows = rows[1:] if header else rows
     if not rows:
-        raise ValueError("there is no path below the header")
+        raise ValueError("the file has no path below the header")
     forward = [(number, tuple(cell for cell in row if cell)) for number, row in rows]
     first_cells = [row[0] for _, row in rows]
     last_names = [path[-1] for _, path in forward]

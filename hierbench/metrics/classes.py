@@ -41,6 +41,9 @@ class _Single(HierarchicalMetrics):
 
     key: str
 
+    def __init__(self, hierarchy: Hierarchy, *, ks: Sequence[int] = (1,), **kwargs: Any) -> None:
+        super().__init__(hierarchy, ks, **kwargs)
+
     def compute(self) -> Tensor:  # type: ignore[override]  # a number instead of the dictionary
         return torch.tensor(super().compute()[self.key], dtype=torch.float64)
 
@@ -51,18 +54,12 @@ class Top1Accuracy(_Single):
     key = "top1"
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
-        super().__init__(hierarchy, ks=(1,), **kwargs)
-
 
 class MistakeSeverity(_Single):
     """Mean hierarchical distance of the top-ranked class over mistakes only; NaN without mistakes."""
 
     key = "mistake_severity"
     higher_is_better = False
-
-    def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
-        super().__init__(hierarchy, ks=(1,), **kwargs)
 
 
 class HierarchicalDistance(_Single):

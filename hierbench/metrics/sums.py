@@ -39,7 +39,7 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
         scores: [N, K], larger = ranked earlier; any device.
         targets: [N] int class indices, same device.
         hierarchy: over the K classes.
-        ks: as `usable_ks` returns them.
+        ks: from `usable_ks`.
 
     Returns:
         [2 + len(ks)] int64: examples, correct ones, then for each k the distances summed over examples and top k
@@ -86,12 +86,7 @@ def _check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
 
 
 class Tally:
-    """Sums over many batches, kept on the device; only reading a result synchronises with it.
-
-    Args:
-        hierarchy: over the K classes.
-        ks: the k of hierdist@k; those above K are left out.
-    """
+    """Sums over many batches, kept on the device; only reading a result synchronises with it."""
 
     def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS) -> None:
         self.hierarchy = hierarchy
@@ -191,9 +186,6 @@ def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[i
 def mistakes_by_distance(scores: Tensor, targets: Tensor, hierarchy: Hierarchy) -> list[int]:
     """Count the mistakes at each hierarchical distance: entry d counts those d away from the target, entry 0 is 0.
 
-    Args:
-        scores: [N, K], larger = ranked earlier.
-        targets: [N] class indices.
-        hierarchy: over the K classes.
+    Takes scores [N, K] and targets [N] as `evaluate` does, with the same errors.
     """
     return _tally(scores, targets, hierarchy, (1,)).mistakes_by_distance()

@@ -82,8 +82,8 @@ def wide_resnet(
         depth: 6 n + 4 layers.
         width: channels are 16, 32 and 64 times this.
         momentum: of the batch norms (PyTorch's convention: weight of the new batch).
-        stem_stride: 2 or 4 reduces the resolution early, which makes the network 4 or 16 times cheaper.
-        group_input: what the first block of groups 2 and 3 convolves, see `hierbench.config.recipe.Model`.
+        stem_stride: 2 or 4 makes the network 4 or 16 times cheaper.
+        group_input: see `hierbench.config.recipe.Model`.
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
     """

@@ -35,7 +35,7 @@ def compile_embedding(
         if isinstance(error, torch.OutOfMemoryError):
             raise
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        warnings.warn(f"torch.compile does not work here, training goes on without it ({reason[0]})", stacklevel=2)
+        warnings.warn(f"torch.compile does not work here, training continues without it ({reason[0]})", stacklevel=2)
         return False
     finally:
         model.zero_grad()

@@ -71,7 +71,7 @@ class TypeII(nn.Module):
         num_channels: C.
         num_classes: K.
         norm_momentum: of the batch norm after the convolution (PyTorch's convention).
-        init_convolution: initialises the convolution; None leaves PyTorch's default.
+        init_convolution: initialises the convolution; None for PyTorch's default.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def gather_rows(rows: Tensor) -> Tensor:
 class RankNorm(_BatchNorm):
     """Batch norm over the examples of all ranks, which must have the same number.
 
-    PyTorch's SyncBatchNorm does the same, but only on accelerators; this one is for CPU processes.
+    This one is for CPU processes; DistributedDataParallel accepts PyTorch's SyncBatchNorm only on accelerators.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -43,7 +43,6 @@ class RankNorm(_BatchNorm):
         """Map [B, C, ...] to the same shape."""
         if not self.training:
             return super().forward(input)
-        self._check_input_dim(input)
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
         values = at_least_float32(input)
@@ -59,8 +58,7 @@ class RankNorm(_BatchNorm):
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
         scaled = centred * (variance + self.eps).rsqrt().view(shape)
-        if self.affine:
-            scaled = scaled * self.weight.view(shape) + self.bias.view(shape)
+        scaled = scaled * self.weight.view(shape) + self.bias.view(shape)
         out: Tensor = scaled.to(input.dtype)
         return out
 
@@ -76,16 +74,12 @@ def exclude_from_reduction(model: nn.Module, names: Sequence[str]) -> None:
 
 def synchronise_norms(model: nn.Module, device: str) -> None:
     """Replace every batch norm by one over all ranks with the same name and weights."""
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
-                setattr(module, name, _synchronised(child, device))
-
-
-def _synchronised(norm: _BatchNorm, device: str) -> nn.Module:
     if device != "cpu":
-        converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(norm)
-        return converted
-    ours = RankNorm(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    ours.load_state_dict(norm.state_dict())
-    return ours
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return
+    for module in list(model.modules()):
+        for name, norm in list(module.named_children()):
+            if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
+                ours = RankNorm(norm.num_features, norm.eps, norm.momentum)
+                ours.load_state_dict(norm.state_dict())
+                setattr(module, name, ours)

@@ -15,12 +15,7 @@ from hierbench.utils.files import open_regular
 
 
 def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:
-    """Return the file of the weights, or None if it has to be downloaded.
-
-    Args:
-        name: a recipe's `model.weights`.
-        folder: of the downloads.
-        given: the user's own copy.
+    """Return the file of a recipe's `model.weights`: the user's own copy or the download in a folder, else None.
 
     Raises:
         UserError: the given file does not exist.

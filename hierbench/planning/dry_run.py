@@ -42,10 +42,8 @@ def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
 
 def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
     """Return the lines of the plan that missing data or weights block."""
-    from hierbench.api.method import PostHoc
-
     return [
-        Line(found.name, feature_type, seed, "blocked", trains=not issubclass(found.cls, PostHoc))
+        Line(found.name, feature_type, seed, "blocked", trains=found.trains)
         for seed in range(seeds)
         for feature_type in types
         for found in methods
@@ -57,7 +55,6 @@ def costs(
     recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], Cost]:
     """Return the cost of each model; methods that re-rank have none."""
-    from hierbench.api.method import PostHoc
     from hierbench.planning.cost import model_cost, stand_in_tree
 
     tree = stand_in_tree(recipe.expected.level_sizes)
@@ -65,7 +62,7 @@ def costs(
         (feature_type, found.name): model_cost(found, recipe, tree, feature_type)
         for feature_type in types
         for found in methods
-        if feature_type in found.cls.types and not issubclass(found.cls, PostHoc)
+        if feature_type in found.cls.types and found.trains
     }
 
 
@@ -90,9 +87,8 @@ def time_to_train(
         sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
     else:
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
-    where = (setting.device, setting.workers, setting.threads, setting.devices)
     try:
-        return estimate(recipe, kinds, tree, sizes, *where)
+        return estimate(recipe, kinds, tree, sizes, setting)
     except RuntimeError:  # a model that does not fit in memory: its jobs will say so
         return None
 

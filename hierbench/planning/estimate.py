@@ -8,6 +8,7 @@ import torch
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
+from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee, Workload, in_turn, seconds_of
 from hierbench.training.precision import resolve_precision
 
@@ -21,10 +22,7 @@ def estimate(
     to_train: Sequence[FeatureType],
     hierarchy: Hierarchy,
     sizes: Mapping[str, int],
-    device: str,
-    workers: int,
-    threads: int | None,
-    devices: int = 1,
+    setting: Setting,
 ) -> float:
     """Return seconds for the jobs that train: their steps, a validation per epoch and a test.
 
@@ -33,26 +31,23 @@ def estimate(
         to_train: the type of every job that is not cached.
         hierarchy: of the dataset, or one with the same level sizes.
         sizes: images of train, val and test.
-        device: "cpu" or "cuda", the only ones whose work can be waited for.
-        workers: jobs that run in parallel.
-        threads: per worker, None for PyTorch's default.
-        devices: that share a job; one of them is timed on its part of a batch.
+        setting: on "cpu" or "cuda"; where devices share a job, one is timed on its part of a batch.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
+    torch.set_num_threads(setting.threads or before)
     batch_size = min(recipe.train.batch_size, sizes["train"])
     trained = recipe.train.epochs * (sizes["train"] // batch_size) * batch_size  # the last short batch is dropped
     evaluated = recipe.train.epochs * sizes["val"] + sizes["test"]
     try:
         of_type = {}
-        part = max(2, min(batch_size, recipe.train.micro_batch or batch_size) // devices)
+        part = max(2, min(batch_size, recipe.train.micro_batch or batch_size) // setting.devices)
         for feature_type in sorted(set(to_train)):
-            step, forward = seconds_per_image(recipe, feature_type, hierarchy, device, part)
-            of_type[feature_type] = (step * trained + forward * evaluated) / devices
+            step, forward = seconds_per_image(recipe, feature_type, hierarchy, setting.device, part)
+            of_type[feature_type] = (step * trained + forward * evaluated) / setting.devices
     finally:
         torch.set_num_threads(before)
     jobs = [of_type[feature_type] for feature_type in to_train]
-    return max(sum(jobs) / workers, max(jobs))
+    return max(sum(jobs) / setting.workers, max(jobs))
 
 
 def seconds_per_image(

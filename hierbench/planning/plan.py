@@ -84,7 +84,7 @@ def make_spec(
     base: str | None = None,
     split: Literal["test", "val"] = "test",
 ) -> Spec:
-    """Return the spec of one job; see `make_plan` and `Spec` for the arguments."""
+    """Return the spec of one job, see `make_plan` and `Spec`."""
     return Spec(
         protocol=recipe.protocol,
         dataset=DatasetSpec(

@@ -204,7 +204,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(folder, arguments, parts):
         (["data", "verify", "cifar100"], ["cifar100 is not prepared"]),
         (["methods", "check", "cee"], ["unknown method 'cee'", "did you mean 'ce'"]),
         (["methods", "new", "My Method"], ["lower-case"]),
-        (["methods", "new", "crm"], ["there is a method crm already"]),
+        (["methods", "new", "crm"], ["method crm already exists"]),
         (["ruin"], ["No such command 'ruin'"]),
     ],
 )

@@ -124,9 +124,10 @@ def test_the_estimate_is_that_of_the_steps(monkeypatch):
     monkeypatch.setattr(estimating, "seconds_per_image", seconds)
     sizes = {"train": 45, "val": 20, "test": 30}
     one = 2 * 40 * 0.1 + (2 * 20 + 30) * 0.05  # of 45 images the last 5 are dropped
-    assert estimate(recipe, ["type-I"], tree, sizes, "cpu", 1, None) == pytest.approx(one)
-    assert estimate(recipe, ["type-I"] * 3 + ["type-II"], tree, sizes, "cpu", 2, 1) == pytest.approx(5 * one / 2)
-    assert estimate(recipe, ["type-I"], tree, sizes, "cpu", 8, 1) == pytest.approx(one)  # one job is not split
+    one_worker, two, eight = (Setting(Path(), Path(), workers=workers, threads=1) for workers in (1, 2, 8))
+    assert estimate(recipe, ["type-I"], tree, sizes, one_worker) == pytest.approx(one)
+    assert estimate(recipe, ["type-I"] * 3 + ["type-II"], tree, sizes, two) == pytest.approx(5 * one / 2)
+    assert estimate(recipe, ["type-I"], tree, sizes, eight) == pytest.approx(one)  # one job is not split
     assert asked == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
 
 
@@ -138,7 +139,7 @@ def test_the_estimate_times_the_step_that_bench_times(monkeypatch):
     tree = stand_in_tree(recipe.expected.level_sizes)
     before = torch.get_rng_state(), torch.get_num_threads()
     sizes = {split: 64 for split in SPLITS}
-    assert 0 < estimate(recipe, ["type-I"], tree, sizes, "cpu", 1, 1) < 60
+    assert 0 < estimate(recipe, ["type-I"], tree, sizes, Setting(Path(), Path(), threads=1)) < 60
     assert torch.equal(torch.get_rng_state(), before[0]) and torch.get_num_threads() == before[1]
     assert {work.image_size for work in calls} == {(32, 32)} and max(work.batch for work in calls) <= 32
 
