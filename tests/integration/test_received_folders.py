@@ -231,10 +231,6 @@ def test_a_moved_folder_is_not_mirrored_again(work):
     assert code == 0 and children(work / "moved") == before, said
 
 
-def cross_entropy_in(runs):
-    return next(run.folder.name for run in Store(runs).runs() if run.spec()["method"]["name"] == "ce")
-
-
 def parents(runs):
     query = "select r.run_uuid, r.status from runs r where r.run_uuid not in "
     query += "(select run_uuid from tags where key = 'mlflow.parentRunId') order by r.start_time"

@@ -1,6 +1,11 @@
 """The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is pretended."""
 
+import contextlib
+import json
 import re
+import sqlite3
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -11,6 +16,7 @@ from hierbench.runs.integrity import fingerprints
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.store import Store
 from hierbench.utils.files import write_json
+from hierbench.utils.lock import this_process
 
 
 class Server:
@@ -160,18 +166,42 @@ def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_writ
     assert len(warnings) == 1 and "connection refused" in warnings[0] and not server.runs
 
 
+def children(folder):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("shapes").experiment_id
+    return client.search_runs([experiment], "tags.`hierbench.id` = 'job'")
+
+
 @pytest.mark.parametrize(("base", "context"), [(None, "training"), ("another job", "test")])
 def test_the_dataset_is_an_input_of_the_run(tmp_path, job, base, context):
-    from mlflow import MlflowClient
     from mlflow.data import get_source
 
     job.spec.base, warnings = base, []
     Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job)
-    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name("shapes").experiment_id
-    (run,) = client.search_runs([experiment], "tags.`hierbench.id` = 'job'")
+    (run,) = children(tmp_path)
     (found,) = run.inputs.dataset_inputs
     assert (found.dataset.name, found.dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
     assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context} and not warnings
     source = get_source(found).to_dict()["tags"]
     assert source["digest"] == job.spec.dataset.digest and source["tool"] == "hierbench data prepare"
+
+
+def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
+    uri, warnings = f"sqlite:///{tmp_path}/mlflow.db", []
+    Mirror(uri, tmp_path, "shapes", "title", warnings.append).write(job)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead = this_process() | {"pid": ended.pid}
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("update runs set status = 'RUNNING'")
+        database.execute("update tags set value = ? where key = 'hierbench.process'", (json.dumps(dead),))
+    again = Mirror(uri, tmp_path, "shapes", "title", warnings.append)
+    assert again.has_dead_runs() and again.missing([job]) == [job]
+    (half,) = children(tmp_path)
+    again.write(job)
+    again.close("FINISHED")
+    (child,) = children(tmp_path)
+    assert child.info.run_id != half.info.run_id and child.info.status == "FINISHED" and not warnings
+    assert not Mirror(uri, tmp_path, "shapes", "title", warnings.append).has_dead_runs()
