@@ -1,12 +1,9 @@
 """The jobs of a plan that wait, in the order in which they can start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hierbench.execution.run_job import TakenError, execute
-from hierbench.execution.train_job import StoppedError
+from hierbench.execution.run_job import Outcome, StoppedError, execute
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.peers import Elsewhere, OnProgress
@@ -14,12 +11,12 @@ from hierbench.runs.repair import Note, is_finished
 from hierbench.runs.store import Store
 from hierbench.utils.console import throttled
 
-OnEnd = Callable[[Job, str], None]  # job, error ("" if it went well)
+OnEnd = Callable[[Job, Outcome], None]  # called for jobs that are done or failed
 
 
 @dataclass
 class Queue:
-    """The jobs of a plan that wait, and what becomes of them; for the arguments see `run_plan`."""
+    """The jobs of a plan that wait, and {id: error} of those that failed; for the fields see `run_plan`."""
 
     plan: Sequence[Job]
     store: Store
@@ -34,17 +31,21 @@ class Queue:
         self.waiting = [job for job in self.plan if not is_finished(job.spec, self.store)]
         self._started = {job.id for job in self.waiting}
 
-    def end(self, job: Job, error: str) -> None:
-        """End a job, with "" if it went well.
+    def end(self, job: Job, outcome: Outcome) -> None:
+        """Record how an attempt at a job ended; a job that another process took waits for that process.
 
         Raises:
             UserError: it failed, and the folder of the runs can no longer be written.
         """
-        if error:
-            self.failed[job.id] = error
+        if outcome.state == "taken":
+            self.waiting.append(job)
+        if outcome.state in ("taken", "stopped"):
+            return
+        if outcome.state == "failed":
+            self.failed[job.id] = outcome.error
             self.store.writable()
-        self.on_end(job, error)
-        for other in self.plan:  # cached, but of other predictions than those that this job now has
+        self.on_end(job, outcome)
+        for other in self.plan:  # cached, but computed from other predictions than this job now has
             if other.spec.base == job.id and other.id not in self._started and not is_finished(other.spec, self.store):
                 self._started.add(other.id)
                 self.waiting.append(other)
@@ -57,32 +58,30 @@ class Queue:
             if self.is_over(job):
                 raise StoppedError
 
-        try:
-            self.end(job, execute(job, setting, throttled(report, 0.2), self.note))
-        except TakenError:
-            self.waiting.append(job)
-        except StoppedError:
-            pass
+        self.end(job, execute(job, setting, throttled(report, 0.2), self.note))
 
     def take(self, running: set[str]) -> Job | None:
-        """Take the first job that can start; one whose base failed, or that another process has finished, ends here."""
+        """Remove and return the first job that can start.
+
+        A job whose base failed, that another process finished or that is over leaves the queue here.
+        """
         unfinished = running | {job.id for job in self.waiting}
         for job in list(self.waiting):
             if job.spec.base in self.failed:
                 self.waiting.remove(job)
-                self.end(job, f"its base failed: {self.failed[job.spec.base]}")
+                self.end(job, Outcome("failed", f"its base failed: {self.failed[job.spec.base]}"))
             elif self.is_over(job):
                 self.waiting.remove(job)
             elif job.spec.base in unfinished or self.elsewhere.has(job):
                 continue
             elif is_finished(job.spec, self.store):
                 self.waiting.remove(job)
-                self.end(job, "")
+                self.end(job, Outcome("done"))
             else:
                 self.waiting.remove(job)
                 return job
         return None
 
     def follow(self) -> None:
-        """Show what others do."""
+        """Show the progress of other processes that have waiting jobs."""
         self.elsewhere.follow(self.waiting, self.on_progress, self.note)

@@ -1,7 +1,5 @@
 """One job on several devices of a machine: a process per device, started, watched and ended together."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle
@@ -30,82 +28,58 @@ from hierbench.utils.errors import one_line_of
 JOIN_SECONDS = 10.0
 
 
-class RankEndedError(RuntimeError):
-    """A process of a job ended without saying why."""
-
-
 def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
-    """Train a job in `setting.devices` processes, one device each, and wait for them.
-
-    Args:
-        job: to train.
-        setting: where and on what.
-        run: the job's, guarded by the lock that this process has.
-        report: called with the progress.
-        after_epoch: called after each epoch.
+    """Train a job in `setting.devices` processes, one device each, under the lock that this process has.
 
     Raises:
-        Exception: what the first process that failed raised; the others are ended.
-        RankEndedError: a process was killed.
+        Exception: what the first process that failed raised, or that it was killed; the others are ended.
     """
-    count_micro_batches(job.spec.train.batch_size, job.spec.train.micro_batch, setting.devices)  # before all else
+    count_micro_batches(job.spec.train.batch_size, job.spec.train.micro_batch, setting.devices)  # refuse it early
     context = multiprocessing.get_context("spawn")
-    port = _free_port()
-    processes: list[BaseProcess] = []
-    connections: dict[Connection, int] = {}
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    ranks: dict[Connection, BaseProcess] = {}
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
     try:
         for rank in range(setting.devices):
             ours, theirs = context.Pipe()
             work = (rank, port, theirs, setting, job.spec.content(), job.found.reference)
-            processes.append(context.Process(target=_rank, args=work, daemon=True))
-            processes[-1].start()
+            ranks[ours] = context.Process(target=_rank, args=work, daemon=True, name=f"process {rank}")
+            ranks[ours].start()
             theirs.close()
-            connections[ours] = rank
         signal.signal(signal.SIGINT, before)
-        _wait(connections, processes, {"report": report, "epoch": after_epoch, "guard": run.guard})
+        _serve(ranks, {"report": report, "epoch": after_epoch, "guard": run.guard})
     finally:
         signal.signal(signal.SIGINT, before)
-        for process in processes:
-            process.kill()  # finished ones have gone already; nothing that is written can tear
-        for process in processes:
+        for process in ranks.values():
+            process.kill()  # files are written atomically, so nothing tears
+        for connection, process in ranks.items():
             process.join(JOIN_SECONDS)
-        for connection in connections:
             connection.close()
 
 
-def _wait(
-    connections: dict[Connection, int], processes: list[BaseProcess], answers: dict[str, Callable[..., None]]
-) -> None:
+def _serve(ranks: dict[Connection, BaseProcess], answers: dict[str, Callable[..., None]]) -> None:
     """Do what the first process asks, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
-    open_ones = dict(connections)
-    while open_ones:
-        for connection in wait(list(open_ones)):
+    working = dict(ranks)
+    while working:
+        for connection in wait(list(working)):
             assert isinstance(connection, Connection)
-            rank = open_ones[connection]
             try:
                 message = connection.recv()
             except (EOFError, OSError):
-                processes[rank].join(JOIN_SECONDS)
-                code = processes[rank].exitcode
-                raise RankEndedError(f"process {rank} of the job ended (exit code {code})") from None
+                process = working[connection]
+                process.join(JOIN_SECONDS)
+                raise RuntimeError(f"{process.name} of the job ended (exit code {process.exitcode})") from None
             if isinstance(message, BaseException):
                 raise message
             if message is None:
-                del open_ones[connection]
+                del working[connection]
                 continue
             what, *content = message
             answers[what](*content)
             if what == "guard":
-                with suppress(OSError):  # it has ended: found out above
+                with suppress(OSError):  # the process has ended, which the next `recv` reports
                     connection.send("go on")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _rank(
@@ -130,29 +104,28 @@ def _rank(
     try:
         job = Job.received(content, reference)
         run = setting.store.run(job.id)
-        if rank == 0:  # it alone writes
+        if rank == 0:  # the only one that writes
             train_here(job, setting, replace(run, guard=ask), partial(tell, "report"), partial(tell, "epoch"))
         else:
             train_here(job, setting, run, lambda done, total: None, lambda: None)
         connection.send(None)
     except BaseException as error:  # a method may raise anything; Ctrl-C is ignored here
         connection.send(_sendable(error))
-        os._exit(1)  # not waiting for the others, which wait for this one
+        os._exit(1)  # without waiting for the other processes, which wait for this one
 
 
 def _sendable(error: BaseException) -> BaseException:
-    """Return the error, or one with its text where it cannot be sent; a note says where it was raised."""
-    where = traceback.format_exc()
+    """Return the error, or its text where it cannot be pickled; a note has the traceback."""
     copy: BaseException = RuntimeError(one_line_of(error))
-    if not isinstance(error, KeyboardInterrupt):  # which would be taken for Ctrl-C where it arrives
+    if not isinstance(error, KeyboardInterrupt):  # which the receiver would take for Ctrl-C
         with suppress(Exception):  # an exception of foreign code
             copy = pickle.loads(pickle.dumps(error))
-    copy.add_note(where)
+    copy.add_note(traceback.format_exc())
     return copy
 
 
 def _listen(connection: Connection, allowed: threading.Semaphore) -> None:
-    """Let this process write when it may, and end it when the one that started it is gone."""
+    """Let this process write when it may, and end it when its parent is gone."""
     try:
         while connection.recv():
             allowed.release()

@@ -1,10 +1,8 @@
-"""Training on a Ray cluster: every job is a task; what re-ranks stays with the driver, where the predictions are.
+"""Training on a Ray cluster: every job is a task; re-ranking stays with the driver, where the predictions are.
 
-A task asks whether it sees the driver's runs folder. Where it does, it works in it, so that a job whose node died goes
-on from its checkpoint on another. Where it does not, it works in a temporary folder and its files travel to the driver.
+A task looks whether it sees the driver's runs folder. If so it works there, so that a job whose node died resumes from
+its checkpoint on another. If not it works in a temporary folder and its files travel to the driver.
 """
-
-from __future__ import annotations
 
 import os
 import secrets
@@ -12,25 +10,21 @@ import socket
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import hierbench
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.ray_connection import Watch, connected, load, unchanged
-from hierbench.execution.run_job import execute_when_free
-from hierbench.execution.train_job import Report
+from hierbench.execution.ray_connection import Watch, connected, load, reason, unchanged
+from hierbench.execution.run_job import Outcome, execute_when_free, reason_of
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
-from hierbench.runs.peers import OnProgress
 from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.files import write_bytes, write_text
 from hierbench.utils.lock import Lock, LostError
 
@@ -43,8 +37,8 @@ RETRIES = 3  # times that a job whose worker was lost is started again
 REPORT_EVERY = 0.5  # seconds
 NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has a digest of its own, in the spec
 
-# Node, error ("" if it went well), files where the storage is not shared, what the user should know.
-Answer = tuple[str, str, dict[str, bytes], list[str]]
+# Node, outcome, files where the storage is not shared, notes for the user; a driver of any version can read it.
+Answer = tuple[str, tuple[Any, str], dict[str, bytes], list[str]]
 
 
 def train_on_ray(queue: Queue, setting: Setting) -> None:
@@ -63,7 +57,7 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
     with connected(setting.address) as watch:
         try:
             write_text(probe, "hierbench looks here whether a node shares this folder\n")
-            # Ray prints the log of every raylet that dies; what is lost is said below.
+            # Ray prints the log of every raylet that dies; lost workers are reported below.
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
                 _train(jobs, setting, probe.name, queue, watch)
         finally:
@@ -75,9 +69,9 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
     words = {"num_cpus": "CPU", "num_gpus": "GPU"}
     if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
         raise UserError(f"no node of the Ray cluster has what a job needs: {wanted}")
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    here = NodeAffinitySchedulingStrategy(watch.node, soft=False)
     progress = ray.remote(_Progress).options(num_cpus=0, scheduling_strategy=here).remote()
-    task = ray.remote(_work).options(max_retries=0, **needs(setting))
+    task = ray.remote(_work).options(max_retries=0, **wanted)
     engine = engine_digest()
     losses: Counter[str] = Counter()
 
@@ -85,42 +79,35 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
         return task.remote(engine, _order(job, setting, probe), progress)
 
     running = {start(job): job for job in jobs}
-    asked = [progress.take.remote()]
     while running:
         watch.check()
         ended, _ = ray.wait(list(running), num_returns=len(running), timeout=REPORT_EVERY)
-        if asked and ray.wait(asked, timeout=0)[0]:
-            asked = _show(asked, progress, {job.id: job for job in running.values()}, queue.on_progress)
+        with suppress(RayError):  # without the actor there is no more progress, and no harm
+            news = ray.get(progress.take.remote(), timeout=REPORT_EVERY)
+            for job in running.values():
+                if job.id in news:
+                    queue.on_progress(job, *news[job.id])
         for task_id in ended:
             job = running.pop(task_id)
             try:
-                node, error, files, notes = ray.get(task_id)
+                node, (state, error), files, notes = ray.get(task_id)
                 for line in notes:
                     queue.note(f"{line} (on {node})")
-                queue.end(job, _received(setting.store.run(job.id), files) or (error and f"{error} (on {node})"))
+                queue.end(
+                    job, _received(setting.store.run(job.id), files, Outcome(state, error and f"{error} (on {node})"))
+                )
             except LocalRayletDiedError:  # nothing that this process starts can run any more
                 raise watch.stopped() from None
-            except RayTaskError as error:  # outside `execute`, which lets nothing pass
-                queue.end(job, f"a node could not run it: {_reason(error)}")
+            except RayTaskError as error:  # outside `execute`, which turns errors into outcomes
+                queue.end(job, Outcome("failed", f"a node could not run it: {one_line_of(error.cause)}"))
             except RayError as error:  # its process, its node, or the result with it
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
-                    queue.end(job, f"its worker was lost, {losses[job.id]} in all: {_reason(error)}")
+                    lost = f"its worker was lost, {losses[job.id]} in all: {reason(error)}"
+                    queue.end(job, Outcome("failed", lost))
                 else:
-                    say(f"{job.spec.label}: its worker was lost; it is started again ({_reason(error)})")
+                    say(f"{job.spec.label}: its worker was lost; it is started again ({reason(error)})")
                     running[start(job)] = job
-
-
-def _show(asked: list[Any], progress: Any, running: dict[str, Job], on_progress: OnProgress) -> list[Any]:
-    """Pass on what jobs have reported, and ask again; if the actor has died there is no more progress, and no harm."""
-    try:
-        (news,) = ray.get(asked)
-    except RayError:
-        return []
-    for job_id, (done, total) in news.items():
-        if job_id in running:
-            on_progress(running[job_id], done, total)
-    return [progress.take.remote()]
 
 
 def needs(setting: Setting) -> dict[str, float]:
@@ -128,12 +115,6 @@ def needs(setting: Setting) -> dict[str, float]:
     if setting.device != "cuda":
         return {"num_cpus": setting.devices * (setting.threads or 1)}
     return {"num_cpus": setting.devices, "num_gpus": setting.devices / setting.jobs_per_gpu}
-
-
-def _reason(error: Exception) -> str:
-    """Return the last line of an error of Ray's, which is long, and whose first lines are about Ray."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def engine_digest() -> str:
@@ -147,7 +128,7 @@ def engine_digest() -> str:
 
 
 def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
-    """Return what a task is sent: plain values, which a node can read of any version."""
+    """Return what a task is sent: plain values, which a node of any version can read."""
     file, weights = Path(job.found.reference), setting.weights and setting.weights.resolve()
     return {
         "spec": job.spec.content(),
@@ -158,25 +139,25 @@ def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     }
 
 
-def _received(run: Run, files: dict[str, bytes]) -> str:
-    """Write a run's files and return an error or ""; its status is last: what did not arrive whole is not done."""
+def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
+    """Write the files that a node sent, the status last: a run that did not arrive whole is not done."""
     if not files:
-        return ""
+        return outcome
     try:
         with Lock(run.folder) as lock:  # another command may have trained the same job
             for name in [] if run.done else sorted(files, key=lambda name: name == "status.json"):
                 lock.check()
                 write_bytes(run.folder / name, files[name])
     except (OSError, LostError) as error:
-        return f"{run.folder}: {getattr(error, 'strerror', None) or error}"
-    return ""
+        return Outcome("failed", reason_of(error, run.folder))
+    return outcome
 
 
 # What follows runs on the nodes.
 
 
 class _Progress:
-    """How far the jobs are: an actor on the driver's node, which tasks tell and the driver asks."""
+    """The progress of the jobs: an actor on the driver's node, which tasks write and the driver reads."""
 
     def __init__(self) -> None:
         self.news: dict[str, tuple[float, int]] = {}
@@ -193,7 +174,7 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
     """Run one job on this node."""
     node = socket.gethostname()
     if engine != engine_digest():
-        return node, "the hierbench that is installed there is not the driver's", {}, []
+        return node, ("failed", "the hierbench that is installed there is not the driver's"), {}, []
     with tempfile.TemporaryDirectory(prefix="hierbench-") as folder:
         reference = order["reference"]
         if order["source"] is not None:  # the user's file is on the driver
@@ -202,32 +183,23 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
         try:
             job = Job.received(order["spec"], reference)
         except UserError as error:
-            return node, str(error), {}, []
+            return node, ("failed", str(error)), {}, []
         setting = Setting(**order["setting"])
         shared = (setting.runs / order["probe"]).exists()
         if not shared:
             setting = replace(setting, runs=Path(folder) / "runs")
-        if setting.threads:
-            torch.set_num_threads(setting.threads)
         notes: list[str] = []
-        failure = execute_when_free(job, setting, _reporter(job.id, progress), notes.append)
-        return node, failure, {} if shared else _files(setting.store.run(job.id)), notes
+
+        def report(done: float, total: int) -> None:
+            with suppress(Exception):  # the actor has gone, which does not matter to the job
+                progress.put.remote(job.id, done, total)
+
+        outcome = execute_when_free(job, setting, throttled(report, REPORT_EVERY), notes.append)
+        return node, (outcome.state, outcome.error), {} if shared else _files(setting.store.run(job.id)), notes
 
 
 def _files(run: Run) -> dict[str, bytes]:
-    """Return a run's files but its spec, which the driver has, and what is hidden, which is not finished."""
+    """Return a run's files without its spec, which the driver has, and hidden ones, which are not finished."""
     paths = [path for path in run.folder.iterdir() if path.is_file() and not path.is_symlink()]
     shown = [path for path in paths if not path.name.startswith(".") and path.name != "spec.json"]
     return {path.name: path.read_bytes() for path in shown}
-
-
-def _reporter(job_id: str, progress: Any) -> Report:
-    """Return a function that tells the driver now and then; whether it hears does not matter to the job."""
-
-    def report(done: float, total: int) -> None:
-        try:
-            progress.put.remote(job_id, done, total)
-        except Exception:  # the actor has gone
-            pass
-
-    return throttled(report, REPORT_EVERY)

@@ -1,6 +1,6 @@
-"""The connection to a Ray cluster: asked for before anything starts, watched, and closed without a trace.
+"""The connection to a Ray cluster: checked before anything starts, watched, and closed without a trace.
 
-Ray changes its caller's process (environment, signal handlers, logging), and ends it where the head node is lost.
+Ray changes its caller's process (environment, signal handlers, logging), and ends it when the head node is lost.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ PATIENCE = 40.0  # seconds without an answer until a cluster is lost; after 60 R
 LEAVE = 10.0  # seconds to leave a lost cluster
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2: length, type, flags, stream (RFC 9113, 6.5)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS  # how a client begins (RFC 9113, 3.4)
-# What Ray reads from the environment, where the user has not said otherwise: nothing is reported to anybody, and
-# `uv run` is a way to start a command, not an order to send the working folder to every node and install it there.
-UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
-OURS = {"RAY_USAGE_STATS_ENABLED": "0", UV: "0"}
-TOKEN = secrets.token_hex(32)  # of clusters started here; without it Ray writes one to the user's home, for good
+# Our defaults for what Ray reads from the environment: no usage statistics, and under `uv run` the working folder is
+# not sent to every node and installed there.
+OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+TOKEN = secrets.token_hex(32)  # of clusters started here; without it Ray leaves one in the user's home
 RESUME = "finished jobs are kept; run the same command to resume"
 
 
@@ -48,18 +47,13 @@ def chosen(address: str | None) -> str:
 
 
 def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cuda"]:
-    """Return the device that jobs will have on a cluster, "cpu" or "cuda".
-
-    Args:
-        address: HOST:PORT of the head node; "auto" for the cluster that this machine belongs to; None for that of
-            RAY_ADDRESS, or without one for a cluster of this machine alone.
-        device: "cpu", "cuda", or "auto" for a CUDA device if the cluster has one.
+    """Return the device that jobs will have on the cluster `chosen(address)`; "auto" is "cuda" if it has a GPU.
 
     Raises:
         UserError: Ray is missing, no cluster answers, or it does not have what the jobs need.
     """
     if importlib.util.find_spec("ray") is None:
-        raise missing()
+        raise UserError("--executor ray needs Ray, an extra: pip install 'hierbench[ray]'")
     if device == "mps":
         raise UserError("--executor ray trains on cpu or cuda, not on mps")
     import torch
@@ -71,27 +65,21 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
     return "cuda" if device != "cpu" and has_gpu else "cpu"
 
 
-def missing() -> UserError:
-    """Return the error for a Python without Ray."""
-    return UserError("--executor ray needs Ray, an extra: pip install 'hierbench[ray]'")
-
-
 def _resources(where: str) -> dict[str, float]:
     """Return the resources of a cluster, asked from a child process: Ray may hang, log for pages or end the process."""
     knock(where)
     command = [sys.executable, "-P", "-m", "hierbench.execution.ray_connection", where]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=DEADLINE)
+        answer: dict[str, float] | str = json.loads(asked.stdout)
     except subprocess.TimeoutExpired:
-        raise UserError(f"no Ray cluster at {where}: it cannot be joined within {DEADLINE:g} s") from None
-    try:
-        kind, content = json.loads(asked.stdout)
+        answer = f"no Ray cluster at {where}: it cannot be joined within {DEADLINE:g} s"
     except ValueError:
         last = asked.stderr.strip().rpartition("\n")[2] or f"exit code {asked.returncode}"
-        raise UserError(f"cannot join the Ray cluster at {where}: {last}") from None
-    if kind == "error":
-        raise UserError(content)
-    return dict(content)
+        answer = f"cannot join the Ray cluster at {where}: {last}"
+    if isinstance(answer, str):
+        raise UserError(answer)
+    return answer
 
 
 def knock(where: str) -> None:
@@ -106,7 +94,7 @@ def knock(where: str) -> None:
 
 
 def silence(address: str) -> str:
-    """Return why no head node answers at HOST:PORT, or "" if one does; it speaks gRPC, that is HTTP/2."""
+    """Return why no head node answers at HOST:PORT, "" if one does; it speaks gRPC, that is HTTP/2."""
     host, _, port = address.rpartition(":")
     answer = b""
     try:
@@ -127,7 +115,7 @@ def connected(address: str | None) -> Iterator[Watch]:
     """Connect to a cluster, and leave it; a cluster of this machine alone ends with it.
 
     Raises:
-        UserError: there is no cluster, or it does not take this process.
+        UserError: there is no cluster, or it refuses this process.
         ConnectionError: it is lost.
     """
     where = chosen(address)
@@ -141,20 +129,17 @@ def connected(address: str | None) -> Iterator[Watch]:
             watch = _join(ray, where)
             try:
                 yield watch
-            except (ray.exceptions.RayError, ConnectionError) as error:
+            except ConnectionError:
                 leave = _abandon
-                if isinstance(error, ConnectionError):
-                    raise
+                raise
+            except ray.exceptions.RayError as error:
+                leave = _abandon
                 raise ConnectionError(f"the Ray cluster at {where} is lost ({reason(error)}); {RESUME}") from None
         finally:
             leave()
 
 
 def _join(ray: Any, where: str) -> Watch:
-    constants = ray._private.ray_constants
-    switch = getattr(constants, UV, None)  # an import before ours has read the environment without `OURS`
-    if os.environ[UV] == OURS[UV]:
-        setattr(constants, UV, False)
     own: dict[str, Any] = {}
     if where == LOCAL:
         own["include_dashboard"] = False
@@ -162,52 +147,42 @@ def _join(ray: Any, where: str) -> Watch:
     try:
         with redirect_stdout(sys.stderr):
             ray.init(address=where, log_to_driver=False, logging_level="error", **own)
-        return Watch(where)
+        return Watch(ray, where)
     except Exception as error:  # Ray raises many types, and documents none
-        raise UserError(_refusal(where, error)) from None
-    finally:
-        setattr(constants, UV, switch)
+        what = "Ray cannot start on this machine" if where == LOCAL else f"cannot join the Ray cluster at {where}"
+        why = reason(error)
+        if isinstance(error, ConnectionError) and where not in (LOCAL, "auto"):  # its head node answers
+            why = f"this machine must be one of its nodes (ray start --address={where}), with its token if it has one"
+        raise UserError(f"{what}: {why}") from None
 
 
 def _abandon() -> None:
-    """Leave a cluster that is lost: where its head node hangs, so do Ray's shutdown and the end of the process."""
+    """Leave a lost cluster: where its head node hangs, so do Ray's shutdown and the end of the process."""
     import ray
+
+    def end() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
     thread = threading.Thread(target=ray.shutdown, daemon=True)
     thread.start()
     thread.join(LEAVE)
     if thread.is_alive():
-        atexit.register(_exit)
-
-
-def _exit() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+        atexit.register(end)
 
 
 def load() -> Any:
     """Import Ray under `OURS`, which it reads on import and on connecting; inside `unchanged`."""
     for name, value in OURS.items():
         os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise missing() from None
+    import ray
+
     return ray
 
 
-def _refusal(where: str, error: Exception) -> str:
-    if where == LOCAL:
-        return f"Ray cannot start on this machine: {reason(error)}"
-    if isinstance(error, ConnectionError) and where != "auto":  # its head node answers
-        how = f"it must be one of its nodes (ray start --address={where}), with its token if it has one"
-        return f"this machine cannot join the Ray cluster at {where}: {how}"
-    return f"cannot join the Ray cluster at {where}: {reason(error)}"
-
-
 def reason(error: BaseException) -> str:
-    """Return the first sentence of what is at the bottom of an error of Ray's; what follows is advice on Ray."""
+    """Return the first sentence of the root cause of an error of Ray's; what follows it is advice on Ray."""
     while error.__cause__ is not None:
         error = error.__cause__
     return one_line(str(error).strip().split(". ")[0] or type(error).__name__, 300)
@@ -216,11 +191,9 @@ def reason(error: BaseException) -> str:
 class Watch:
     """Detects that a cluster is lost before Ray does, which then ends the process without telling its caller."""
 
-    def __init__(self, where: str) -> None:
-        import ray
-
+    def __init__(self, ray: Any, where: str) -> None:
         context = ray.get_runtime_context()
-        self.where, self.head, self.node = where, context.gcs_address, context.get_node_id()
+        self.ray, self.where, self.head, self.node = ray, where, context.gcs_address, context.get_node_id()
         self._answered = self._checked = time.monotonic()
 
     def check(self) -> None:
@@ -229,8 +202,6 @@ class Watch:
         Raises:
             ConnectionError: the head node no longer answers, or Ray has stopped on this machine.
         """
-        import ray
-
         now = time.monotonic()
         if now - self._checked < CHECK_EVERY:
             return
@@ -240,7 +211,7 @@ class Watch:
                 raise ConnectionError(f"the Ray cluster at {self.where} is lost ({self.head}: {why}); {RESUME}")
             return
         self._answered = now
-        if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node):
+        if not any(node["Alive"] for node in self.ray.nodes() if node["NodeID"] == self.node):
             raise self.stopped()
 
     def stopped(self) -> ConnectionError:
@@ -254,13 +225,12 @@ def unchanged() -> Iterator[None]:
     environment, path, hook, faults = dict(os.environ), list(sys.path), sys.excepthook, faulthandler.is_enabled()
     logger, factory = logging.getLogger("ray"), logging.getLogRecordFactory()
     logs = logger.level, logger.propagate, list(logger.handlers)
-    main = threading.current_thread() is threading.main_thread()  # which alone may set signal handlers
+    main = threading.current_thread() is threading.main_thread()  # the only one that may set signal handlers
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()} if main else {}
     try:
         yield
     finally:
-        for name in os.environ.keys() - environment.keys():
-            del os.environ[name]
+        os.environ.clear()
         os.environ.update(environment)
         sys.path[:], sys.excepthook = path, hook
         logging.setLogRecordFactory(factory)
@@ -272,18 +242,10 @@ def unchanged() -> Iterator[None]:
             faulthandler.disable()
 
 
-def _main(where: str) -> None:
-    """Print the resources of a cluster, or why they are not known, for `_resources`."""
-    answer: tuple[str, Any]
+if __name__ == "__main__":  # for `_resources`: print a cluster's resources, or why they are not known
     try:
-        with redirect_stdout(sys.stderr), connected(where):
-            import ray
-
-            answer = "resources", ray.cluster_resources()
+        with redirect_stdout(sys.stderr), connected(sys.argv[1]):
+            content = load().cluster_resources()
     except (UserError, ConnectionError) as error:
-        answer = "error", str(error)
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1])
+        content = str(error)
+    print(json.dumps(content))

@@ -1,91 +1,97 @@
-"""Running one job to its end: under its lock, after mending what is damaged, on one device or several."""
-
-from __future__ import annotations
+"""Running one job under its lock: quarantine damaged files, then train or re-rank, then record how it ended."""
 
 import os
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from hierbench.api.method import Method, PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
-from hierbench.execution.train_job import Report, StoppedError, data_of, train_here
+from hierbench.execution.ranks import train_on_ranks
+from hierbench.execution.train_job import Report, data_of, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Elsewhere
 from hierbench.runs.repair import Note, is_finished, mend, set_aside
 from hierbench.runs.store import Run
+from hierbench.training.checkpoint import load_checkpoint
+from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
+from hierbench.training.posthoc import rescore
+from hierbench.training.trainer import NonFiniteLossError
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.utils.lock import Lock, LostError
 
 
-class TakenError(Exception):
-    """Another process has the job."""
+class Outcome(NamedTuple):
+    """How an attempt at a job ended: "taken" by another process, or "stopped" by a `Report` and left to be resumed."""
+
+    state: Literal["done", "failed", "taken", "stopped"]
+    error: str = ""
 
 
-def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> str:
-    """Run one job to its end; return its error, "" if it went well. Idempotent: a finished job returns at once.
+class StoppedError(Exception):
+    """Raised by a `Report` to stop the job here."""
+
+
+def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:
+    """Run one job to its end. Idempotent: a finished job returns at once.
 
     Args:
         job: to run.
         setting: where and on what.
         report: called with its progress.
         note: called with what users should know, a line each.
-
-    Raises:
-        TakenError: another process has the job, or has taken it over.
-        StoppedError: passed on from `report`.
     """
     folder = setting.store.run(job.id).folder
     try:
         if is_finished(job.spec, setting.store):
-            return ""
+            return Outcome("done")
         folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(folder)
         if not lock.acquire():
-            raise TakenError
+            return Outcome("taken")
     except OSError as error:
-        return _reason(error, folder)
-    outcome = None
+        return Outcome("failed", reason_of(error, folder))
+    outcome = Outcome("stopped")
     try:
-        # Looked at again: whoever had the lock before may have finished the job.
-        outcome = "" if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
+        # Checked again: the previous holder of the lock may have finished the job.
+        outcome = Outcome("done") if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
+    except StoppedError:
+        pass
     except LostError as error:
         note(f"note: {job.spec.label}: {error}")
-        raise TakenError from None
+        outcome = Outcome("taken")
     finally:
         lock.release()
     return outcome
 
 
-def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say) -> str:
-    """Run one job as `execute` does, after waiting for another process that has it; return its error or ""."""
+def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:
+    """Run one job as `execute` does, after waiting for any other process that has it."""
     elsewhere = Elsewhere(setting.store)
     while True:
         if elsewhere.has(job) is None:
-            with suppress(TakenError):
-                return execute(job, setting, report, note)
+            outcome = execute(job, setting, report, note)
+            if outcome.state != "taken":
+                return outcome
         elsewhere.follow([job], lambda job, done, total: report(done, total), note)
         time.sleep(POLL)
 
 
-def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> str:
-    """Run a job that this process has the lock of; return its error, "" if it went well."""
-    from hierbench.training.memory import OutOfMemoryError
-    from hierbench.training.trainer import NonFiniteLossError
-
+def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> Outcome:
+    """Run a job whose lock this process has."""
     run = replace(setting.store.run(job.id), guard=lock.check)
-    since = time.monotonic()  # the other clock may be moved
+    checkpoint = run.folder / "checkpoint.pt"
+    since = time.monotonic()  # the wall clock may be moved
     details: dict[str, Any] = {"started": time.time(), "seconds": 0.0}
 
     def sign(state: str, **more: Any) -> None:
@@ -94,17 +100,22 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         details["seconds"] += since - before
         run.set_status(state, **details, **more)
 
+    sign_running = partial(sign, "running", pid=os.getpid())
+    if setting.threads:
+        torch.set_num_threads(setting.threads)
     try:
         mend(job.spec, run, note)
         remove_abandoned(run.folder)
-        _set_aside_checkpoint(job, run, note)
-        if (run.folder / "checkpoint.pt").exists():  # it resumes: its time is that of all its sessions
+        if checkpoint.exists() and load_checkpoint(checkpoint) is None:
+            place = set_aside(run, [checkpoint.name])
+            note(f"note: {checkpoint.name} of {job.spec.label}: damaged; set aside in {place}, trained from the start")
+        if checkpoint.exists():  # the job resumes: its time is that of all its sessions
             details |= {key: value for key, value in run.status.items() if key in details}
         _keep_source(job, run)
-        sign("running", pid=os.getpid())
+        sign_running()
         if job.trains:
-            _train(job, setting, run, report, lambda: sign("running", pid=os.getpid()))
-            data_of(job, setting)  # as it was at the start: the arrays are mapped, not copied
+            _train(job, setting, run, report, sign_running)
+            data_of(job, setting)  # unchanged since the start: the arrays are mapped, not copied
         else:
             details["base_predictions"] = _rescore(job, setting, run)
         sign("done", files=fingerprints(run.folder))
@@ -114,17 +125,29 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         if is_interrupt(error):
             raise
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
-        reason = _reason(error, run.folder) if expected else one_line_of(error)
+        reason = reason_of(error, run.folder) if expected else one_line_of(error)
         try:
             sign("failed", error=reason, traceback=traceback.format_exc())
         except OSError:
             pass  # a full disk: the reason still reaches the caller
-        return reason
-    return ""
+        return Outcome("failed", reason)
+    return Outcome("done")
+
+
+def reason_of(error: BaseException, folder: Path) -> str:
+    """Return an expected error in one line; `folder` stands for the file that an OSError does not name."""
+    if isinstance(error, OSError):
+        return f"{error.filename or folder}: {error.strerror or error}"
+    return " ".join(str(error).split())
+
+
+def kept_source(run: Run, spec: Spec) -> Path:
+    """Return where the file of a user's own method is kept: it can be given as `--methods`."""
+    return run.folder / f"{spec.method.name}.py"
 
 
 def _keep_source(job: Job, run: Run) -> None:
-    """Keep the file of a method that is not one of this project beside its result; nothing here ever runs that copy."""
+    """Keep the file of a user's own method beside its result; that copy is never run from here."""
     if job.found.source is None:
         return
     content = read_bytes(job.found.source)
@@ -134,57 +157,25 @@ def _keep_source(job: Job, run: Run) -> None:
     write_bytes(kept_source(run, job.spec), content)
 
 
-def kept_source(run: Run, spec: Spec) -> Path:
-    """Return where the file of a method that is not one of this project is kept: it can be given as `--methods`."""
-    return run.folder / f"{spec.method.name}.py"
-
-
-def _reason(error: BaseException, folder: Path) -> str:
-    """Return an expected error in one line."""
-    if isinstance(error, OSError):
-        return f"{error.filename or folder}: {error.strerror or error}"
-    return " ".join(str(error).split())
-
-
-def _set_aside_checkpoint(job: Job, run: Run, note: Note) -> None:
-    """Quarantine a damaged checkpoint, so that the job starts from the beginning."""
-    from hierbench.training.checkpoint import load_checkpoint
-
-    path = run.folder / "checkpoint.pt"
-    if path.exists() and load_checkpoint(path) is None:
-        place = set_aside(run, [path.name])
-        note(f"note: {path.name} of {job.spec.label}: damaged; set aside in {place}, trained from the start")
-
-
 def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
-    """Train a job on its device or devices; one that has too little memory says how much would fit."""
-    from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
-
-    dataset = data_of(job, setting)
+    """Train a job on its device or devices; the error for too little memory says how much would fit."""
+    dataset, train = data_of(job, setting), train_here if setting.devices == 1 else train_on_ranks
     try:
-        if setting.devices == 1:
-            return train_here(job, setting, run, report, after_epoch)
-        from hierbench.execution.ranks import train_on_ranks
-
-        return train_on_ranks(job, setting, run, report, after_epoch)
+        return train(job, setting, run, report, after_epoch)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Outside of the handler, which holds on to what was in memory.
-    assert issubclass(job.found.cls, Method)
+    # Outside the handler, which keeps what was in memory alive.
     raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
 
 
 def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
-    """Re-rank, and return the digest of the predictions it was done with."""
-    from hierbench.training.posthoc import rescore
-
+    """Re-rank, and return the digest of the predictions that were re-ranked."""
     assert job.spec.base is not None
     base = setting.store.run(job.spec.base)
     used = base.digest_of(PREDICTIONS)
     # A cluster's GPUs are not those of the machine that re-ranks.
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
     device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"
-    assert issubclass(job.found.cls, PostHoc)
     rescore(job, data_of(job, setting), base, run, device)
     return used

@@ -1,16 +1,12 @@
-"""Running a plan: what is cached is skipped, the rest goes to worker processes, one failure stops nothing else.
+"""Running a plan: cached jobs are skipped, the others go to worker processes, and one failure stops nothing else.
 
-Several processes may run plans on one folder: a job is run by who has its lock, the others wait for it at the end.
+Several commands may share a runs folder: whichever has a job's lock runs it, the others wait for it at the end.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
-
-import torch
 
 from hierbench.execution.job_queue import OnEnd, Queue
 from hierbench.execution.workers import Worker
@@ -29,20 +25,21 @@ def states(plan: list[Job], store: Store) -> dict[str, State]:
 
 
 def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
-    """Create the jobs' folders, so that they count even if they never run, and set aside what is damaged in them."""
+    """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them."""
     re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
     for job in plan:
         run, read = store.run(job.id), job.id in re_ranked
-        if needs_mending(job.spec, run, read=read):
-            run.folder.mkdir(parents=True, exist_ok=True)
-            lock = Lock(run.folder)
-            try:
-                if lock.acquire():  # else another process is at work there, and sees to it
-                    mend(job.spec, replace(run, guard=lock.check), note, read=read)
-            except LostError:
-                pass
-            finally:
-                lock.release()
+        if not needs_mending(job.spec, run, read=read):
+            continue
+        run.folder.mkdir(parents=True, exist_ok=True)
+        lock = Lock(run.folder)
+        try:
+            if lock.acquire():  # else another process runs the job, and repairs its folder
+                mend(job.spec, replace(run, guard=lock.check), note, read=read)
+        except LostError:
+            pass
+        finally:
+            lock.release()
     store.ask_for([job.id for job in plan])
 
 
@@ -60,32 +57,29 @@ def run_plan(
         plan: the jobs.
         setting: where and on what they run.
         on_progress: called with the progress of jobs.
-        on_end: called when a job has ended, well or not.
+        on_end: called when a job is done or has failed.
         note: called with what users should know, a line each.
         is_over: asked about jobs that wait or run on this machine; one that is over is stopped or not started, without
             a call of `on_end`, and can be resumed.
 
     Raises:
-        KeyboardInterrupt: passed on after the workers are stopped; what is finished is kept.
+        KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
         UserError: the folder of the runs can no longer be written.
     """
     planned(plan, setting.store, note)
     queue = Queue(plan, setting.store, on_progress, on_end, note, is_over)
     if setting.executor == "ray":
-        from hierbench.execution.ray_cluster import train_on_ray  # an extra
+        from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
 
         train_on_ray(queue, setting)
     if setting.workers == 1 or setting.executor == "ray":
-        _run_here(queue, setting)
+        _run_here(queue, setting.of_worker(0))
     else:
         _run_in_workers(queue, setting)
     return queue.failed
 
 
 def _run_here(queue: Queue, setting: Setting) -> None:
-    setting = setting.of_worker(0)
-    if setting.threads:
-        torch.set_num_threads(setting.threads)
     while queue.waiting:
         if (job := queue.take(set())) is not None:
             queue.run(job, setting)
@@ -95,27 +89,26 @@ def _run_here(queue: Queue, setting: Setting) -> None:
 
 
 def _run_in_workers(queue: Queue, setting: Setting) -> None:
-    workers: list[Worker] = []
+    workers: dict[int, Worker] = {}
     try:
-        while queue.waiting or any(worker.job for worker in workers):
-            idle = [worker for worker in workers if worker.job is None]
-            while queue.waiting and (idle or len(workers) < setting.workers):
-                job = queue.take({worker.job.id for worker in workers if worker.job})
+        while queue.waiting or any(worker.job for worker in workers.values()):
+            for slot in range(setting.workers):
+                if slot in workers and workers[slot].job:
+                    continue
+                job = queue.take({worker.job.id for worker in workers.values() if worker.job})
                 if job is None:
                     break
-                if not idle:
-                    taken = {worker.slot for worker in workers}
-                    slot = next(slot for slot in range(setting.workers) if slot not in taken)
-                    workers.append(Worker(setting, slot))
-                    idle.append(workers[-1])
-                idle.pop(0).start(job)
-                queue.on_progress(job, 0.0, job.spec.train.epochs)  # it shows while the worker starts up
-            for gone in [worker for worker in workers if worker.job and not worker.poll(queue)]:
-                workers.remove(gone)
-            busy = [worker for worker in workers if worker.job]
+                if slot not in workers:
+                    workers[slot] = Worker(setting, slot)
+                workers[slot].start(job)
+                queue.on_progress(job, 0.0, job.spec.train.epochs)  # shown while the worker starts
+            gone = [slot for slot, worker in workers.items() if worker.job and not worker.poll(queue)]
+            for slot in gone:
+                del workers[slot]
+            busy = [worker.connection for worker in workers.values() if worker.job]
             if queue.waiting and not busy:
                 queue.follow()
-            wait([worker.connection for worker in busy], timeout=POLL)
+            wait(busy, timeout=POLL)
     finally:
-        for worker in workers:
+        for worker in workers.values():
             worker.stop()

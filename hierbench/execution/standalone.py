@@ -1,15 +1,13 @@
 """Jobs under any other scheduler: the command line of each planned job, and running one by its id."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import torch
 from pydantic import ValidationError
 
 from hierbench.api.registry import find_method, method_names
@@ -104,17 +102,14 @@ def _spec(run: Run) -> Spec:
 
 
 def _run(job: Job, setting: Setting) -> int:
-    run, label = setting.store.run(job.id), job.spec.label
-    base = job.spec.base
+    run, label, base = setting.store.run(job.id), job.spec.label, job.spec.base
     if base is not None and not is_finished(job.spec, setting.store) and not setting.store.run(base).done:
         say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {base}")
         return 1
-    if setting.threads:
-        torch.set_num_threads(setting.threads)
     with Meter(label, float(job.spec.train.epochs)) as meter:
-        error = execute_when_free(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
-    if error:
-        say(f"failed: {label}: {error} ({run.folder}/status.json)")
+        outcome = execute_when_free(job, setting, partial(meter.part, "epochs"), meter.say)
+    if outcome.state == "failed":
+        say(f"failed: {label}: {outcome.error} ({run.folder}/status.json)")
         return 1
     say(f"done: {label} ({duration(run.status['seconds'])}): {run.folder}/metrics.json")
     return 0

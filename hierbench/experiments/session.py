@@ -1,6 +1,4 @@
-"""A command that trains, from its options to a plan that is carried out under a mirror."""
-
-from __future__ import annotations
+"""A command that trains, from its options to a plan that is run and mirrored in MLflow."""
 
 import sys
 import time
@@ -14,6 +12,7 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, chosen_types
 from hierbench.config.recipe import FeatureType, load_recipe
 from hierbench.execution.ray_connection import device_on_cluster
+from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
 from hierbench.experiments.publishing import say_notes
 from hierbench.planning.cost import Cost
@@ -36,20 +35,17 @@ Result = TypeVar("Result")
 class Session:
     """What a command was asked for, what it needs, and where it runs.
 
-    Args:
-        options: of the command.
-
     Attributes:
-        recipe: of the dataset, with the command's overrides; once the session is open, "auto" is resolved in it.
+        recipe: of the dataset, with the command's overrides; `open` resolves "auto" in it.
         num_seeds: as asked for, or the recipe's.
-        types: of models.
-        inputs: data and weights, once it is open.
-        setting: where and on what the plan runs, once it is announced.
+        inputs: data and weights, after `open`.
+        setting: where and on what the plan runs, after `announce`.
 
     Raises:
         UserError: the options do not fit.
     """
 
+    inputs: Inputs
     setting: Setting
 
     def __init__(self, options: Options) -> None:
@@ -57,7 +53,6 @@ class Session:
         self.recipe = load_recipe(options.dataset, options.overrides, options.protocol)
         self.num_seeds = options.count_seeds(self.recipe)
         self.types = chosen_types(options.types)
-        self.inputs = Inputs(None)
 
     @property
     def store(self) -> Store:
@@ -70,29 +65,22 @@ class Session:
 
     def open(self) -> Inputs:
         """Resolve device and precision, and return data and weights; a dry run may lack them."""
-        device = self._device()
-        train = self.recipe.train.model_copy(
-            update={"precision": resolve_precision(self.recipe.train.precision, device)}
-        )
-        self.recipe = self.recipe.model_copy(update={"train": train})
-        self.options = replace(self.options, device=device)
-        self.inputs = obtain(self.recipe, self.options)
-        return self.inputs
-
-    def _device(self) -> Device:
-        """Return the device of the jobs, as asked where they run elsewhere; with --executor ray, ask the cluster."""
         options = self.options
         if options.executor == "ray" and not options.dry_run:
-            return device_on_cluster(options.address, options.device)
-        return options.device if options.elsewhere else choose_device(options.device)
+            device: Device = device_on_cluster(options.address, options.device)
+        else:  # jobs that run elsewhere keep the device as asked
+            device = options.device if options.elsewhere else choose_device(options.device)
+        precision = resolve_precision(self.recipe.train.precision, device)
+        train = self.recipe.train.model_copy(update={"precision": precision})
+        self.recipe = self.recipe.model_copy(update={"train": train})
+        self.options = replace(options, device=device)
+        self.inputs = obtain(self.recipe, self.options)
+        return self.inputs
 
     def announce(self, lines: Sequence[Line], models: Callable[[], Costs], **more: Any) -> bool:
         """Say what will happen and how long it takes; return False for a dry run, which ends here.
 
-        Args:
-            lines: of the plan.
-            models: what the models cost, which a dry run shows.
-            more: fields of the setting.
+        `models` tells what the models cost, which a dry run shows; `more` are fields of the setting.
         """
         options, recipe, inputs = self.options, self.recipe, self.inputs
         num_training = sum(line.trains for line in lines)
@@ -109,23 +97,23 @@ class Session:
     def carry_out(
         self, plan: list[Job], what: str, labels: Mapping[str, str], finish: Callable[[], tuple[Result, Path]]
     ) -> tuple[Result, dict[str, str]]:
-        """Run what is not cached, and return the result and {id: error} of what failed.
+        """Run what is not cached; return the result of `finish`, and {id: error} of failed jobs.
 
         Args:
             plan: the jobs.
-            what: how the parent run in MLflow is called, before the time.
+            what: the name of the parent run in MLflow, before the time.
             labels: {id: what users see}.
-            finish: called when all have ended; returns the result and a file that is attached to the parent run.
+            finish: called when all jobs have ended; returns a result, and a file to attach to the parent run.
         """
         work = sum(work_of(job) for job in plan if not is_finished(job.spec, self.setting.store))
         with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
             execution.run(plan, labels)
-            result, table = finish()  # after the bars have gone: it may have some of its own
+            result, table = finish()  # after the progress bars, as it may show its own
             execution.mirror.attach(table)
         return result, execution.failed
 
     def say_failures(self, failed: Mapping[str, str], labels: Mapping[str, str]) -> None:
-        """Say at the end again what went wrong, and where more is written about it."""
+        """Repeat at the end what failed, and where its record is."""
         store = Store(self.options.runs, self.setting.apart)
         for job_id, error in failed.items():
             say(f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)")
@@ -136,7 +124,7 @@ class Execution:
 
     Args:
         session: of the command.
-        what: how the parent run is called, before the time.
+        what: the name of the parent run, before the time.
         work: of all plans, see `work_of`.
 
     Attributes:
@@ -168,23 +156,16 @@ class Execution:
         on_end: Callable[[Job], None] = lambda job: None,
         is_over: Callable[[Job], bool] = lambda job: False,
     ) -> None:
-        """Run what is not cached, and mirror it; `failed` has {id: error} of what failed.
-
-        Args:
-            plan: the jobs.
-            labels: {id: what users see}.
-            on_end: called when a job has ended, well or not.
-            is_over: see `run_plan`.
-        """
+        """Run what is not cached, and mirror it; `labels` are {id: what users see}, for the rest see `run_plan`."""
         self._status = "KILLED"
 
         def progress(job: Job, done: float, total: int) -> None:
             self.meter.part(labels[job.id], done, total)
 
-        def ended(job: Job, error: str) -> None:
+        def ended(job: Job, outcome: Outcome) -> None:
             self.count(job, labels[job.id])
-            if error:
-                self.meter.say(f"failed: {labels[job.id]}: {error}")
+            if outcome.state == "failed":
+                self.meter.say(f"failed: {labels[job.id]}: {outcome.error}")
             else:
                 run = self.setting.store.run(job.id)
                 result, seconds = run.metrics()[job.spec.split], run.status["seconds"]

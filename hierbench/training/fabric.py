@@ -18,13 +18,13 @@ PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
 def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num_ranks: int = 1) -> Fabric:
-    """Return the Fabric of a job, or of one rank of a job that runs on several devices.
+    """Return the Fabric of a job, or of one of the `num_ranks` processes that `hierbench.execution.ranks` started.
 
     Args:
         device: "cpu", "cuda" or "mps".
         precision: bfloat16 is autocast; parameters, sums of gradients and the optimiser stay float32.
         gpus: indices of the CUDA devices that the job may use, () for the first ones.
-        num_ranks: processes of the job; they have been started, see `hierbench.execution.ranks`.
+        num_ranks: processes of the job.
     """
     _import_fabric()
     from lightning_fabric import Fabric
@@ -33,7 +33,7 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
 
     strategy = DDPStrategy() if num_ranks > 1 else "auto"
     devices = list(gpus[:num_ranks]) if device == "cuda" and gpus else num_ranks
-    # The environment is named because Fabric would take the variables of a scheduler for an order to use all its tasks.
+    # Named because Fabric would take a scheduler's variables for an order to use all its tasks.
     fabric = Fabric(
         accelerator=device,
         devices=devices,
@@ -47,9 +47,9 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
 
 
 def _import_fabric() -> None:
-    """Import Fabric without torchmetrics, which it imports for its version number alone.
+    """Import Fabric with a stand-in for torchmetrics, of which it reads the version number.
 
-    That takes several seconds of each process that trains, as torchmetrics imports torchvision and SciPy.
+    Torchmetrics imports torchvision and SciPy, which would cost each process that trains several seconds.
     """
     if "lightning_fabric" in sys.modules or "torchmetrics" in sys.modules:
         return
@@ -60,4 +60,4 @@ def _import_fabric() -> None:
         import lightning_fabric  # noqa: F401
     finally:
         del sys.modules["torchmetrics"]
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it tells of every process that it counts
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process that it counts

@@ -1,9 +1,8 @@
-"""Too little memory on the device: how a batch is divided, and how much of it would fit."""
-
-from __future__ import annotations
+"""Too little memory on the device: dividing a batch, and finding how much of it would fit."""
 
 import gc
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 
@@ -26,7 +25,7 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
 
     Args:
         batch_size: images of a step.
-        micro_batch: images at a time, at most; 0 for all.
+        micro_batch: most images at a time; 0 for all.
         num_ranks: devices that share the images of a part.
 
     Raises:
@@ -54,16 +53,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def what_would_fit(job: Job, prepared: Prepared, device: str, gpus: Sequence[int] = (), num_ranks: int = 1) -> str:
-    """Return the line for a job that ran out of memory, after finding by trial how many images at a time fit.
+    """Return the error for a job that ran out of memory, after finding by trial how many images at a time fit.
 
-    Of `num_ranks` devices that share a batch, one is tried with its part of it.
+    Where `num_ranks` devices share a batch, one device is tried with its share.
     """
     spec = job.spec
     batch = min(spec.train.batch_size, prepared.size("train"))
     tried = min(spec.train.micro_batch or batch, batch)
-    micro = _next_smaller(batch, tried // 2, num_ranks)
-    while micro and not _fits(job, prepared, device, gpus, micro // num_ranks):
-        micro = _next_smaller(batch, micro // 2, num_ranks)
+    micro = tried
+    while micro := _largest_part(batch, micro // 2, num_ranks):
+        if _fits(job, prepared, device, gpus, micro // num_ranks):
+            break
     if not micro:
         return f"the device has too little memory for {tried} images at a time, and for {SMALLEST} as well"
     return (
@@ -72,14 +72,12 @@ def what_would_fit(job: Job, prepared: Prepared, device: str, gpus: Sequence[int
     )
 
 
-def _next_smaller(batch: int, micro: int, num_ranks: int) -> int:
-    """Return the largest size of a part, up to `micro`, that a batch can be divided into; 0 without one."""
-    for size in range(micro, SMALLEST * num_ranks - 1, -1):
-        try:
+def _largest_part(batch: int, limit: int, num_ranks: int) -> int:
+    """Return the largest size of a part, up to `limit`, that a batch can be divided into; 0 without one."""
+    for size in range(limit, SMALLEST * num_ranks - 1, -1):
+        with suppress(UserError):
             count_micro_batches(batch, size, num_ranks)
-        except UserError:
-            continue
-        return size
+            return size
     return 0
 
 

@@ -1,10 +1,5 @@
 """The precision that training computes in: what a recipe asks for, and what the device gives."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 
 from hierbench.config.recipe import AskedPrecision, Precision
@@ -16,12 +11,8 @@ CPU_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # as PyTorch
 def resolve_precision(asked: AskedPrecision, device: str) -> Precision:
     """Return what "auto" means on a device: bfloat16 where it has instructions for it, else float32.
 
-    Args:
-        asked: by the recipe; anything but "auto" is returned as it is.
-        device: "cpu", "cuda" or "mps"; "auto" where jobs run on another machine.
-
     Raises:
-        UserError: this machine does not know.
+        UserError: `device` is another machine's: "auto", or "cuda" without a GPU here.
     """
     if asked != "auto":
         return asked
@@ -31,11 +22,7 @@ def resolve_precision(asked: AskedPrecision, device: str) -> Precision:
             "float32"
         )
     if device == "cuda":
-        has_it = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif device == "cpu":
-        # PyTorch before 2.10 does not tell, and bfloat16 without instructions is slower than float32.
-        capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-        has_it = any(capabilities.get(name, False) for name in CPU_HAS_BFLOAT16)
-    else:
-        has_it = False
-    return "bfloat16" if has_it else "float32"
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    # PyTorch before 2.10 does not tell, and bfloat16 without instructions is slower than float32.
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device == "cpu" else {}
+    return "bfloat16" if any(capabilities.get(name) for name in CPU_HAS_BFLOAT16) else "float32"

@@ -1,7 +1,5 @@
 """The records of a finished run: its predictions and metrics, the epoch that was chosen, and the environment."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Mapping
@@ -20,44 +18,35 @@ def history_row(
     epoch: int, rates: Mapping[str, float], loss_terms: Mapping[str, float], metrics: Mapping[str, float]
 ) -> HistoryRow:
     """Return the row of an epoch, from 1: learning rates, mean loss terms and their sum, validation metrics."""
-    row: HistoryRow = {"epoch": epoch}
-    row |= {f"lr_{name}": rate for name, rate in rates.items()}
-    row |= {"train_loss": sum(loss_terms.values())}
-    row |= {f"train_{name}": value for name, value in loss_terms.items()}
-    return row | {f"val_{name}": value for name, value in metrics.items()}
+    return {
+        "epoch": epoch,
+        **{f"lr_{name}": rate for name, rate in rates.items()},
+        "train_loss": sum(loss_terms.values()),
+        **{f"train_{name}": value for name, value in loss_terms.items()},
+        **{f"val_{name}": value for name, value in metrics.items()},
+    }
 
 
 def write_result(
     run: Run, title: str, scores: Tensor, targets: Tensor, tally: Tally, best: HistoryRow | None = None
 ) -> None:
-    """Write predictions and metrics of a run.
+    """Write predictions (scores [N, K], targets [N]) and metrics (`tally` of these) of a run.
 
-    Args:
-        run: where they go.
-        title: of the method, as the leaderboard shows it.
-        scores: [N, K].
-        targets: [N].
-        tally: of these scores.
-        best: the history row of the epoch that was chosen; None where nothing was trained.
+    `title` is the method's on the leaderboard, `best` the history row of the chosen epoch, None without training.
     """
     run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy())
-    metrics: dict[str, Any] = {
-        "schema": 1,
-        "title": title,
-        "test": tally.metrics(),
-        "mistakes_by_distance": tally.mistakes_by_distance(),
-    }
-    run.write_record("metrics.json", metrics | ({} if best is None else best_epoch(best)))
+    result = {"test": tally.metrics(), "mistakes_by_distance": tally.mistakes_by_distance()}
+    run.write_record("metrics.json", {"schema": 1, "title": title} | result | (best_epoch(best) if best else {}))
 
 
 def best_epoch(row: HistoryRow) -> dict[str, Any]:
-    """Return the validation metrics of the epoch that was chosen, and its number, from its row of the history."""
+    """Return the number and the validation metrics of the chosen epoch from its row of the history."""
     val = {name.removeprefix("val_"): value for name, value in row.items() if name.startswith("val_")}
     return {"val": val, "best_epoch": int(row["epoch"])}
 
 
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
-    """Return what a result was computed with; it is kept, and not part of the id."""
+    """Return what a result is computed with, which is recorded and no part of the id."""
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
     packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
     return {

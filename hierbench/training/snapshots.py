@@ -1,11 +1,9 @@
 """Snapshots of a model while it is trained: which epochs are kept, where they lie, and which run has them.
 
-`<run>/snapshots/epoch-005.pt` holds the model's state after its fifth epoch, `epoch-005.json` what was measured of it.
-They are no part of a job's id, since they change no result; so a run can be finished without them. Such a run is left
-as it is, and the job is trained a second time in `<runs>/collapse/<id>/`.
+`<run>/snapshots/epoch-005.pt` holds the model's state after its fifth epoch, `epoch-005.json` its measurements. They
+are no part of a job's id, since they change no result; so a run can be finished without them. Such a run is left as it
+is, and the job is trained a second time in `<runs>/collapse/<id>/`.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Sequence
@@ -21,7 +19,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes, read_json, remove_made
 from hierbench.utils.lock import Lock
 
-PART_OF_TRAINING = 20  # of a training's epochs, one in so many is kept by default
+PART_OF_TRAINING = 20  # by default, one epoch in so many is kept
 MOST_BETWEEN = 5
 SNAPSHOT = re.compile(r"epoch-\d{3,}\.(pt|json)")
 
@@ -42,7 +40,7 @@ def snapshot_file(run: Run, epoch: int) -> Path:
 
 
 def measured_file(run: Run, epoch: int) -> Path:
-    """Return where lies what was measured of a snapshot."""
+    """Return where the measurements of a snapshot lie."""
     return snapshot_file(run, epoch).with_suffix(".json")
 
 
@@ -71,7 +69,7 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
 
 
 def is_usable(run: Run, every: int, epochs: int) -> bool:
-    """Whether a run has, of its epochs so far, all snapshots to be kept, or what was measured of them."""
+    """Whether a run has, of its epochs so far, all snapshots to be kept, or their measurements."""
     so_far = epochs if run.done else run.epochs_done
     return all(
         snapshot_file(run, epoch).exists() or measured_file(run, epoch).exists()
@@ -86,8 +84,8 @@ def place(plan: Sequence[Job], store: Store, every: int, elsewhere: frozenset[st
     Args:
         plan: jobs that train.
         store: of all runs.
-        every: how many epochs lie between snapshots.
-        elsewhere: ids of jobs that no table is to show, which lie apart in any case.
+        every: epochs between snapshots.
+        elsewhere: ids of jobs that belong in no table, whose runs lie apart in any case.
     """
     lacking = {job.id for job in plan if not is_usable(store.run(job.id), every, job.spec.train.epochs)}
     return Store(store.root, elsewhere | lacking)
@@ -105,33 +103,23 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
     first bit by bit.
     """
     for job in plan:
-        if job.id not in store.apart or not _lacks(job, store, every):
+        run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
+        has_start = threads is None or (run.folder / "checkpoint.pt").exists()
+        if job.id not in store.apart or (has_start and is_usable(run, every, job.spec.train.epochs)):
             continue
-        run = store.run(job.id)
         run.folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(run.folder)
-        try:
-            if lock.acquire() and _lacks(job, store, every):  # else another process is training it
-                _begin_again(job, store, every)
+        try:  # both are checked under the lock
+            if not lock.acquire():
+                continue  # another process is training it
+            if not is_usable(run, every, job.spec.train.epochs):
+                run.clear()
+                remove_made(run.subfolder("snapshots"), SNAPSHOT)
+            if threads is not None and not (run.folder / "checkpoint.pt").exists():
+                run.plan(job.spec.content())
+                save_checkpoint(run.folder / "checkpoint.pt", no_progress(threads))
         finally:
             lock.release()
-
-
-def _lacks(job: Job, store: Store, every: int) -> bool:
-    """Whether a run that lies apart lacks snapshots, or the checkpoint that says with how many threads it starts."""
-    run = store.run(job.id)
-    started = (run.folder / "checkpoint.pt").exists() or _threads_of(Run(store.root / job.id)) is None
-    return not started or not is_usable(run, every, job.spec.train.epochs)
-
-
-def _begin_again(job: Job, store: Store, every: int) -> None:
-    run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
-    if not is_usable(run, every, job.spec.train.epochs):
-        run.clear()
-        remove_made(run.subfolder("snapshots"), SNAPSHOT)
-    if threads is not None and not (run.folder / "checkpoint.pt").exists():
-        run.plan(job.spec.content())
-        save_checkpoint(run.folder / "checkpoint.pt", no_progress(threads))
 
 
 def _threads_of(run: Run) -> int | None:

@@ -1,9 +1,7 @@
-"""One training step: what `train` repeats, `hierbench bench` times and `hierbench.training.memory` tries for size.
+"""One training step, which `train` repeats, `hierbench bench` times and `hierbench.training.memory` tries for size.
 
 Shapes: B batch.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
@@ -34,12 +32,7 @@ def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.SGD:
         for name, group in model.parameter_groups().items()
         if group  # a method may have no parameters
     ]
-    return torch.optim.SGD(
-        groups,
-        momentum=how.momentum,
-        weight_decay=how.weight_decay,
-        fused=True,
-    )
+    return torch.optim.SGD(groups, momentum=how.momentum, weight_decay=how.weight_decay, fused=True)
 
 
 def learning_rate(initial: float, epoch: int, epochs: int) -> float:
@@ -56,11 +49,7 @@ def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int) -> d
 
 
 class Step:
-    """A model and its optimizer, set up on a device; each call is one step.
-
-    Attributes:
-        names: of the loss terms, from the first call on.
-    """
+    """A model and its optimizer, set up on a device; each call is one step. `names` are those of the loss terms."""
 
     def __init__(
         self,
@@ -69,7 +58,6 @@ class Step:
         optimizer: torch.optim.Optimizer,
         backward: Callable[[Tensor], object] = Tensor.backward,
     ) -> None:
-        """Take the method that gives the loss, the forward pass as training does it, and how to go backward."""
         self.method, self.forward, self.optimizer, self.backward = method, forward, optimizer, backward
         self.names: list[str] = []
 

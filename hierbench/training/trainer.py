@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
@@ -56,15 +57,15 @@ def train(
     gpus: Sequence[int] = (),
     num_ranks: int = 1,
 ) -> None:
-    """Train a job to its end, going on from its last epoch if it was stopped, and write its result.
+    """Train a job to its end, resuming at its last epoch if it was stopped, and write its result.
 
     Args:
         job: what to train.
         prepared: the dataset that its spec names.
         run: where the files go.
-        device: a Fabric accelerator: "cpu", "cuda" or "mps".
+        device: "cpu", "cuda" or "mps".
         report: called within and after each epoch.
-        weights: the file whose digest is the spec's `weights`; None where that is None.
+        weights: the file whose digest is the spec's `weights`.
         on_epoch: called after each epoch; again for one that was cut off before its checkpoint.
         gpus: indices of the CUDA devices to use, () for the first ones.
         num_ranks: processes that train together, one device each; this is one of them, see `hierbench.execution.ranks`.
@@ -82,9 +83,7 @@ def train(
     optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
-    train_split, val_split = (
-        Split(prepared, name, spec, fabric.device, *ranks_of(fabric)) for name in ("train", "val")
-    )
+    train_split, val_split = (_split(fabric, prepared, name, job) for name in ("train", "val"))
     batch_size = min(spec.train.batch_size, len(train_split))
     num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
     steps, epochs = len(train_split) // batch_size, spec.train.epochs
@@ -95,7 +94,7 @@ def train(
         compile_embedding(model, shape, fabric.autocast)
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
-        run.write_history(history)  # it may have been lost, and is not written again after the last epoch
+        run.write_history(history)  # it may be lost, and is not written again after the last epoch
     for epoch in range(len(history), epochs):
         current = set_rates(optimizer, spec.train, epoch)
         torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
@@ -115,18 +114,18 @@ def train(
             progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
         if fabric.is_global_zero:
             last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            run.guard()  # what follows is written only while the job is still this process'
+            run.guard()  # raises once another process has taken the job over
             if on_epoch is not None:
                 on_epoch(epoch + 1, model)
-            run.write_history(history)  # before the checkpoint, which says that the epoch is whole
+            run.write_history(history)  # before the checkpoint, which marks the epoch as complete
             run.guard()
             save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
-    finish(fabric, model, job, prepared, run, progress)
+    _finish(fabric, model, job, prepared, run, progress)
 
 
 def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int) -> Classifier:
-    """Return the model as the job's seed initialises it, ready to be trained by several ranks where there are."""
+    """Return the model as the job's seed initialises it, prepared for several ranks where there are."""
     torch.manual_seed(seed_for(job.spec.seed, 0))
     model = new_classifier(job, hierarchy, weights).to(memory_format=torch.channels_last)
     if num_ranks > 1:
@@ -137,19 +136,16 @@ def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str
 
 
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Load the last whole epoch into model and optimizer; return the progress, empty if there is none to go on from."""
-    progress = load_checkpoint(run.folder / "checkpoint.pt")
-    if progress is None or not progress["history"]:
-        threads = torch.get_num_threads() if progress is None else progress["threads"]
-        return no_progress(threads)
-    if (last := progress.pop("last", None)) is not None:  # gone once all epochs are done
+    """Load the last complete epoch into model and optimizer; return the progress, which may be none."""
+    progress = load_checkpoint(run.folder / "checkpoint.pt") or no_progress(torch.get_num_threads())
+    if (last := progress.pop("last", None)) is not None:  # absent at the start, and once all epochs are done
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
     return progress
 
 
 def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
-    """Average the epoch's loss terms [steps, terms]; the only point where the device is waited for."""
+    """Average the epoch's loss terms [steps, terms]; the only host-device sync."""
     finite = losses.isfinite()
     if not finite.all():
         step, term = (~finite).nonzero()[0].tolist()
@@ -161,7 +157,7 @@ def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, f
 def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
     """Return the metrics of `hierbench.metrics.evaluate` over a split; all ranks return the same."""
     scores, targets = predict(fabric, model, split)
-    if scores.isnan().any():  # the last step's loss was finite, what it did to the weights is not
+    if scores.isnan().any():  # the last step's loss was finite, the weights after it are not
         raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
     return evaluate(scores, targets, hierarchy)
 
@@ -170,38 +166,29 @@ def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Te
     """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
     model.eval()
     with torch.inference_mode(), fabric.autocast():
-        parts = [(model.method.scores(model(images)).float(), labels) for images, labels in split.eval_batches()]
-    targets = split.labels[split.evaluated.to(split.device)]
+        parts = [model.method.scores(model(images)).float() for images, _ in split.eval_batches()]
+    no_scores = torch.empty(0, model.method.hierarchy.num_classes, device=split.device)  # a rank may have no images
+    scores, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
     if split.num_ranks == 1:
-        return torch.cat([scores for scores, _ in parts]), targets
+        return scores, targets
     share = -(-len(split.evaluated) // split.num_ranks)
-    mine = torch.zeros(share, model.method.hierarchy.num_classes, device=split.device)
-    filled = 0
-    for scores, _ in parts:
-        mine[filled : filled + len(scores)] = scores
-        filled += len(scores)
+    mine = functional.pad(scores, (0, 0, 0, share - len(scores)))
     every = [torch.empty_like(mine) for _ in range(split.num_ranks)]
     torch.distributed.all_gather(every, mine)
     return torch.cat(every)[: len(split.evaluated)], targets
 
 
-def finish(
-    fabric: Fabric,
-    model: Classifier,
-    job: Job,
-    prepared: Prepared,
-    run: Run,
-    progress: dict[str, Any],
+def _finish(
+    fabric: Fabric, model: Classifier, job: Job, prepared: Prepared, run: Run, progress: dict[str, Any]
 ) -> None:
     """Write the result of the best epoch, then what it was computed with."""
-    best_row = progress["history"][progress["best_epoch"] - 1]
-    title = job.found.cls.title
+    best_row, title = progress["history"][progress["best_epoch"] - 1], job.found.cls.title
     if job.spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:
             run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
-        scores, targets = predict(fabric, model, Split(prepared, "test", job.spec, fabric.device, *ranks_of(fabric)))
+        scores, targets = predict(fabric, model, _split(fabric, prepared, "test", job))
         if fabric.is_global_zero:
             tally = Tally(model.method.hierarchy)
             tally.add(scores, targets)
@@ -213,6 +200,6 @@ def finish(
     fabric.barrier()  # a rank that left earlier would break the others' connections
 
 
-def ranks_of(fabric: Fabric) -> tuple[int, int]:
-    """Return this process' rank and how many there are."""
-    return fabric.global_rank, fabric.world_size
+def _split(fabric: Fabric, prepared: Prepared, name: str, job: Job) -> Split:
+    """Return this rank's part of a split."""
+    return Split(prepared, name, job.spec, fabric.device, fabric.global_rank, fabric.world_size)

@@ -155,5 +155,5 @@ def test_a_file_that_changed_since_the_plan_is_not_kept(tmp_path, shapes, data_d
     (job,) = make_plan(load_recipe("shapes", FAST[7::2]), shapes, [found], ["type-I"], 1)
     method(tmp_path, before="x = 1")
     setting = Setting(tmp_path / "runs", data_dir)
-    assert "the file of foreign has changed since the plan" in execute(job, setting, lambda done, total: None)
+    assert "the file of foreign has changed since the plan" in execute(job, setting, lambda done, total: None).error
     assert not list((tmp_path / "runs").glob("*/*.py"))

@@ -76,6 +76,7 @@ def cluster():
     """Two nodes with one processor each; what starts them is Ray's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # Ray is imported here, before hierbench sets it
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 
@@ -271,15 +272,16 @@ def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
     from hierbench.execution.ray_cluster import _work, engine_digest
 
     elsewhere = order["setting"] | {"data_dir": tmp_path}
-    node, error, files, _ = _work(engine_digest(), order | {"setting": elsewhere}, None)
-    assert node == socket.gethostname() and "is not the data this job was planned for" in error
+    node, (state, error), files, _ = _work(engine_digest(), order | {"setting": elsewhere}, None)
+    assert (node, state) == (socket.gethostname(), "failed") and "is not the data this job was planned for" in error
     assert json.loads(files["status.json"])["state"] == "failed"
-    assert "not the driver's" in _work("another", order, None)[1]
+    assert "not the driver's" in _work("another", order, None)[1][1]
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
     from hierbench.execution import ray_cluster as on_ray
+    from hierbench.execution.run_job import Outcome
     from hierbench.runs.store import Run
 
     def write(path, content):
@@ -289,7 +291,7 @@ def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr(on_ray, "write_bytes", write)
     files = {"status.json": b'{"state": "done"}', "metrics.json": b"{}", "history.csv": b""}
-    assert "No space left" in on_ray._received(Run(tmp_path), files)
+    assert "No space left" in on_ray._received(Run(tmp_path), files, Outcome("done")).error
     assert not (tmp_path / "status.json").exists()
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from importlib import resources
 
 import optuna
@@ -22,6 +23,7 @@ SMALL = (
 KEY = ("paper", "haframe", "type-II")
 FOUND = "runs/tuned/shapes.toml"
 STEPS = 10  # of an epoch
+DAY = 86400
 COUNTED = """
 from pathlib import Path
 from hierbench.methods.haframe import HAFrame
@@ -34,7 +36,8 @@ class Counted(HAFrame):
         with open("steps", "a") as file:
             file.write("x")
         terms = super().loss(outputs, targets)
-        return {name: term * float("nan") for name, term in terms.items()} if self.params.gamma == 13 else terms
+        diverges = self.params.gamma == 13 and not Path("mended").exists()
+        return {name: term * float("nan") for name, term in terms.items()} if diverges else terms
 """
 
 
@@ -116,7 +119,7 @@ def test_killed_and_started_again_it_ends_with_the_same_winner(alone, data):
 
 
 def counted(arguments):
-    """The arguments for a method that counts its steps, and diverges with gamma 13."""
+    """The arguments for a method that counts its steps, and diverges with gamma 13 until there is a file `mended`."""
     return [argument.replace("haframe", "counted.py" if argument == "haframe" else "counted") for argument in arguments]
 
 
@@ -153,18 +156,60 @@ def test_tpe_is_killed_and_resumes(data):
     assert finish(start(folder, *tpe))[0] == out and (folder / "steps").read_text() == steps
 
 
-def test_a_configuration_that_diverges_does_not_win(data):
+def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_next_command(data):
     folder = data("diverges")
     (folder / "counted.py").write_text(COUNTED)
     grid = [*counted(SMALL), "--set", "tune.grid.counted.gamma=[13,2]", "--set", "tune.grid.counted.alpha=[0.3]"]
-    process = start(folder, *grid, "--set", "tune.runs=1")
+    grid += ["--set", "tune.runs=1"]
+    process = start(folder, *grid)
     out, err = process.communicate(timeout=500)
     assert process.returncode == 1 and "failed: counted type-II alpha 0.3, gamma 13 seed 1000: " in err
     assert len(re.findall(r"^\| [1-4] ", out, re.MULTILINE)) == 1
     found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
     assert (found.params, found.trials, found.runner_up) == ({"alpha": 0.3, "gamma": 2.0}, 1, {})
+    assert recorded(folder) == ["COMPLETE", "FAIL"]
+
+    (folder / "mended").touch()
+    before = (folder / "steps").stat().st_size
+    out, err = finish(start(folder, *grid))
+    assert "2 configurations x 1 runs, 1 done" in err and "gamma 13: validation hierdist@1" in err
+    assert len(re.findall(r"^\| [1-4] ", out, re.MULTILINE)) == 2
+    assert (folder / "steps").stat().st_size == before + STEPS  # the other configuration is not trained again
+    assert read_tuned(folder / FOUND)[("paper", "counted", "type-II")].trials == 2
+    assert recorded(folder) == ["COMPLETE", "COMPLETE", "FAIL"]
+
+
+def recorded(folder):
+    """The states of the trials that the study has."""
     study = optuna.load_study(study_name=None, storage=f"sqlite:///{folder}/runs/optuna.db")
-    assert sorted(trial.state.name for trial in study.trials) == ["COMPLETE", "FAIL"]
+    return sorted(trial.state.name for trial in study.trials)
+
+
+def test_a_search_resumes_after_the_clock_was_moved_back(alone, tmp_path, monkeypatch, capsys):
+    """With one configuration left to try, and files and records of the other three that lie in the future."""
+    from hierbench.cli.main import main
+
+    folder = shutil.copytree(alone[0], tmp_path / "moved")
+    before = started(folder)
+    specs = {name: json.loads((folder / "runs" / name / "spec.json").read_text()) for name in before}
+    last = {"alpha": 0.5, "gamma": 4.0}.items()
+    left = {name for name, spec in specs.items() if last <= spec["method"]["params"].items()}
+    for name in left:
+        shutil.rmtree(folder / "runs" / name)
+    now, now_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: now() - DAY)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() - DAY * 10**9)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["hierbench", *SMALL])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert end.value.code == 0, err
+    assert out == alone[1][0]  # the same table and winner
+    after = started(folder)
+    assert len(left) == 2 and after.keys() == before.keys()
+    for name in after:
+        assert after[name]["started"] < before[name]["started"] if name in left else after[name] == before[name]
 
 
 def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path):

@@ -71,7 +71,7 @@ def test_arrays_that_were_changed_in_place_are_not_trained_on(dataset, tmp_path,
     with pytest.raises(UserError, match="does not match its digest: it was changed after it was prepared"):
         data.check(dataset)
     job, setting = job_of(dataset), Setting(tmp_path / "runs", tmp_path / "data")
-    assert "does not match its digest" in execute(job, setting, lambda *_: None)
+    assert "does not match its digest" in execute(job, setting, lambda *_: None).error
     assert not (tmp_path / "runs" / job.id / "checkpoint.pt").exists()
 
 
@@ -101,7 +101,7 @@ def test_what_is_changed_during_training_fails_the_job(dataset, tmp_path):
             changed.append(True)
             write_test_over_train(dataset)
 
-    assert "does not match its digest" in execute(job, setting, change)
+    assert "does not match its digest" in execute(job, setting, change).error
     assert not setting.store.run(job.id).done
 
 
@@ -116,7 +116,7 @@ def test_where_nothing_can_be_written_every_process_checks_for_itself(dataset, r
 
 def test_the_digest_is_recorded_with_the_result(dataset, tmp_path):
     job, setting = job_of(dataset), Setting(tmp_path / "runs", tmp_path / "data")
-    assert execute(job, setting, lambda *_: None) == ""
+    assert execute(job, setting, lambda *_: None).state == "done"
     recorded = setting.store.run(job.id)._read("environment.json")
     assert recorded["data"]["digest"] == dataset.digest
 

@@ -54,10 +54,10 @@ def test_a_job_learns_as_on_the_cpu_and_never_waits_within_an_epoch(
         torch.cuda.set_sync_debug_mode("default" if done == int(done) else "error")
 
     try:
-        assert execute(job, Setting(tmp_path / "cuda", data_dir, "cuda"), watched) == ""
+        assert execute(job, Setting(tmp_path / "cuda", data_dir, "cuda"), watched).state == "done"
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert execute(job, Setting(tmp_path / "cpu", data_dir), lambda done, total: None) == ""
+    assert execute(job, Setting(tmp_path / "cpu", data_dir), lambda done, total: None).state == "done"
     ours, theirs = (Setting(tmp_path / name, data_dir).store.run(job.id).history() for name in ("cuda", "cpu"))
     assert ours[-1]["train_loss"] == pytest.approx(theirs[-1]["train_loss"], rel=0.05)  # other random numbers
 

@@ -14,7 +14,7 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.run_job import TakenError, execute
+from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan, states
 from hierbench.leaderboard.board import board_from_runs, damaged_runs
 from hierbench.planning.plan import make_plan
@@ -47,8 +47,8 @@ def run(plan, setting):
     """Run a plan here; return what was said and which jobs have ended, with their errors."""
     notes, ended = [], {}
 
-    def end(job, error):
-        ended[job.spec.method.name] = error
+    def end(job, outcome):
+        ended[job.spec.method.name] = outcome.error or outcome.state
 
     run_plan(plan, setting, lambda *_: None, end, notes.append)
     return notes, ended
@@ -60,7 +60,7 @@ def whole(shapes, data_dir, tmp_path_factory):
     recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96"])
     plan = make_plan(recipe, shapes, [find_method("ce"), find_method("crm")], ["type-I"], 1)
     folder = tmp_path_factory.mktemp("whole")
-    assert run(plan, Setting(folder, data_dir))[1] == {"ce": "", "crm": ""}
+    assert run(plan, Setting(folder, data_dir))[1] == {"ce": "done", "crm": "done"}
     return SimpleNamespace(plan=plan, folder=folder, ce=plan[0], crm=plan[1])
 
 
@@ -143,7 +143,7 @@ def test_what_is_damaged_is_set_aside_and_comes_back_the_same(work, whole, name)
     notes, ended = run(work.plan, work.setting)
     place = work.ce.folder / "damaged"
     assert notes == [f"note: {name} of ce type-I seed 0: damaged; set aside in {place}, computed again"]
-    assert ended == {"ce": ""}  # CRM's base has the same predictions as before
+    assert ended == {"ce": "done"}  # CRM's base has the same predictions as before
     assert (place / name).read_bytes() == damaged and len(list(place.iterdir())) == 1
     assert same_results(work.ce, whole) and states(work.plan, work.store)[work.ce.folder.name] == "cached"
     assert (work.ce.folder / "checkpoint.pt").read_bytes() == checkpoint
@@ -163,7 +163,7 @@ def test_without_its_checkpoint_a_run_is_trained_again(work, whole):
         " metrics.json of ce type-I seed 0",
         " checkpoint.pt of ce type-I seed 0",
     ]
-    assert "trained from the start" in notes[1] and ended == {"ce": ""} and same_results(work.ce, whole)
+    assert "trained from the start" in notes[1] and ended == {"ce": "done"} and same_results(work.ce, whole)
     flip(work.ce.folder / "metrics.json")
     run(work.plan, work.setting)
     assert sorted(path.name for path in (work.ce.folder / "damaged").iterdir()) == [
@@ -177,7 +177,7 @@ def test_damaged_re_ranking_and_predictions_that_are_gone(work, whole):
     (work.ce.folder / "predictions.npz").unlink()
     assert work.ce.done  # its table is right; only `run` needs all
     notes, ended = run(work.plan, work.setting)
-    assert ended == {"ce": "", "crm": ""} and "predictions.npz of ce type-I seed 0: damaged; gone" in notes[0]
+    assert ended == {"ce": "done", "crm": "done"} and "predictions.npz of ce type-I seed 0: damaged; gone" in notes[0]
     assert same_results(crm, whole) and same_results(work.ce, whole)
 
 
@@ -188,7 +188,7 @@ def test_a_base_that_predicts_something_else_now_is_re_ranked_again(work, whole)
     save_checkpoint(work.ce.folder / "checkpoint.pt", checkpoint)
     crm = work.store.run(work.crm.id)
     before = crm.status["base_predictions"]
-    assert run(work.plan, work.setting)[1] == {"ce": "", "crm": ""}
+    assert run(work.plan, work.setting)[1] == {"ce": "done", "crm": "done"}
     assert crm.status["base_predictions"] == work.ce.digest_of("predictions.npz") != before
 
 
@@ -201,11 +201,11 @@ def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
         work.ce.predictions()
     assert is_finished(work.plan[0].spec, work.store)  # nothing reads them
     shutil.rmtree(work.store.run(work.crm.id).folder)
-    error = execute(work.crm, work.setting, lambda *_: None)
+    error = execute(work.crm, work.setting, lambda *_: None).error
     assert "its checksum is another; the same command computes them again" in error
     notes, ended = run(work.plan, work.setting)
     assert len(notes) == 1 and "predictions.npz of ce type-I seed 0: damaged" in notes[0]
-    assert ended == {"ce": "", "crm": ""} and same_results(work.store.run(work.crm.id), whole)
+    assert ended == {"ce": "done", "crm": "done"} and same_results(work.store.run(work.crm.id), whole)
 
 
 def test_a_copy_with_other_file_times_is_whole(work):
@@ -226,7 +226,7 @@ def test_a_finished_run_without_digests_is_damaged_and_computed_again(work, whol
     write_json(work.ce.folder / "metrics.json", metrics)
     assert work.ce.damaged() == ["status.json"] and not work.ce.done
     notes, ended = run(work.plan, work.setting)
-    assert ended["ce"] == "" and same_results(work.ce, whole) and "status.json of ce" in notes[0]
+    assert ended["ce"] == "done" and same_results(work.ce, whole) and "status.json of ce" in notes[0]
 
 
 def test_a_result_file_that_the_run_did_not_write_is_damaged(work):
@@ -250,7 +250,7 @@ def test_a_run_without_its_spec_is_named_and_computed_again(work, whole):
     assert note.startswith(f"run {work.ce.folder.name[:12]} is damaged (spec.json)")
     (work.ce.folder / "status.json").unlink()
     assert damaged_runs("shapes", work.store) == [note]
-    assert run(work.plan, work.setting)[1]["ce"] == "" and same_results(work.ce, whole)
+    assert run(work.plan, work.setting)[1]["ce"] == "done" and same_results(work.ce, whole)
 
 
 def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):
@@ -285,7 +285,7 @@ def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() - 1e6)  # the clock was moved in between
     run.set_status("running", started=first["started"], seconds=1000.0)
-    assert execute(whole.ce, setting, lambda *_: None) == ""
+    assert execute(whole.ce, setting, lambda *_: None).state == "done"
     assert 1000 < run.status["seconds"] < 1000 + 300 and run.status["started"] == first["started"]
     assert same_results(run, whole)
 
@@ -321,8 +321,7 @@ def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path
             before.update(contents(run.folder))
 
     notes = []
-    with pytest.raises(TakenError):
-        execute(whole.ce, setting, take_over, notes.append)
+    assert execute(whole.ce, setting, take_over, notes.append).state == "taken"
     after = contents(run.folder)
     assert after == before
     assert notes == [

@@ -34,7 +34,7 @@ def job_for(prepared, overrides=(), method="ce", kind="type-I"):
 
 
 def run(job, setting, report=lambda done, total: None):
-    assert execute(job, setting, report) == ""
+    assert execute(job, setting, report).state == "done"
     return setting.store.run(job.id)
 
 
@@ -75,7 +75,7 @@ def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, dat
             killed.append(_children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    assert execute(job, setting, kill_a_child)
+    assert execute(job, setting, kill_a_child).state == "failed"
     assert killed
     deadline = time.monotonic() + 20
     while _children(os.getpid()) and time.monotonic() < deadline:
@@ -105,13 +105,13 @@ def _children(pid):
 
 def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path):
     job = job_for(shapes, ["train.lr.type-I.classifier=1e30", "train.batch_size=480"])
-    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None)
+    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
     assert error == "scores are nan after epoch 1: the last steps were too large"  # the error itself crossed over
 
 
 def test_a_batch_that_can_not_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
     job = job_for(shapes, ["train.batch_size=95"])
-    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None)
+    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
     assert error == "a batch of 95 images cannot be shared by 2 devices equally"
 
 
@@ -230,7 +230,7 @@ def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir,
 
     monkeypatch.setattr(hierbench.training.step, "build_classifier", heavy)
     job = job_for(shapes)
-    error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None)
+    error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None).error
     assert error.startswith(
         "the device has too little memory for 96 images at a time; 24 fit: --set train.micro_batch=24 "
     )

@@ -45,7 +45,7 @@ def test_a_method_that_exits_fails_its_job_and_its_check(tmp_path, shapes, data_
     found = find_method(str(method_file(tmp_path, loss="raise SystemExit(0)")))
     recipe = load_recipe("shapes", ["train.epochs=1", "train.batch_size=96"])
     (job,) = make_plan(recipe, shapes, [found], ["type-I"], 1)
-    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None) == "SystemExit: 0"
+    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None).error == "SystemExit: 0"
     assert Store(tmp_path / "runs").run(job.id).status["state"] == "failed"
     assert any("SystemExit" in problem for _, problem in check_method(found.cls))
 

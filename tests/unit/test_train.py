@@ -159,11 +159,11 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", full)
-        assert "No space left on device" in execute(job, setting, lambda done, total: None)
+        assert "No space left on device" in execute(job, setting, lambda done, total: None).error
     run = Store(tmp_path).run(job.id)
     assert not run.done
     assert not list(run.folder.glob(".*.tmp"))
-    assert execute(job, setting, lambda done, total: None) == ""
+    assert execute(job, setting, lambda done, total: None).state == "done"
     assert run.done and len(run.predictions()[1]) == 384
 
 
@@ -175,7 +175,7 @@ def test_a_method_that_changed_since_the_plan_is_not_run_under_the_old_id(shapes
 
     job = job_for(shapes)
     changed = replace(job, found=replace(job.found, code="other"))
-    assert "has changed since the plan" in execute(changed, Setting(tmp_path, data_dir), lambda done, total: None)
+    assert "has changed since the plan" in execute(changed, Setting(tmp_path, data_dir), lambda done, total: None).error
 
 
 def test_a_resumed_run_keeps_its_number_of_threads(shapes, tmp_path):

@@ -193,7 +193,7 @@ def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
     job = target.jobs({"alpha": 0.3})[0]
     monkeypatch.setattr("hierbench.data.prepared.find", lambda name, folder: target.prepared)
     monkeypatch.setattr(Prepared, "arrays", watched)
-    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None) == ""
+    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None).state == "done"
     assert set(opened) == {"train", "val"}
     run = Store(tmp_path / "runs").run(job.id)
     metrics = run.metrics()
@@ -282,12 +282,14 @@ def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_
         run = setting.store.run(job.id)
         return job.id == plan[2].id or (job.id == plan[0].id and (run.folder / "history.csv").exists())
 
-    failed = run_plan(plan, setting, lambda *_: None, lambda job, error: ended.append((job.id, error)), is_over=is_over)
-    assert failed == {} and ended == [(plan[1].id, "")]
+    failed = run_plan(
+        plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state)), is_over=is_over
+    )
+    assert failed == {} and ended == [(plan[1].id, "done")]
     states = {job.id: setting.store.run(job.id).status["state"] for job in plan}
     assert states == {plan[0].id: "running", plan[1].id: "done", plan[2].id: "planned"}
     assert 1 <= len(setting.store.run(plan[0].id).history()) < 6
-    assert run_plan(plan, setting, lambda *_: None, lambda job, error: ended.append((job.id, error))) == {}
+    assert run_plan(plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state))) == {}
     assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
 
 

@@ -1,11 +1,8 @@
 """Curves of neural collapse over the epochs of training, as CSV, JSON and a short table."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
 from statistics import fmean
 from typing import Literal, NamedTuple
 
@@ -13,8 +10,7 @@ from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.utils.files import as_json_text
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """What a method's class means and classifier collapse to."""
 
     name: Literal["HAFrame", "ETF"]
@@ -32,8 +28,7 @@ QUANTITIES = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One epoch of a curve; see `hierbench.experiments.collapse.metrics` for the quantities."""
 
     epoch: int
@@ -44,11 +39,7 @@ class Point:
     self_duality: float
 
 
-POINT = [field.name for field in fields(Point)]
-
-
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """One run's points, by epoch; `run` is its job's id."""
 
     frame: Frame
@@ -72,12 +63,8 @@ def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None
     if not own:
         return None
     values = [[getattr(point, quantity) for point in points] for points in zip(*(c.points for c in own), strict=True)]
-    return Line(
-        [point.epoch for point in own[0].points],
-        [fmean(of_seeds) for of_seeds in values],
-        [min(of_seeds) for of_seeds in values],
-        [max(of_seeds) for of_seeds in values],
-    )
+    epochs = [point.epoch for point in own[0].points]
+    return Line(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
 
 
 def as_csv(recipe: Recipe, curves: Sequence[Curve]) -> str:
@@ -85,13 +72,10 @@ def as_csv(recipe: Recipe, curves: Sequence[Curve]) -> str:
     text = io.StringIO()
     head = ["dataset", "protocol", "deviation", "self_duality_form", "frame", "method", "type", "seed", "run"]
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head + POINT)
+    writer.writerow([*head, *Point._fields])
+    how = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
     for curve in curves:
-        frame = curve.frame
-        how = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
-        for point in curve.points:
-            row = [*how, frame.name, frame.method, frame.type, curve.seed, curve.run]
-            writer.writerow(row + [getattr(point, name) for name in POINT])
+        writer.writerows([*how, *curve.frame, curve.seed, curve.run, *point] for point in curve.points)
     return text.getvalue()
 
 
@@ -107,11 +91,11 @@ def as_json(recipe: Recipe, curves: Sequence[Curve], every: int) -> str:
         "every": every,
         "curves": [
             {
-                **asdict(curve.frame),
+                **curve.frame._asdict(),
                 "frame": curve.frame.name,
                 "seed": curve.seed,
                 "run": curve.run,
-                **{name: [getattr(point, name) for point in curve.points] for name in POINT},
+                **dict(zip(Point._fields, zip(*curve.points, strict=True), strict=True)),
             }
             for curve in curves
         ],
@@ -135,15 +119,10 @@ def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> str:
         return ""
     head = ["Frame", "Curve", f"Epoch {epochs[0]}", f"Epoch {epochs[-1]}", "Change"]
     table = tabulate(rows, head, tablefmt="pipe", disable_numparse=True, colalign=("left", "left", *["right"] * 3))
-    return f"{describe(recipe, curves)}\n\n{table}\n"
-
-
-def describe(recipe: Recipe, curves: Sequence[Curve]) -> str:
-    """Return in one line what the numbers are of."""
     how, seeds = recipe.collapse, len({curve.seed for curve in curves})
     what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
     form = "norm" if how.self_duality == "norm" else "squared norm"
     return (
         f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
-        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
+        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}\n\n{table}\n"
     )

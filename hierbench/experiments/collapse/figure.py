@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from hierbench.config.recipe import Collapse, Recipe
+from hierbench.config.recipe import Recipe
 from hierbench.experiments.collapse.curves import FRAMES, Curve, line_of
 from hierbench.reports.plots.style import BLUE, LIGHT, SINGLE, VERMILION, new_figure, plain
 
@@ -17,15 +17,7 @@ HEIGHT = 5.6  # inches
 COLOURS = {"HAFrame": BLUE, "ETF": VERMILION}  # the paper's blue and red, in a red that the colour-blind tell apart
 MARKERS = {"HAFrame": "o", "ETF": "s"}
 DASHES: dict[str, Any] = {"features": "-", "classifiers": (0, (4, 1.6)), "self_duality": "-"}
-MARKS = 8  # markers on a line, about: between them a dashed line can be seen to be one
-
-
-class _Panel(NamedTuple):
-    """One row of the figure: its quantities by what they are of, its title and the label of its axis."""
-
-    quantities: dict[str, str]
-    title: str
-    label: str
+MARKS = 8  # markers on a line, about: far enough apart to see that a line is dashed
 
 
 def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
@@ -38,10 +30,18 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
     seeds = len({curve.seed for curve in curves})
     title = f"{recipe.title}, protocol {recipe.protocol}" + (f", {seeds} seeds" if seeds > 1 else "")
     figure = new_figure(SINGLE, HEIGHT)
-    panels = _panels(recipe.collapse)
+    deviation = "|cos − ideal|" if recipe.collapse.deviation == "absolute" else "(cos − ideal)"
+    square = "" if recipe.collapse.self_duality == "norm" else "²"
+    means = {"features": "features_mean", "classifiers": "classifiers_mean"}
+    stds = {"features": "features_std", "classifiers": "classifiers_std"}
+    panels = [
+        (means, "angular collapse: mean over pairs of classes", "mean of |cos − ideal|"),
+        (stds, "angular collapse: standard deviation", f"std of {deviation}"),
+        ({"self_duality": "self_duality"}, "self-duality of classifier and features", f"‖W/‖W‖ − H/‖H‖‖{square}"),
+    ]
     rows: list[Axes] = list(figure.subplots(len(panels), 1, sharex=True))
     for axes, panel in zip(rows, panels, strict=True):
-        _draw_panel(axes, panel, curves)
+        _draw_panel(axes, curves, *panel)
     handles, labels = rows[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside upper center", ncols=2, handlelength=3.4)
     legend.set_title(plain(title, 60))
@@ -51,21 +51,10 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-def _panels(how: Collapse) -> list[_Panel]:
-    deviation = "|cos − ideal|" if how.deviation == "absolute" else "(cos − ideal)"
-    square = "" if how.self_duality == "norm" else "²"
-    means = {"features": "features_mean", "classifiers": "classifiers_mean"}
-    deviations = {"features": "features_std", "classifiers": "classifiers_std"}
-    return [
-        _Panel(means, "angular collapse: mean over pairs of classes", "mean of |cos − ideal|"),
-        _Panel(deviations, "angular collapse: standard deviation", f"std of {deviation}"),
-        _Panel({"self_duality": "self_duality"}, "self-duality of classifier and features", f"‖W/‖W‖ − H/‖H‖‖{square}"),
-    ]
-
-
-def _draw_panel(axes: Axes, panel: _Panel, curves: Sequence[Curve]) -> None:
+def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str], title: str, label: str) -> None:
+    """Draw one row of the figure; `quantities` by what they are of, `label` of the vertical axis."""
     for frame in FRAMES:
-        for what, quantity in panel.quantities.items():
+        for what, quantity in quantities.items():
             line = line_of(curves, frame, quantity)
             if line is None:
                 continue
@@ -84,10 +73,10 @@ def _draw_panel(axes: Axes, panel: _Panel, curves: Sequence[Curve]) -> None:
                 markevery=list(marked)[::-1],
                 label=f"{frame.name}, {what}",
             )
-    axes.set_title(panel.title, loc="left")
-    axes.set_ylabel(panel.label)
+    axes.set_title(title, loc="left")
+    axes.set_ylabel(label)
     axes.grid(axis="y", color=LIGHT, linewidth=0.4)
     axes.set_axisbelow(True)
     axes.margins(y=0.08)
     bottom, top = axes.get_ylim()
-    axes.set_ylim(min(bottom, -0.04 * top), top)  # zero is what collapse goes to, and is seen
+    axes.set_ylim(min(bottom, -0.04 * top), top)  # collapse goes to zero, which is to be seen

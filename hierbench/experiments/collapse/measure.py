@@ -1,28 +1,21 @@
-"""Measuring neural collapse: one pass over the training set per snapshot, the result kept beside it.
+"""Measuring neural collapse: one pass over the training set per snapshot, with the result kept beside it.
 
 Shapes: B batch, N examples, K classes, D features.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from hierbench.config.recipe import Collapse
+from hierbench.data.loader import Split
+from hierbench.experiments.collapse import metrics
 from hierbench.experiments.collapse.curves import Curve, Frame, Point
-from hierbench.experiments.collapse.metrics import (
-    Deviation,
-    Form,
-    angular_collapse,
-    class_means,
-    etf_similarity,
-    self_duality,
-)
+from hierbench.experiments.collapse.metrics import Deviation, Form
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import Classifier
 from hierbench.runs.job import Job
@@ -33,12 +26,9 @@ from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, write_json
 
-if TYPE_CHECKING:
-    from hierbench.data.loader import Split
-
 ANGLES = ("features", "classifiers")
-VERSION = 1  # raise when a quantity is computed otherwise, so that nothing measured before is taken for it
-Report = Callable[[float], None]  # the share of the training set that has been seen
+VERSION = 1  # raise when a quantity is computed otherwise, so that older measurements are repeated
+Report = Callable[[float], None]  # the fraction of the training set that has been seen
 # "features" and "classifiers": {"mean": number, "std": {deviation: number}}; "self_duality": {form: number}
 Measured = dict[str, Any]
 
@@ -62,28 +52,30 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
             report(seen / len(split))
 
     num_classes = model.method.hierarchy.num_classes
-    found = class_means(features(), num_classes)
+    found = metrics.class_means(features(), num_classes)
+    ideal: Tensor | float
     if frame.name == "ETF":
         means, weights = found.centred, model.method.get_parameter("classifier.weight").detach()
+        ideal = metrics.etf_similarity(num_classes)
     else:
         means, weights = found.means, model.method.get_buffer("frame")
+        ideal = model.method.get_buffer("similarity")
     weights = weights.to(means.device)
-    ideal = etf_similarity(num_classes) if frame.name == "ETF" else model.method.get_buffer("similarity")
 
     def angles(vectors: Tensor) -> dict[str, Any]:
-        both = {deviation: angular_collapse(vectors, ideal, deviation) for deviation in get_args(Deviation)}
+        both = {deviation: metrics.angular_collapse(vectors, ideal, deviation) for deviation in get_args(Deviation)}
         return {"mean": both["absolute"][0], "std": {deviation: std for deviation, (_, std) in both.items()}}
 
     return {
         "version": VERSION,
         "features": angles(means),
         "classifiers": angles(weights),
-        "self_duality": {form: self_duality(weights, means, form) for form in get_args(Form)},
+        "self_duality": {form: metrics.self_duality(weights, means, form) for form in get_args(Form)},
     }
 
 
 def measured_before(run: Run, epoch: int) -> Measured | None:
-    """Return what was measured of a snapshot, None where it was not, or by other code, or the file is damaged."""
+    """Return what was measured of a snapshot, None if it was not, or by another version, or the file is damaged."""
     try:
         found: Measured = read_json_object(measured_file(run, epoch))
         values = [found["self_duality"][form] for form in get_args(Form)]

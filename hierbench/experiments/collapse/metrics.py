@@ -10,8 +10,6 @@ Reference: Liang & Davis, ICCV 2023, section "Neural Collapse on Hierarchy-Aware
 Papyan, Han & Donoho, PNAS 117(40), 2020, over from the ETF to the HAFrame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -55,7 +53,7 @@ def class_means(batches: Iterable[tuple[Tensor, Tensor]], num_classes: int) -> C
     sums: Tensor | None = None
     counts = torch.zeros(0)
     for features, targets in batches:
-        if features.device.type == "mps":  # knows no float64
+        if features.device.type == "mps":  # has no float64
             features, targets = features.cpu(), targets.cpu()
         if sums is None:
             sums = features.new_zeros((num_classes, features.shape[1]), dtype=torch.float64)
@@ -74,16 +72,16 @@ def etf_similarity(num_classes: int) -> float:
 
 
 def angular_collapse(vectors: Tensor, ideal: Tensor | float, deviation: Deviation = "absolute") -> tuple[float, float]:
-    """Return mean and standard deviation, over the pairs i < j, of how far cosines are from the ideal ones.
+    """Return mean and standard deviation, over the pairs i < j, of the cosines' distance from the ideal ones.
 
     mean = Avg |cos(x_i, x_j) - S_ij|, the same for either `deviation`; std = Std |cos(x_i, x_j) - S_ij| for
     "absolute", as in the text, and Std (cos(x_i, x_j) - S_ij) for "raw", as in the authors' code (docs/protocols.md,
-    row 7). All pairs are there, so the standard deviation divides by their number.
+    row 7). The standard deviation divides by the number of pairs, as these are all there are.
 
     Args:
         vectors: [K, D], K >= 2: class means (centred for an ETF, not centred for a HAFrame) or a classifier's rows.
         ideal: [K, K] S, or one cosine for all pairs.
-        deviation: whose standard deviation.
+        deviation: the quantity whose standard deviation is returned.
 
     Returns:
         Both in units of a cosine, 0 at collapse; NaN where a vector is zero and has no angle.

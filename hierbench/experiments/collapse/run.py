@@ -1,20 +1,17 @@
-"""`hierbench collapse`: train with snapshots what has none, measure them, and publish curves, data and a summary."""
-
-from __future__ import annotations
+"""`hierbench collapse`: train jobs that lack snapshots, measure them, and publish curves, data and a summary."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from hierbench.api.registry import Found, find_method
+from hierbench.api.registry import find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import FeatureType, Recipe
-from hierbench.data.prepared import Prepared
+from hierbench.data.loader import Split
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
@@ -40,13 +37,19 @@ def collapse(options: Options, every: int | None) -> int:
     session.check(list(methods.values()))
     inputs, seeds = session.open(), range(session.num_seeds)
     recipe, prepared = session.recipe, inputs.prepared
+    num_classes = recipe.expected.level_sizes[-1] if prepared is None else prepared.hierarchy("height").num_classes
+    recipes = recipes_of(recipe, num_classes)
+
+    def models() -> dict[tuple[FeatureType, str], Cost]:
+        etf_first = reversed(FRAMES)
+        return {k: v for f in etf_first for k, v in costs(recipes[f], [methods[f]], [f.type]).items()}
+
     if prepared is None:
-        recipes = recipes_of(recipe, recipe.expected.level_sizes[-1])
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
-        session.announce(lines, partial(_costs, recipes, methods))
+        session.announce(lines, models)
         return 0
-    check_classes(prepared)
-    recipes = recipes_of(recipe, prepared.hierarchy(recipe.distance).num_classes)
+    if missing := num_classes - len(np.unique(prepared.arrays("train")[1])):
+        raise UserError(f"{missing} of {num_classes} classes have no training image, so their features have no mean")
     plans = [
         make_plan(recipes[frame], prepared, [methods[frame]], [frame.type], len(seeds), inputs.digest)
         for frame in FRAMES
@@ -58,12 +61,15 @@ def collapse(options: Options, every: int | None) -> int:
     state: dict[str, State] = {
         job.id: "cached" if is_complete(store.run(job.id), every, recipe.train.epochs) else "train" for job in plan
     }
-    lines, models = lines_of_plan(plan, state), partial(_costs, recipes, methods)
-    if not session.announce(lines, models, snapshots=every, apart=store.apart):
+    if not session.announce(lines_of_plan(plan, state), models, snapshots=every, apart=store.apart):
         return 0
-    again = sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan)
-    for note in notes(session, recipes, again):
-        say(note)
+    folder = f"{session.options.runs}/collapse"
+    for frame, own in recipes.items():
+        if own is not recipe:
+            units = f"{frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs"
+            say(f"note: {units}; its runs lie in {folder}, apart from those of the tables")
+    if again := sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan):
+        say(f"note: {again} of these have a run without snapshots; it stays, they are trained again in {folder}")
     return carry_out(session, jobs)
 
 
@@ -74,22 +80,14 @@ def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
     """
     width = recipe.model.type_i_units
     if not width:
-        with torch.device("meta"):  # the number of channels alone is wanted
+        with torch.device("meta"):  # only the number of channels is needed
             width = build_backbone(recipe.model.backbone).num_channels
     wide = recipe.model_copy(update={"model": recipe.model.model_copy(update={"type_i_units": num_classes})})
     return {frame: wide if frame.type == "type-I" and width < num_classes else recipe for frame in FRAMES}
 
 
-def check_classes(prepared: Prepared) -> None:
-    """Raise a UserError where a class has no training image, so that its features have no mean."""
-    num_classes = prepared.hierarchy("height").num_classes
-    missing = num_classes - len(np.unique(prepared.arrays("train")[1]))
-    if missing:
-        raise UserError(f"{missing} of {num_classes} classes have no training image, so their features have no mean")
-
-
 def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> int:
-    """Train what is missing, measure, publish, and return the exit code; jobs are [(frame, job)], seeds outermost."""
+    """Train what is missing, measure, publish, and return the exit code; seeds are outermost in `jobs`."""
     plan, setting, recipe, runs = [job for _, job in jobs], session.setting, session.recipe, session.options.runs
     labels = {job.id: job.spec.label for job in plan}
     begin_again(plan, setting.store, setting.snapshots)
@@ -116,12 +114,9 @@ def measured_curves(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> list
     """Measure the snapshots of every finished run that are not measured yet, and return all curves."""
     setting, recipe, prepared = session.setting, session.recipe, session.inputs.prepared
     assert prepared is not None
-    finished = [(frame, job, setting.store.run(job.id)) for frame, job in jobs]
-    finished = [(frame, job, run) for frame, job, run in finished if run.done]
+    finished = [(frame, job, run) for frame, job in jobs if (run := setting.store.run(job.id)).done]
     todo = {job.id: to_measure(job, run, setting.snapshots) for _, job, run in finished}
     if total := sum(map(len, todo.values())):
-        from hierbench.data.loader import Split
-
         split = Split(prepared, "train", finished[0][1].spec, torch.device(setting.device))
         hierarchy = prepared.hierarchy(recipe.distance)
         before = torch.get_num_threads()
@@ -147,27 +142,3 @@ def publish(recipe: Recipe, curves: list[Curve], every: int, folder: Path) -> Pa
         for suffix in (".svg", ".png"):
             write_figure(figure, data.with_suffix(suffix))
     return data.with_suffix(".png")
-
-
-def _costs(recipes: Mapping[Frame, Recipe], methods: Mapping[Frame, Found]) -> dict[tuple[FeatureType, str], Cost]:
-    return {
-        key: cost
-        for frame in reversed(FRAMES)
-        for key, cost in costs(recipes[frame], [methods[frame]], [frame.type]).items()
-    }
-
-
-def notes(session: Session, recipes: Mapping[Frame, Recipe], again: int) -> list[str]:
-    """Return what is odd about the jobs: a wider type I, and how many are trained a second time."""
-    runs = session.options.runs
-    lines = [
-        f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs; its runs lie in "
-        f"{runs}/collapse, apart from those of the tables"
-        for frame, own in recipes.items()
-        if own is not session.recipe
-    ]
-    if again:
-        lines.append(
-            f"note: {again} of these have a run without snapshots; it stays, they are trained again in {runs}/collapse"
-        )
-    return lines

@@ -1,11 +1,9 @@
-"""What a search over hyperparameters consists of, and the Optuna study that keeps its record.
+"""A search over hyperparameters, and the Optuna study that records it.
 
 A search chooses the same configurations whenever it is started: it runs in memory, and its only input is the results in
-the runs folder. So one that was killed resumes without training anything twice, and commands that share a runs folder
-share the work through the locks of its runs.
+the runs folder. So a killed search resumes without training anything twice, and commands that share a runs folder share
+the work through the locks of its runs.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,10 +15,8 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
 from hierbench.api.registry import Found
 from hierbench.config.recipe import FeatureType, Recipe
@@ -53,12 +49,12 @@ class Space:
 
 
 def search_space(recipe: Recipe, found: Found) -> Space | None:
-    """Return what there is to search of a method, None for a method without hyperparameters to tune.
+    """Return a method's search space, None for a method without hyperparameters to tune.
 
     The grid is the method's own unless the recipe has another; ranges are the hyperparameters' bounds.
 
     Raises:
-        UserError: the recipe's grid has a name that the method does not tune, or leaves its bounds.
+        UserError: the recipe's grid has a name that the method does not tune, or a value out of bounds.
     """
     grid: dict[str, Sequence[float]] = {}
     ranges: dict[str, tuple[float, float]] = {}
@@ -79,13 +75,13 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
         return None
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
-        found.params(recipe.params_of(found.name) | point)  # outside its bounds: an error now
+        found.params(recipe.params_of(found.name) | point)  # raises out of bounds
     return space
 
 
 @dataclass(frozen=True)
 class Target:
-    """What one study is about: a method on one type of model."""
+    """The subject of one study: a method on one type of model."""
 
     recipe: Recipe
     prepared: Prepared
@@ -107,7 +103,7 @@ class Target:
         return f"{self.found.name} {self.type}"
 
     def study(self, space: Space, sampler: str) -> str:
-        """Return the study's name: another one as soon as anything but the hyperparameters differs."""
+        """Return the study's name, which is another as soon as anything but the searched hyperparameters differs."""
         content = self.jobs({})[0].spec.content()
         for name in space.grid:
             del content["method"]["params"][name]
@@ -117,12 +113,7 @@ class Target:
 
 
 class Search:
-    """The configurations of one search and their results.
-
-    Args:
-        space: what is searched.
-        sampler: "grid" or "tpe", the latter with median pruning.
-    """
+    """The configurations of one search and their results; `sampler` is "grid", or "tpe" with median pruning."""
 
     def __init__(self, space: Space, sampler: str) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -135,7 +126,7 @@ class Search:
         )
 
     def next(self) -> list[Trial]:
-        """Choose the configurations to try next: all points of a grid, a few from TPE; [] at the end."""
+        """Choose the configurations to try next: all points of a grid, `BATCH` from TPE; [] at the end."""
         left = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
         if self.sampler == "tpe":
@@ -149,7 +140,7 @@ class Search:
     def is_worse(self, trial: Trial, history: Sequence[Mapping[str, float]], epochs: int) -> bool:
         """Whether a trial is pruned: from the second epoch on, its first run was worse than the median of others.
 
-        Depends on the history and the batches before this one alone, not on when it is called.
+        Depends only on the history and on earlier batches, not on when it is called.
         """
         state = self.trials()[trial.number]
         if state.state == TrialState.PRUNED or self.sampler == "grid":
@@ -162,7 +153,7 @@ class Search:
         return False
 
     def end(self, trial: Trial, values: Sequence[float], error: str = "") -> None:
-        """End a trial with the values of its runs, or with the error of one of them; the mean of the values counts."""
+        """End a trial with the values of its runs, whose mean counts, or with the error of a failed run."""
         trial.set_user_attr("values", list(values))
         if error:
             trial.set_user_attr("error", error)
@@ -177,7 +168,7 @@ class Search:
     def finished(self) -> list[FrozenTrial]:
         """Return the complete trials, best first; equal ones in the order in which they were chosen."""
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
-        return sorted(complete, key=lambda trial: float(trial.value if trial.value is not None else "inf"))
+        return sorted(complete, key=lambda trial: trial.value or 0.0)
 
 
 class Record:
@@ -187,47 +178,43 @@ class Record:
         storage: URL of a database, or path of a SQLite file with `sqlite:///`.
         name: of the study; equal names share their trials.
         folder: the runs folder, whose lock "study" keeps commands from writing at the same time.
+
+    Raises:
+        UserError: from all methods: the database is full, gone or none.
     """
 
     def __init__(self, storage: str, name: str, folder: Path) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.folder = folder
+        self.storage, self.folder = storage, folder
         engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
-        with Lock(self.folder, "study"):
-            try:
-                make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
-                database = RDBStorage(storage, engine_kwargs=engine)
-                self._study = optuna.create_study(
-                    storage=database, study_name=name, direction="minimize", load_if_exists=True
-                )
-            except Exception as error:  # SQLAlchemy and its drivers raise many types
-                raise UserError(f"--storage {storage}: {_reason(error.__cause__ or error)}") from None
+        with self._locked():
+            make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
+            database = RDBStorage(storage, engine_kwargs=engine)
+            self._study = optuna.create_study(
+                storage=database, study_name=name, direction="minimize", load_if_exists=True
+            )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            with Lock(self.folder, "study"):
+                yield
+        except Exception as error:  # SQLAlchemy and its drivers raise many types
+            cause = error.__cause__ or error
+            reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+            raise UserError(f"--storage {self.storage}: {reason}; finished runs are kept") from None
 
     def trials(self) -> list[FrozenTrial]:
-        """Return the trials that are there."""
-        return self._study.get_trials(deepcopy=False)
+        """Return the recorded trials."""
+        with self._locked():
+            return self._study.get_trials(deepcopy=False)
 
     def add(self, trial: FrozenTrial, runs: Sequence[str]) -> bool:
-        """Add a trial with the ids of its runs; return False where it is there already."""
-        with Lock(self.folder, "study"):
-            if any(
-                known.user_attrs.get("runs") == list(runs) and known.state == trial.state for known in self.trials()
-            ):
+        """Add a trial with the ids of its runs; return False if it is there already."""
+        with self._locked():
+            known = [(one.user_attrs.get("runs"), one.state) for one in self._study.get_trials(deepcopy=False)]
+            if (list(runs), trial.state) in known:
                 return False
             trial.user_attrs["runs"] = list(runs)
             self._study.add_trial(trial)
             return True
-
-
-@contextmanager
-def database_errors(storage: str) -> Iterator[None]:
-    """Turn what a database raises, be it full or gone, into one line."""
-    try:
-        yield
-    except (SQLAlchemyError, StorageInternalError) as error:
-        reason = _reason(error.__cause__ or error)
-        raise UserError(f"--storage {storage}: {reason}; the trials so far are kept") from None
-
-
-def _reason(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

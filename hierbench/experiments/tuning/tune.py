@@ -1,26 +1,24 @@
 """`hierbench tune`: search a method's hyperparameters by validation hierdist@1; the test set is never opened."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from sys import stderr
 from typing import Any
 
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import Trial, TrialState
 
 from hierbench.api.method import Method
 from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.publishing import say_notes
 from hierbench.experiments.session import Execution, Session
-from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, database_errors, search_space
-from hierbench.leaderboard.statistics import summarise
+from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, search_space
+from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.planning.dry_run import time_to_train
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
@@ -46,7 +44,9 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     session.setting = make_setting(session.options, len(kinds), weights=inputs.weights)
     if session.options.dry_run or inputs.prepared is None:
         for found, kind in pairs:
-            _say_space(spaces[found.name], found.name, kind, runs)
+            space = spaces[found.name]
+            values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
+            say(f"{found.name} {kind}: {space.trials} configurations x {runs} runs ({values})")
         seconds = time_to_train(recipe, kinds, inputs.prepared, session.setting)
         if seconds:
             say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
@@ -58,13 +58,12 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     failed = False
     for found, kind in pairs:
         target = Target(recipe, inputs.prepared, found, kind, inputs.digest)
-        with database_errors(storage):
-            failed |= _tune_one(session, target, spaces[found.name], sampler, storage, file)
+        failed |= _tune_one(session, target, spaces[found.name], sampler, storage, file)
     return 1 if failed else 0
 
 
 def _spaces(recipe: Recipe, methods: Sequence[Found], sampler: str, trials: int | None) -> dict[str, Space]:
-    """Return what is searched of each method; with TPE all get the same number of trials."""
+    """Return the search space of each method; with TPE all get the same number of trials."""
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
     spaces = {}
@@ -79,89 +78,72 @@ def _spaces(recipe: Recipe, methods: Sequence[Found], sampler: str, trials: int 
     return {name: replace(space, trials=budget) for name, space in spaces.items()}
 
 
-def _say_space(space: Space, name: str, kind: FeatureType, runs: int) -> None:
-    values = "; ".join(f"{key} {', '.join(f'{value:g}' for value in points)}" for key, points in space.grid.items())
-    say(f"{name} {kind}: {space.trials} configurations x {runs} runs ({values})")
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """A trial and its runs."""
-
-    trial: Trial
-    jobs: list[Job]
-
-
 class Tuning:
-    """The search of one method on one type of model.
-
-    Args:
-        target: what is tuned.
-        search: chooses the configurations.
-        record: where their results are recorded.
-        execution: runs them.
-    """
+    """The search of one method on one type of model."""
 
     def __init__(self, target: Target, search: Search, record: Record, execution: Execution) -> None:
         self.target, self.search, self.record, self.execution = target, search, record, execution
         self.store = execution.setting.store
         self.labels: dict[str, str] = {}
-        self.ended: set[int] = set()
+        self._trials: dict[str, Trial] = {}  # by id of a job
+        self._jobs: dict[int, list[Job]] = {}  # by number of a trial that has not ended
 
     def run(self) -> None:
         """Try every configuration of the search."""
-        while trials := self.search.next():
-            self._try([Configuration(trial, self.target.jobs(trial.params)) for trial in trials])
+        while batch := self.search.next():
+            for trial in batch:
+                jobs = self._jobs[trial.number] = self.target.jobs(trial.params)
+                self._trials |= {job.id: trial for job in jobs}
+                self.labels |= {job.id: f"{self._label(trial)} seed {job.spec.seed}" for job in jobs}
+                self._count(job for job in jobs if is_finished(job.spec, self.store))
+            going_on = batch
+            if self.search.sampler == "tpe":
+                first = [self._jobs[trial.number][0] for trial in batch]
+                self.execution.run(first, self.labels, is_over=self._is_worse)
+                going_on = [
+                    self._trials[job.id]
+                    for job in first
+                    if not self._is_worse(job) and job.id not in self.execution.failed
+                ]
+            plan = [job for trial in going_on for job in self._jobs[trial.number]]
+            self.execution.run(plan, self.labels, on_end=self._end_if_complete)
+            for trial in batch:
+                self._end(trial)
 
-    def _try(self, batch: Sequence[Configuration]) -> None:
-        configuration_of = {job.id: configuration for configuration in batch for job in configuration.jobs}
-        for configuration in batch:
-            text = f"{self.target.label} {shown(configuration.trial.params)}"
-            self.labels |= {job.id: f"{text} seed {job.spec.seed}" for job in configuration.jobs}
-            self._count(job for job in configuration.jobs if is_finished(job.spec, self.store))
-        going_on = batch
-        if self.search.sampler == "tpe":
-            first = [configuration.jobs[0] for configuration in batch]
-            self.execution.run(first, self.labels, is_over=lambda job: self._is_worse(configuration_of[job.id]))
-            going_on = [
-                item for item in batch if not self._is_worse(item) and item.jobs[0].id not in self.execution.failed
-            ]
-        plan = [job for configuration in going_on for job in configuration.jobs]
-        self.execution.run(plan, self.labels, lambda job: self._end_if_complete(configuration_of[job.id]))
-        for configuration in batch:
-            self._end(configuration)
-
-    def _is_worse(self, configuration: Configuration) -> bool:
-        job = configuration.jobs[0]
+    def _is_worse(self, job: Job) -> bool:
+        """Whether the trial of which this is the first run is pruned."""
         try:
             history: list[HistoryRow] = self.store.run(job.id).history()
         except (OSError, UserError):  # its first epoch is not over
             history = []
-        return self.search.is_worse(configuration.trial, history, job.spec.train.epochs)
+        return self.search.is_worse(self._trials[job.id], history, job.spec.train.epochs)
 
-    def _end_if_complete(self, configuration: Configuration) -> None:
-        if all(is_finished(job.spec, self.store) for job in configuration.jobs):
-            self._end(configuration)
+    def _end_if_complete(self, job: Job) -> None:
+        trial = self._trials[job.id]
+        if all(is_finished(run.spec, self.store) for run in self._jobs[trial.number]):
+            self._end(trial)
 
-    def _end(self, configuration: Configuration) -> None:
-        """End a configuration, record and show its result, once."""
-        trial, runs = configuration.trial, [job.id for job in configuration.jobs]
-        if trial.number in self.ended:
+    def _end(self, trial: Trial) -> None:
+        """End a trial, record and show its result, once."""
+        jobs = self._jobs.pop(trial.number, [])
+        if not jobs:
             return
-        self.ended.add(trial.number)
-        self._count(configuration.jobs)  # also those that will not run
+        self._count(jobs)  # also those that will not run
+        runs, failed = [job.id for job in jobs], self.execution.failed
         if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
-            errors = [self.execution.failed[run] for run in runs if run in self.execution.failed]
+            errors = [failed[run] for run in runs if run in failed]
             values = [] if errors else [self.store.run(run).metrics()["val"][OBJECTIVE] for run in runs]
             self.search.end(trial, values, *errors[:1])
         frozen = self.search.trials()[trial.number]
-        if not self.record.add(frozen, runs):  # by an earlier command, or another one that is running
+        if not self.record.add(frozen, runs):  # added by an earlier command, or by another that is running
             return
-        text = f"{self.target.label} {shown(trial.params)}"
         if frozen.state == TrialState.PRUNED:
-            self.execution.meter.say(f"{text}: stopped after epoch {frozen.last_step}")
+            self.execution.meter.say(f"{self._label(trial)}: stopped after epoch {frozen.last_step}")
         elif frozen.state == TrialState.COMPLETE:
-            self.execution.meter.say(f"{text}: validation {OBJECTIVE} {frozen.value:.4f}")
+            self.execution.meter.say(f"{self._label(trial)}: validation {OBJECTIVE} {frozen.value:.4f}")
+
+    def _label(self, trial: Trial) -> str:
+        return f"{self.target.label} {shown(trial.params)}"
 
     def _count(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
@@ -176,7 +158,7 @@ def _tune_one(session: Session, target: Target, space: Space, sampler: str, stor
     say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; study {name!r} in {storage}")
     work = float(space.trials * runs * epochs)
     with (
-        redirect_stdout(stderr),  # a method may print; results alone go to standard output
+        redirect_stdout(stderr),  # a method may print; standard output is for results
         Execution(session, f"tune {target.label}", work) as execution,
     ):
         Tuning(target, search, record, execution).run()
@@ -189,30 +171,34 @@ def _tune_one(session: Session, target: Target, space: Space, sampler: str, stor
     return bool(execution.failed)
 
 
+def _results(search: Search) -> list[tuple[dict[str, Any], Cell]]:
+    """Return hyperparameters and summary of the complete trials, best first."""
+    return [(trial.params, summarise(trial.user_attrs["values"])) for trial in search.finished()]
+
+
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
     """Return the best configuration and how sure it is, None if none was tried to its end."""
-    finished = search.finished()
-    if not finished:
+    results = _results(search)
+    if not results:
         return None
-    cells = [summarise(trial.user_attrs["values"]) for trial in finished[:2]]
-    means, widths = [cell.mean for cell in cells], [cell.ci95 for cell in cells]
-    assert means[0] is not None
+    (params, best), (second, runner_up) = (*results, ({}, Cell(None, None)))[:2]
+    assert best.mean is not None
     separated = False
-    if len(cells) == 2 and widths[0] is not None and widths[1] is not None:
-        separated = (means[1] or 0.0) - means[0] > widths[0] + widths[1]
+    if runner_up.mean is not None and best.ci95 is not None and runner_up.ci95 is not None:
+        separated = runner_up.mean - best.mean > best.ci95 + runner_up.ci95
     return Tuned(
-        params=_params(finished[0]),
+        params=params,
         study=study,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         sampler=search.sampler,
-        trials=len(finished),
+        trials=len(results),
         pruned=sum(trial.state == TrialState.PRUNED for trial in search.trials()),
         runs=runs,
-        mean=means[0],
-        ci95=widths[0],
-        runner_up=_params(finished[1]) if len(cells) == 2 else {},
-        runner_up_mean=means[-1] if len(cells) == 2 else None,
-        runner_up_ci95=widths[-1] if len(cells) == 2 else None,
+        mean=best.mean,
+        ci95=best.ci95,
+        runner_up=second,
+        runner_up_mean=runner_up.mean,
+        runner_up_ci95=runner_up.ci95,
         separated=separated,
     )
 
@@ -221,10 +207,9 @@ def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
     from tabulate import tabulate
 
     lines = []
-    for rank, trial in enumerate(search.finished(), 1):
-        cell = summarise(trial.user_attrs["values"])
+    for rank, (params, cell) in enumerate(_results(search), 1):
         width = "-" if cell.ci95 is None else f"{cell.ci95:.4f}"
-        lines.append([rank, *(f"{value:g}" for value in trial.params.values()), f"{cell.mean:.4f} +/- {width}"])
+        lines.append([rank, *(f"{value:g}" for value in params.values()), f"{cell.mean:.4f} +/- {width}"])
     headers = ["Rank", *search.space.grid, f"Validation {OBJECTIVE} ↓"]
     print(f"\n{tabulate(lines, headers, tablefmt='pipe', disable_numparse=True)}\n", flush=True)
     certain = "" if best.separated else "; its interval meets the next one's, so the choice may be chance"
@@ -234,7 +219,3 @@ def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
 def shown(params: Mapping[str, Any]) -> str:
     """Return hyperparameters as users see them."""
     return ", ".join(f"{name} {value:g}" for name, value in params.items())
-
-
-def _params(trial: FrozenTrial) -> dict[str, float]:
-    return {name: float(value) for name, value in trial.params.items()}
