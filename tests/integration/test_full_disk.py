@@ -118,8 +118,8 @@ def fill_at(patch, disk, name, left):
             disk.fill(left)
         return real(path)
 
-    for module in ("files", "database"):
-        patch.setattr(f"hierbench.{module}.temporary_beside", beside)
+    for module in ("files", "sqlite"):
+        patch.setattr(f"hierbench.utils.{module}.temporary_beside", beside)
     return seen
 
 

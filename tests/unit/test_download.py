@@ -11,7 +11,7 @@ import pytest
 
 import hierbench
 from hierbench.config.pretrained import KNOWN
-from hierbench.data import better_mistakes, cifar100, fgvc, inat19, tieredimagenet_h, tiny_imagenet
+from hierbench.data.datasets import cifar100, fgvc, inat19, split_lists, tieredimagenet_h, tiny_imagenet
 from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.source import download as download_archive
 from hierbench.utils import download
@@ -129,7 +129,7 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
 
 def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
     url, events, how = site
-    monkeypatch.setattr(better_mistakes, "URL", url.rpartition("/")[0])
+    monkeypatch.setattr(split_lists, "URL", url.rpartition("/")[0])
     how["sent"], how["announced"] = b"a b\na c\n", None
     tree = File("x.txt", sha256=hashlib.sha256(how["sent"]).hexdigest())
     with pytest.raises(UserError, match=r"y\.zip could not be fetched .*it is not the file of commit f0bb7d0"):

@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 from hierbench.config.recipe import load_recipe
-from hierbench.data import better_mistakes, inat19, locate, prepared, tieredimagenet_h, writer
+from hierbench.data import prepared, writer
+from hierbench.data.datasets import image_finder, inat19, split_lists, tieredimagenet_h
 from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.prepare import prepare
 from hierbench.hierarchy.tree import Hierarchy
@@ -114,7 +115,7 @@ def test_distances_of_all_pairs(files, name, file):
     text = (files / file.name).read_text()
     leaves, heights, depths = lca_height_and_depth(text)
     recipe = load_recipe(name)
-    paths = better_mistakes._paths(text)
+    paths = split_lists._paths(text)
     tree = Hierarchy.from_paths(paths, recipe.distance)
     assert list(paths) == leaves and tree.classes == tuple(leaves)
     assert (tree.height, tree.level_sizes) == (recipe.expected.height, recipe.expected.level_sizes)
@@ -129,7 +130,7 @@ def test_coarse_targets_of_tiered_imagenet_are_the_tree_s(files):
     """Two classes share their node at a level exactly if their lowest common ancestor lies there or below."""
     text = (files / tieredimagenet_h.TREE.name).read_text()
     _, _, depths = lca_height_and_depth(text)
-    tree = Hierarchy.from_paths(better_mistakes._paths(text))
+    tree = Hierarchy.from_paths(split_lists._paths(text))
     for level in range(tree.num_levels - 1):
         same = tree.level_targets[:, level][:, None] == tree.level_targets[:, level][None]
         assert (same == (depths >= level + 1) | np.eye(608, dtype=bool)).all(), level
@@ -151,7 +152,7 @@ def test_inat19_from_the_archive(tmp_path, inat, miniatures):
     assert "CC BY-NC-SA 4.0" in there.meta["notice"]
     with tarfile.open(archive) as tar:
         contents = {name.rpartition("/")[2]: tar.extractfile(name).read() for name in tar.getnames()}
-    listed = better_mistakes._rows(offline / inat19.SPLITS.name, dict.fromkeys(tree.classes, ()))[1]
+    listed = split_lists._rows(offline / inat19.SPLITS.name, dict.fromkeys(tree.classes, ()))[1]
     for split in ("train", "test"):
         images, labels = there.arrays(split)
         for image, label, name in zip(images, labels, listed[split], strict=True):
@@ -494,7 +495,7 @@ def test_no_member_of_an_archive_is_written_anywhere(tmp_path, inat, miniatures)
 def test_an_image_that_is_too_large_to_be_one(tmp_path, inat, miniatures, monkeypatch):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    monkeypatch.setattr(locate, "LARGEST", 100)
+    monkeypatch.setattr(image_finder, "LARGEST", 100)
     with pytest.raises(UserError, match=r"100 images cannot be read: image .* has more than"):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
 
@@ -512,9 +513,9 @@ def test_two_files_of_one_name(tmp_path, inat, miniatures):
 def test_lists_that_name_an_image_twice(tmp_path, miniatures):
     path = miniatures.split_lists(tmp_path / "s.zip", "s", {"train": {"a": ["x.jpg"]}, "test": {"b": ["x.jpg"]}})
     with pytest.raises(UserError, match=r"lists x\.jpg twice, in train and in test"):
-        better_mistakes._rows(path, {"a": ("a",), "b": ("b",)})
+        split_lists._rows(path, {"a": ("a",), "b": ("b",)})
     with pytest.raises(UserError, match="do not have the same classes: b"):
-        better_mistakes._rows(path, {"a": ("a",)})
+        split_lists._rows(path, {"a": ("a",)})
 
 
 def test_offline_files_are_checked_too(tmp_path, files):
@@ -544,7 +545,7 @@ def site(files, monkeypatch):
     asked = []
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(better_mistakes, "URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(split_lists, "URL", f"http://127.0.0.1:{server.server_port}")
         yield asked, wrong
         server.shutdown()
 
@@ -587,7 +588,8 @@ def test_a_blob_id_is_git_s(tmp_path):
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from hierbench.data import better_mistakes, inat19, writer
+from hierbench.data import writer
+from hierbench.data.datasets import inat19
 from hierbench.data.datasets.split_lists import File
 from hierbench.data.prepare import prepare
 blob, folder = sys.argv[1], Path(sys.argv[2])
