@@ -27,6 +27,14 @@ def shared():
     return folder
 
 
+@pytest.fixture(scope="session")
+def cli():
+    """Runs the command line: `cli(folder, "run", ...)` gives its exit code, output and errors; see command_line.py."""
+    commands = _load("command_line").CommandLine()
+    yield commands
+    commands.close()
+
+
 def _load(path):
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / f"tests/{path}.py")
     module = importlib.util.module_from_spec(spec)

@@ -19,7 +19,6 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-import multiprocessing
 import os
 import random
 import re
@@ -35,6 +34,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from command_line import call_and_exit, fork_workers, import_everything, redirect
 
 HERE = Path(__file__).resolve().parent
 STUCK = 300.0  # seconds; no command here takes a tenth of it
@@ -131,23 +132,9 @@ def fork(call: Callable[[], object], log: Path) -> int:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         return pid
-    code = 1
-    try:
-        os.setpgid(0, 0)
-        for stream, name in ((1, log), (2, log.with_suffix(".err"))):
-            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), stream)
-        call()
-        code = 0
-    except SystemExit as end:
-        code = int(end.code or 0)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    os.setpgid(0, 0)
+    redirect(*(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) for name in (log, log.with_suffix(".err"))))
+    call_and_exit(call)
 
 
 def command_of(kind: str, folder: Path, moment: Moment | None, pipe: int) -> Callable[[], None]:
@@ -157,8 +144,7 @@ def command_of(kind: str, folder: Path, moment: Moment | None, pipe: int) -> Cal
         from hierbench.cli.main import main
         from hierbench.data import writer
 
-        real = multiprocessing.get_context
-        multiprocessing.get_context = lambda method=None: real("fork")  # type: ignore[assignment]
+        fork_workers()
         writer.FLUSH_EVERY = 128  # marks more often than in a large dataset
         os.chdir(folder)
         sys.argv = ["hierbench", *COMMANDS[kind]]
@@ -338,15 +324,6 @@ class Soak:
         return not odd
 
 
-def import_everything() -> None:
-    """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
-    for name in ("compare", "tune", "train", "execute", "posthoc", "estimate", "data.tiny_imagenet", "data.shapes"):
-        importlib.import_module(f"hierbench.{name}")
-    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
-
-
 def make_data(place: Path) -> None:
     """Prepare a fifth of `shapes`, and write a small zip of Tiny ImageNet; in a fork, since it computes."""
     spec = importlib.util.spec_from_file_location("miniatures", HERE / "miniatures.py")
@@ -380,6 +357,8 @@ def main() -> int:
     place, began = Path(tempfile.mkdtemp(prefix="soak-")), time.monotonic()
     print(f"seed {asked.seed}; in {place}", flush=True)
     import_everything()
+    importlib.import_module("hierbench.data.datasets.tiny_imagenet")
+    importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
     make_data(place)
     kinds = asked.only or list(COMMANDS)
     total, soaks, done = asked.kills, list[Soak](), 0

@@ -1,74 +1,99 @@
-"""Images that are missing or unreadable: named, counted, and refused unless the user says to leave them out."""
+"""Images that are missing or unreadable: listed and refused, or left out where the user allows it."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierbench.data.source import KeptError, Labels, Source
-from hierbench.data.writer import Outcome, keep_done_rows
+from hierbench.data.writer import rows_file, write_header
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import write_atomically
+from hierbench.utils.files import write_text
 
-SHOWN = 5  # names in an error's line; the file it speaks of has all
+SHOWN = 5  # names in an error; the list that it refers to has all
+CHUNK = 256  # rows that are copied at a time
 
 
-def complete(source: Source, outcome: Outcome, partial: Path, listed: Path, allow_missing: bool) -> dict[str, Labels]:
-    """Return the labels of what is there; refuse if something is missing and that is not allowed.
+def leave_out_missing(
+    source: Source,
+    done: dict[str, NDArray[np.bool_]],
+    unreadable: dict[tuple[str, int], str],
+    partial: Path,
+    listed: Path,
+    allow_missing: bool,
+) -> dict[str, Labels]:
+    """Return the labels [M] of each split without those of missing images; its images are in `images_file` then.
 
     Args:
         source: what was read.
-        outcome: what came of it.
-        partial: where the rows are.
+        done: per split [N], which rows are written.
+        unreadable: see `write_images`.
+        partial: the folder of the rows; the remaining rows of a split that lacks some are copied there.
         listed: gets the names of all that is missing.
-        allow_missing: leave it out.
+        allow_missing: False refuses if anything is missing.
 
     Raises:
         UserError: naming the images.
     """
-    if not outcome.num_missing:
+    for split in done:
+        (partial / f"{split}-images.npy").unlink(missing_ok=True)  # of a killed attempt, which may have had fewer
+    if all(rows.all() for rows in done.values()):
         return source.labels
-    unreadable = list(outcome.unreadable.values())
     absent = [
         f"{split}/{source.names[split][row]}"
-        for split, rows in outcome.done.items()
-        for row in np.flatnonzero(~rows)
-        if source.names and (split, int(row)) not in outcome.unreadable
+        for split, rows in done.items()
+        for row in np.flatnonzero(~rows).tolist()
+        if source.names and (split, row) not in unreadable
     ]
-    total = sum(len(rows) for rows in source.labels.values())
-    problem = "; ".join(filter(None, [_about_absent(absent, total, source, outcome), _about_unreadable(unreadable)]))
+    problem = _problem(source, done, absent, list(unreadable.values()))
     if not source.names:
         raise UserError(problem)
     if not allow_missing:
-        text = "".join(f"{line}\n" for line in [*absent, *unreadable])
-        write_atomically(listed, lambda file: file.write(text.encode("utf-8", "surrogateescape")))
+        write_text(listed, "".join(f"{line}\n" for line in [*absent, *unreadable.values()]))
         raise KeptError(
             f"{problem}; all of them are listed in {listed}; add them, or prepare without them: --allow-missing "
             "(what was read is kept)"
         )
-    for split, rows in outcome.done.items():
-        if not rows.any():
-            raise KeptError(f"{problem}; no {split} images are left")
+    if empty := [split for split, rows in done.items() if not rows.any()]:
+        raise KeptError(f"{problem}; no {empty[0]} images are left")
     source.remarks.append(problem)
-    return keep_done_rows(source, partial, outcome.done)
+    for split, rows in done.items():
+        if not rows.all():
+            compact(partial, split, rows)
+    return {split: source.labels[split][rows] for split, rows in done.items()}
 
 
-def _about_absent(absent: list[str], total: int, source: Source, outcome: Outcome) -> str:
-    if not absent:
-        return ""
-    gone = [
-        f"{split}/{list(source.paths)[label]}"
-        for split, rows in outcome.done.items()
-        for label in sorted(set(source.labels[split].tolist()) - set(source.labels[split][rows].tolist()))
-    ]
-    whole = f"; whole classes: {_some(gone)}" if gone else ""
-    return f"{len(absent):,} of {total:,} images are missing: {_some(absent)}{whole}"
+def compact(partial: Path, split: str, done: NDArray[np.bool_]) -> None:
+    """Copy the rows of a split that are written to `<split>-images.npy`."""
+    images = np.load(rows_file(partial, split), mmap_mode="r")
+    with (partial / f"{split}-images.npy").open("wb") as file:
+        write_header(file, int(done.sum()), images.shape[2:])
+        for start in range(0, len(done), CHUNK):
+            file.write(images[start : start + CHUNK][done[start : start + CHUNK]].tobytes())
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def _about_unreadable(errors: list[str]) -> str:
-    shown = "; ".join(errors[:SHOWN]) + ("; ..." if len(errors) > SHOWN else "")
-    return shown if len(errors) < 2 else f"{len(errors):,} images cannot be read: {shown}"
+def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[str], unreadable: list[str]) -> str:
+    problems = []
+    if absent:
+        total = sum(map(len, done.values()))
+        problems.append(f"{len(absent):,} of {total:,} images are missing: {_some(absent)}")
+        classes = list(source.paths)
+        gone = [
+            f"{split}/{classes[label]}"
+            for split, rows in done.items()
+            for label in np.setdiff1d(source.labels[split], source.labels[split][rows]).tolist()
+        ]
+        if gone:
+            problems.append(f"whole classes: {_some(gone)}")
+    if unreadable:
+        shown = "; ".join(unreadable[:SHOWN]) + ("; ..." if len(unreadable) > SHOWN else "")
+        problems.append(shown if len(unreadable) == 1 else f"{len(unreadable):,} images cannot be read: {shown}")
+    return "; ".join(problems)
 
 
 def _some(names: list[str]) -> str:

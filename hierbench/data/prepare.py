@@ -1,4 +1,4 @@
-"""Preparing a dataset: from its source to a whole folder of arrays, or to one clear line and nothing half-made."""
+"""Preparing a dataset: from its source to a complete folder of arrays, resumable where the source allows it."""
 
 from __future__ import annotations
 
@@ -15,93 +15,67 @@ from pathlib import Path
 
 import numpy as np
 
-from hierbench.config.recipe import Expected, load_recipe
+from hierbench.config.recipe import Expected, load_recipe, recipe_names
 from hierbench.config.spec import digest_of as digest_of_content
-from hierbench.data.missing import complete
-from hierbench.data.prepared import (
-    CHECKED,
-    Prepared,
-    Progress,
-    digest_of,
-    find,
-    folder_of,
-    remember_check,
-    variant_name,
-)
-from hierbench.data.source import DamagedArchiveError, KeptError, Labels, Request, Source
+from hierbench.data.missing import leave_out_missing
+from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check, variant_name
+from hierbench.data.source import KeptError, Labels, Request, Source
 from hierbench.data.writer import SPLITS, rows_file, write_images
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError, unknown_name
-from hierbench.utils.files import (
-    process_is_gone,
-    read_json,
-    refuse_links,
-    remove_made,
-    sync_folder,
-    write_atomically,
-    write_json,
-)
+from hierbench.utils.files import read_json, refuse_links, remove_made, sync_folder, write_atomically, write_json
 
-MODULES = {
-    "shapes": "hierbench.data.datasets.shapes",
-    "cifar100": "hierbench.data.datasets.cifar100",
-    "fgvc": "hierbench.data.datasets.fgvc",
-    "inat19": "hierbench.data.datasets.inat19",
-    "tieredimagenet-h": "hierbench.data.datasets.tieredimagenet_h",
-    "tiny-imagenet": "hierbench.data.datasets.tiny_imagenet",
-}
-MADE = re.compile(rf"(plan|meta|{CHECKED[:-5]})\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
+MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
-NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded by itself
-Announce = Callable[[str], None]
+NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded
 
 
 def prepare(
     name: str,
     data_dir: Path,
     source: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     *,
     force: bool = False,
     offline: Path | None = None,
     allow_missing: bool = False,
     jpeg_quality: int = 0,
-    announce: Announce | None = None,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
-    """Prepare a dataset, or return what is there.
+    """Prepare a dataset, or return it if it is already prepared.
 
     Args:
-        name: of the dataset.
+        name: of the dataset, which has a recipe and a module in `hierbench.data.datasets`.
         data_dir: prepared arrays go to `prepared/` below it, downloads to `downloads/`.
         source: the user's own copy; None downloads where the licence allows.
         progress: called with the share that is done, from 0 to 1.
-        force: prepare again although the dataset is there.
+        force: prepare a prepared dataset again.
         offline: see `Request`.
-        allow_missing: leave out images that are missing or unreadable, and say so, instead of refusing.
+        allow_missing: leave out images that are missing or unreadable, with a remark, instead of refusing.
         jpeg_quality: see `Request`.
-        announce: called with whose the data is and on what terms, before it is read.
+        announce: called with the data's licence before any image is read.
 
     Raises:
-        UserError: nothing to read, or something in it is broken. A dataset that names its source keeps what was read
-            of it and goes on from there; of others nothing is left.
+        UserError: nothing to read, or something in it is broken. Where the source has an identity, what was read is
+            kept and the next attempt resumes from it; otherwise nothing is left.
     """
-    if name not in MODULES:
-        raise unknown_name("dataset", name, MODULES)
+    if name not in recipe_names():
+        raise unknown_name("dataset", name, recipe_names())
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)
     if not force and source is None and (there := find(variant, data_dir)) is not None:
         return there
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
-    target = refuse_links(data_dir, "prepared", folder_of(variant, data_dir).name)
+    target = refuse_links(data_dir, "prepared", variant)
     try:
         with _claimed(target) as (partial, waited):
-            if source is None and not force and _is_whole(partial):
+            if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
             if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
                 return there
-            quiet = (progress or (lambda share: None), announce or (lambda line: None))
-            return _prepare(name, request, target, partial, allow_missing, *quiet)
+            opened: Source = import_module(f"hierbench.data.datasets.{name.replace('-', '_')}").open_source(request)
+            return _prepare(name, opened, target, partial, allow_missing, progress, announce)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
@@ -113,9 +87,9 @@ def prepare(
 
 @contextmanager
 def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield the folder to build in, held by this process alone, and whether another one had to be waited for.
+    """Yield the folder to build in, locked by this process, and whether another process had to be waited for.
 
-    The lock is on the folder itself and goes with the process, however it ends.
+    The lock is on the folder itself and ends with the process.
     """
     partial, waited = refuse_links(target.parent, f".{target.name}.partial"), False
     created = [folder for folder in (target.parent, target.parent.parent) if not folder.exists()]
@@ -129,117 +103,92 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if partial.exists() and os.fstat(lock).st_ino == partial.stat().st_ino:
             break
-        os.close(lock)  # what was waited for has become the prepared dataset, or is gone
+        os.close(lock)  # the folder was removed by the process that was waited for
     try:
-        for left in target.parent.glob(f".{target.name}.old-*"):
-            if left.is_symlink():
-                continue
-            if not target.exists() and not _is_whole(partial):
-                left.rename(target)  # killed between the two renames of `_adopt`
-            elif process_is_gone(left.name.rpartition("-")[2]):
-                remove_made(left, MADE)
         yield partial, waited
     finally:
-        if partial.exists() and os.fstat(lock).st_ino == partial.stat().st_ino and not any(partial.iterdir()):
-            partial.rmdir()
-        os.close(lock)
-        for folder in created:  # a command that came to nothing leaves no empty folders
+        for folder in (partial, *created):  # a command that failed leaves no empty folders
             with suppress(OSError):
                 folder.rmdir()
+        os.close(lock)
 
 
 def _prepare(
     name: str,
-    request: Request,
+    source: Source,
     target: Path,
     partial: Path,
     allow_missing: bool,
     progress: Progress,
-    announce: Announce,
+    announce: Callable[[str], None],
 ) -> Prepared:
-    source: Source = import_module(MODULES[name]).open_source(request)
-    Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
+    tree = Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
     for split in SPLITS:
         if not len(source.labels[split]):
             raise UserError(f"{name} has no {split} images")
     if source.notice:
         announce(source.notice)
-    _start(source, partial)
-    written = not _is_whole(partial)
+    _resume_or_clear(source, partial)
+    written = not _is_complete(partial)
     if written:
+        total = sum(map(len, source.labels.values()))
         try:
             if not allow_missing:
                 _check_space(source, partial)
-            total = sum(len(rows) for rows in source.labels.values())
-            outcome = write_images(source, partial, lambda done: progress((1.0 - DIGEST_SHARE) * done / total))
-            labels = complete(source, outcome, partial, target.parent / f"{name}-missing.txt", allow_missing)
-            _finish(name, source, labels, partial)
+            done, unreadable = write_images(source, partial, lambda num: progress((1.0 - DIGEST_SHARE) * num / total))
+            listed = target.with_name(f"{name}-missing.txt")
+            labels = leave_out_missing(source, done, unreadable, partial, listed, allow_missing)
+            listed.unlink(missing_ok=True)
+            _complete(name, source, tree, labels, partial)
         except BaseException as error:
-            good = not isinstance(error, UserError) or isinstance(error, KeptError | DamagedArchiveError)
-            if not source.identity or not good or not _holds_rows(partial):
-                _empty(partial)
+            bad = isinstance(error, UserError) and not isinstance(error, KeptError)
+            marks = (np.fromfile(path, dtype=np.bool_) for path in partial.glob("*-done"))
+            if bad or not source.identity or not any(rows.any() for rows in marks):
+                remove_made(partial, MADE, keep=True)
             raise
     progress(1.0)
     _adopt(partial, target)
-    (target.parent / f"{name}-missing.txt").unlink(missing_ok=True)
     prepared = Prepared(target, read_json(target / "meta.json"))
     if written:
-        remember_check(prepared)  # it was read for the digest a moment ago
+        remember_check(prepared)  # everything was read for the digest a moment ago
     return prepared
 
 
-def _holds_rows(partial: Path) -> bool:
-    """Whether anything was read that the next attempt can go on with."""
-    marks = [partial / f"{split}-done" for split in SPLITS]
-    return any(path.exists() and np.fromfile(path, dtype=np.bool_).any() for path in marks)
-
-
-def _empty(folder: Path) -> None:
-    """Remove what was prepared; the folder stays, as it is this process' lock."""
-    remove_made(folder, MADE, keep=True)
-
-
-def _start(source: Source, partial: Path) -> None:
-    """Go on with what a killed attempt left if it read the same; begin anew if not."""
+def _resume_or_clear(source: Source, partial: Path) -> None:
+    """Keep what a killed attempt left if it read the same source with the same code; remove it otherwise."""
     labels = {split: rows.tolist() for split, rows in source.labels.items()}
     code = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))]
     content = [list(source.paths.values()), labels, source.image_size, source.identity, code]
-    plan = {"identity": digest_of_content(content) if source.identity else ""}
-    try:
-        same = bool(source.identity) and read_json(partial / "plan.json") == plan
-    except (OSError, ValueError):
-        same = False
-    if not same:
-        _empty(partial)
+    plan = {"identity": digest_of_content(content)}
+    with suppress(OSError, ValueError):
+        if source.identity and read_json(partial / "plan.json") == plan:
+            return
+    remove_made(partial, MADE, keep=True)
+    if source.identity:
         write_json(partial / "plan.json", plan)
 
 
 def _check_space(source: Source, partial: Path) -> None:
     height, width = source.image_size
-    needed = sum(len(rows) for rows in source.labels.values()) * 3 * height * width
-    there = sum(
-        rows_file(partial, split).stat().st_blocks * 512 for split in SPLITS if rows_file(partial, split).exists()
-    )
+    needed = sum(map(len, source.labels.values())) * 3 * height * width
+    there = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
     free = shutil.disk_usage(partial).free
     if free < needed - there:
-        gib = 1 << 30
         kept = "what was read is kept" if there else "nothing was kept"
-        what = f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free"
+        what = f"{(needed - there) / (1 << 30):.1f} GiB are needed, {free / (1 << 30):.1f} GiB are free"
         raise KeptError(f"preparing in {partial.parent}: the disk is full; {kept} ({what})")
 
 
-def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path) -> None:
-    """Write labels and, when all else is on the disk, meta.json: a folder that has it is whole."""
+def _complete(name: str, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:
+    """Write labels and, when all else is on the disk, meta.json: a folder that has it is complete."""
     for split in SPLITS:
         rows = np.ascontiguousarray(labels[split], dtype=np.int64)
         write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows))
     paths = [list(path) for path in source.paths.values()]
     splits = {split: len(labels[split]) for split in SPLITS}
-    tree = Hierarchy.from_paths(source.paths)
     found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
-    difference = _difference(found, load_recipe(name).expected)
-    short = {split: len(labels[split]) < len(source.labels[split]) for split in SPLITS}
-    files = {split: partial / f"{split}-images.npy" if short[split] else rows_file(partial, split) for split in SPLITS}
+    here, whole = found.model_dump(), load_recipe(name).expected.model_dump()  # Table 1 of the paper
+    odd = [f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]]
     meta = {
         "schema": 1,
         "dataset": name,
@@ -247,38 +196,30 @@ def _finish(name: str, source: Source, labels: dict[str, Labels], partial: Path)
         "splits": splits,
         "image_size": list(source.image_size),
         "checksums": source.checksums,
-        "remark": "; ".join([difference] * bool(difference) + source.remarks),
+        "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
-        "digest": digest_of(partial, paths, files),
+        "digest": digest_of(partial, paths),
     }
     write_json(partial / "meta.json", meta)
 
 
-def _is_whole(partial: Path) -> bool:
+def _is_complete(partial: Path) -> bool:
     return (partial / "meta.json").exists()
 
 
 def _adopt(partial: Path, target: Path) -> None:
-    """Make a whole folder the prepared dataset; killed at any point, it can be called again."""
+    """Move a complete dataset to its place, meta.json last; killed at any point, it can be called again."""
+    target.mkdir(exist_ok=True)
+    (target / "meta.json").unlink(missing_ok=True)
+    sync_folder(target)
     for split in SPLITS:
-        rows = rows_file(partial, split)
-        if (partial / f"{split}-images.npy").exists():
+        rows, images = rows_file(partial, split), partial / f"{split}-images.npy"
+        if images.exists():  # a copy without the rows that are left out
             rows.unlink(missing_ok=True)
-        elif rows.exists():
-            rows.rename(partial / f"{split}-images.npy")
-        (partial / f"{split}-done").unlink(missing_ok=True)
-    sync_folder(partial)
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    if target.exists():
-        target.rename(old)
-    partial.rename(target)
-    sync_folder(target.parent)
-    (target / "plan.json").unlink(missing_ok=True)
-    remove_made(old, MADE)
-
-
-def _difference(found: Expected, expected: Expected) -> str:
-    """Return how the dataset differs from the whole one that the recipe expects (Table 1 of the paper)."""
-    here, whole = found.model_dump(), expected.model_dump()
-    odd = [f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]]
-    return f"not the whole dataset: {', '.join(odd)}" if odd else ""
+        for path, part in ((rows, "images"), (images, "images"), (partial / f"{split}-labels.npy", "labels")):
+            if path.exists():
+                path.replace(target / f"{split}-{part}.npy")
+    sync_folder(target)
+    (partial / "meta.json").replace(target / "meta.json")
+    sync_folder(target)
+    remove_made(partial, MADE, keep=True)

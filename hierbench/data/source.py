@@ -7,7 +7,6 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -16,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.data.image import Images
-from hierbench.utils.archives import DAMAGED, opened, tar_members, tar_stream
-from hierbench.utils.download import DownloadError, Remote, discard, fetch
+from hierbench.utils.archives import DAMAGED, open_tar, tar_members
+from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import process_is_gone, refuse_links
 
@@ -30,12 +29,8 @@ class KeptError(UserError):
     """Something is missing or ambiguous; what was read before is good and is kept."""
 
 
-class DamagedArchiveError(UserError):
-    """An archive is damaged, so that nothing it gave is to be trusted.
-
-    Attributes:
-        rows: (split, row) of what it gave.
-    """
+class DamagedArchiveError(KeptError):
+    """An archive is damaged, so that nothing of it is kept: `rows` are the (split, row) that it gave."""
 
     def __init__(self, message: str, rows: list[tuple[str, int]]) -> None:
         super().__init__(message)
@@ -49,8 +44,8 @@ class Request:
     Attributes:
         source: the user's own copy; None downloads where the licence allows.
         downloads: where a download goes.
-        offline: folder that holds the trees and split lists which are otherwise fetched.
-        jpeg_quality: re-save the images as JPEG of this quality first (docs/protocols.md, row 22), 0 does not.
+        offline: folder that holds the trees and split lists that are otherwise downloaded.
+        jpeg_quality: re-save the images as JPEG of this quality first (docs/protocols.md, row 22); 0 does not.
     """
 
     source: Path | None
@@ -83,11 +78,11 @@ class Source:
         labels: [N] of train, val and test.
         image_size: (H, W) of every image.
         pieces: yields the images, in any order; a row that no piece brings is missing.
-        names: of the rows' images, where the dataset is defined by lists of names; those may be missing.
-        checksums: what was read, by name; kept beside the prepared arrays. Complete when `pieces` is exhausted.
-        remarks: said to the user and kept, e.g. that the archive is not the official one; complete as above.
-        identity: of what is read, so that a killed preparation goes on only with the same; "" never goes on.
-        notice: whose the data is and on what terms; said to the user and kept.
+        names: file names of the rows' images, where lists of names define the dataset; such images may be missing.
+        checksums: of what was read, by name; kept in meta.json. Complete when `pieces` is exhausted.
+        remarks: notes for the user, kept in meta.json, e.g. that an archive is not the official one; complete as above.
+        identity: of what is read; a preparation is resumed only with the same, and never with "".
+        notice: the data's licence; shown to the user and kept in meta.json.
     """
 
     paths: dict[str, tuple[str, ...]]
@@ -116,53 +111,16 @@ def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:
     return {path[-1]: path for path in paths}
 
 
-def download(remote: Remote, folder: Path, command: str) -> Path:
-    """Download an archive with progress and checksum, or return the one that is there.
-
-    Args:
-        remote: the archive.
-        folder: where it goes.
-        command: that takes the user's own copy with --source.
-
-    Raises:
-        UserError: saying what to put where.
-    """
-    if (path := remote.there(folder)) is not None:
-        return path
-    try:
-        return fetch(remote, folder)
-    except DownloadError as error:
-        discard(folder / remote.name)
-        raise UserError(
-            f"{remote.title} could not be downloaded from {remote.url} ({error}); get {remote.name} elsewhere and run: "
-            f"{command} --source FILE"
-        ) from None
+def obtain_archive(archive: Remote, downloads: Path, dataset: str) -> Path:
+    """Return a dataset's official archive, downloaded with progress unless it is there."""
+    way_out = f"get {archive.name} elsewhere and run: hierbench data prepare {dataset} --source FILE"
+    return obtain(archive, downloads, way_out)
 
 
 def root_of(source: Path, folder: str, downloads: Path) -> Path:
-    """Return the folder that holds `folder`: the user's own, or where the user's archive is unpacked."""
+    """Return the folder that holds `folder`: the user's own, or the one where the user's archive is unpacked."""
     root = source if source.is_dir() else unpack(source, downloads)
     return root.parent if root.name == folder else root
-
-
-@contextmanager
-def staged(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder; what is in it at the end moves to `folder`, and after an error nothing does."""
-    refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".staged.partial-*"):
-        if process_is_gone(left.name.rpartition("-")[2]):
-            shutil.rmtree(left, ignore_errors=True)
-    staging = folder / f".staged.partial-{os.getpid()}"
-    try:
-        staging.mkdir()
-        yield staging
-        for entry in staging.iterdir():
-            target = folder / entry.name
-            if target.is_dir():
-                shutil.rmtree(target)
-            entry.rename(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -170,24 +128,31 @@ def unpack(archive: Path, folder: Path) -> Path:
 
     Raises:
         UserError: it is damaged, larger than any dataset that is unpacked, or has a link, a device or a member that
-            would leave the folder; nothing is kept of it.
+            would leave the folder; nothing of it is kept.
     """
     if not archive.is_file():
         raise UserError(f"no archive {archive}")
-    left = MOST_BYTES
+    refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".unpacking-*"):
+        if process_is_gone(left.name.rpartition("-")[2]):
+            shutil.rmtree(left, ignore_errors=True)
+    staging, bytes_left = folder / f".unpacking-{os.getpid()}", MOST_BYTES
     try:
-        with (
-            staged(folder) as staging,
-            opened(archive) as (stream, counted),
-            tar_stream(stream, counted) as tar,
-        ):
-            for number, member in enumerate(tar_members(tar)):
-                left -= member.size
-                if left < 0 or number >= MOST_MEMBERS:
+        staging.mkdir()
+        with open_tar(archive) as stream:
+            for number, (tar, member) in enumerate(tar_members(stream, stream.raw)):
+                bytes_left -= member.size
+                if bytes_left < 0 or number >= MOST_MEMBERS:
                     raise tarfile.ReadError("it holds more than any dataset that is unpacked")
                 if not (member.isfile() or member.isdir()):
                     raise tarfile.ReadError(f"{member.name[:80]!r} is a link or a device")
                 tar.extract(member, staging, set_attrs=False, filter="data")
+        for entry in staging.iterdir():
+            if (folder / entry.name).is_dir():
+                shutil.rmtree(folder / entry.name)
+            entry.rename(folder / entry.name)
     except DAMAGED as error:
         raise UserError(f"{archive.name} is no whole tar archive ({error})") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
     return folder

@@ -11,6 +11,7 @@ from hierbench.runs.store import Run
 from hierbench.training import trainer
 from hierbench.training.snapshots import keep_snapshot
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest
 
 Report = Callable[[float, int], None]  # epochs done, epochs in all
 

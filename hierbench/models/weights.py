@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
-from hierbench.utils.download import Remote, discard, fetch
+from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
@@ -33,18 +33,9 @@ def download_weights(name: str, folder: Path) -> Path:
     Raises:
         UserError: the download failed; the error names the ways out.
     """
-    known, remote = KNOWN[name], _remote(name)
-    path = folder / remote.name
-    try:
-        path = fetch(remote, folder)
-        _network_state(known, path)  # the only check where no digest is known
-    except UserError as error:
-        discard(path)
-        raise UserError(
-            f"{known.title} could not be downloaded from {known.url} ({error}); give your copy with --weights FILE, "
-            "or train from scratch with --set model.weights=none"
-        ) from None
-    return path
+    way_out = "give your copy with --weights FILE, or train from scratch with --set model.weights=none"
+    # Of a file without a known digest, its content is all that can be checked.
+    return obtain(_remote(name), folder, way_out, check=lambda path: _network_state(KNOWN[name], path))
 
 
 def _remote(name: str) -> Remote:

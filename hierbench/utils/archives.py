@@ -1,8 +1,4 @@
-"""Archives that others made: tar and zip files may lie about sizes, hold links and devices, and never end.
-
-A tar archive is read once, as a stream. Only regular files count; what no dataset's archive needs and a harmful one
-may use (links, devices, sparse files, headers of megabytes) is refused or passed over.
-"""
+"""Untrusted tar and zip archives, read in bounded time and memory; tar archives are read once, as a stream."""
 
 from __future__ import annotations
 
@@ -17,23 +13,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from hierbench.utils.files import open_regular
 
 # What reading a damaged tar or zip file raises besides OSError; RuntimeError: encrypted, or nested too deeply.
-DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    OverflowError,
-    IndexError,
-    gzip.BadGzipFile,
-)
+_LIBRARIES = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, struct.error)
+DAMAGED = (*_LIBRARIES, EOFError, ValueError, RuntimeError, OverflowError, IndexError)
 LARGEST_HEADER = 1 << 12  # bytes of a long name or of a member's extended attributes
 RATIO, FREE = 200, 1 << 26  # an archive that expands to more than 64 MiB and 200 times its size is a bomb
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others expand without bound before they can be stopped
@@ -41,16 +27,16 @@ METADATA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE,
 
 
 class Counted(io.RawIOBase):
-    """An open archive that counts: its bytes, their MD5, and what came out of them.
+    """An open archive and what was read of it so far.
 
     Attributes:
-        md5: of what was read so far.
-        num_read: bytes read so far.
-        num_expanded: bytes that decompressing gave so far, those of archives within it too.
+        md5: of the bytes read.
+        num_read: bytes read.
+        num_expanded: bytes that decompression gave, nested archives included.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
+    def __init__(self, path: Path) -> None:
+        self.file = open_regular(path, follow=True)
         self.md5 = hashlib.md5(usedforsecurity=False)
         self.num_read = self.num_expanded = 0
 
@@ -66,16 +52,22 @@ class Counted(io.RawIOBase):
         buffer[: len(block)] = block
         return len(block)
 
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+        super().close()
 
-class _Expanded:
+
+class _Expanded(gzip.GzipFile):
     """A gzip stream that ends with an error when it is a bomb."""
 
     def __init__(self, file: Any, counted: Counted) -> None:
-        self.stream, self.counted = gzip.GzipFile(fileobj=file), counted
+        super().__init__(fileobj=file)
+        self.counted = counted
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         """Read up to so many bytes."""
-        block = self.stream.read(size)
+        block = super().read(size)
         self.counted.num_expanded += len(block)
         if self.counted.num_expanded > FREE + RATIO * self.counted.num_read:
             raise tarfile.ReadError(f"it expands to more than {RATIO} times its size")
@@ -112,44 +104,33 @@ class _Header(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10
 
 
-@contextmanager
-def opened(archive: Path) -> Iterator[tuple[Any, Counted]]:
-    """Open an archive: yield a buffered stream for `tar_members`, and what counts its bytes.
-
-    Raises:
-        OSError: it can not be read, or is no regular file.
-    """
-    with open_regular(archive, follow=True) as file:
-        counted = Counted(file)
-        yield io.BufferedReader(counted, 1 << 20), counted
+def open_tar(path: Path) -> io.BufferedReader[Counted]:
+    """Open a tar archive for `tar_members`; an OSError if it cannot be read or is no regular file."""
+    return io.BufferedReader(Counted(path), 1 << 20)
 
 
-@contextmanager
-def tar_stream(file: Any, counted: Counted) -> Iterator[tarfile.TarFile]:
-    """Open a tar archive, compressed with gzip or not, within a buffered file; at the end all of it has been read.
+def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Yield the archive and its members one by one, in memory that does not grow with it; read it to its end.
 
-    tarfile's own reading of gzip streams neither compares their checksum nor notices that their end is missing.
+    Args:
+        file: a buffered stream of a tar archive, compressed with gzip or not.
+        counted: the outermost archive.
 
     Raises:
         DAMAGED: it is no whole tar archive, or a bomb.
     """
     stream: Any = _Expanded(file, counted) if file.peek(2)[:2] == b"\x1f\x8b" else file
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
-        yield tar
+        while (member := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
+            yield tar, member
     while stream.read(1 << 20):
-        pass  # to the end of the stream, where its checksum is
-
-
-def tar_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive one by one, in memory that does not grow with it."""
-    while (member := tar.next()) is not None:
-        tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
-        yield member
+        pass  # the checksum of a gzip stream, which tarfile does not compare, is at its end
 
 
 @contextmanager
 def _within_the_file() -> Iterator[None]:
-    """Make an offset before the beginning of a zip file, which only the operating system notices, one of `DAMAGED`."""
+    """Turn an offset before the beginning of a zip file, which only the operating system notices, into `DAMAGED`."""
     try:
         yield
     except OSError as error:
@@ -170,7 +151,7 @@ def zip_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
     Raises:
         KeyError: there is none.
-        DAMAGED: it can not be read, or has more than `limit` bytes.
+        DAMAGED: it cannot be read, or has more than `limit` bytes.
     """
     member = archive.getinfo(name)
     if member.file_size > limit:

@@ -1,6 +1,4 @@
-"""Progress of long work: bars with an ETA in a terminal, a line now and then in a log."""
-
-from __future__ import annotations
+"""Messages to the user, and progress: bars with an ETA in a terminal, a line now and then in a log."""
 
 import sys
 import time
@@ -15,7 +13,7 @@ LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as a person says them."""
+    """Return a duration for people, e.g. "5 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -24,12 +22,12 @@ def duration(seconds: float) -> str:
 
 
 def say(line: str) -> None:
-    """Tell the user something; results alone go to standard output."""
+    """Print a message to standard error; standard output is for results."""
     print(line, file=sys.stderr, flush=True)
 
 
 def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:
-    """Return a function that passes progress on to `report` at most once in so many seconds."""
+    """Return a function that calls `report` at most once in so many seconds."""
     last = 0.0
 
     def seldom(done: float, total: int) -> None:
@@ -42,7 +40,7 @@ def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[
 
 
 class Meter:
-    """One total and the parts that are running.
+    """Progress of a total and of the parts that are running.
 
     Args:
         what: the total's name.
@@ -52,64 +50,54 @@ class Meter:
     def __init__(self, what: str, total: float) -> None:
         self.what, self.total, self.done = what, total, 0.0
         self.started = self.said = time.monotonic()
-        self.first: tuple[float, float] | None = None  # when work was first seen, and how much: starting up is not pace
-        self.parts: dict[str, tuple[TaskID | None, float]] = {}
+        self.first: tuple[float, float] | None = None  # time and amount of the first work: starting up is not pace
+        self.parts: dict[str, tuple[TaskID, float]] = {}
         console = Console(stderr=True)
-        self.bars = (
-            Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(elapsed_when_finished=False),
-                console=console,
-                transient=True,
-            )
-            if console.is_terminal
-            else None
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
         )
-        self.main = self.bars.add_task(what, total=total) if self.bars else None
+        self.main = self.bars.add_task(what, total=total)
 
     def __enter__(self) -> Self:
-        if self.bars:
-            self.bars.start()
+        self.bars.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self.bars:
-            self.bars.stop()
+        self.bars.stop()
 
     def say(self, line: str) -> None:
         """Print a line above the bars."""
-        if self.bars:
-            self.bars.console.print(line, markup=False, highlight=False)
+        if self.bars.disable:
+            say(line)
         else:
-            print(line, file=sys.stderr, flush=True)
+            self.bars.console.print(line, markup=False, highlight=False)
 
     def part(self, name: str, done: float, total: float) -> None:
-        """Say how far a part is."""
-        task, _ = self.parts.get(name, (None, 0.0))
-        if self.bars and task is None:
-            task = self.bars.add_task(f"  {name}", total=total)
-        self.parts[name] = (task, done)
-        if self.bars and task is not None:
-            self.bars.update(task, completed=done)
+        """Report how much of a part is done."""
+        task = self.parts[name][0] if name in self.parts else self.bars.add_task(f"  {name}", total=total)
+        self.parts[name] = task, done
+        self.bars.update(task, completed=done)
         self._update()
 
     def end_part(self, name: str, total: float) -> None:
         """Count a part as finished."""
-        task, _ = self.parts.pop(name, (None, 0.0))
-        if self.bars and task is not None:
-            self.bars.remove_task(task)
+        if name in self.parts:
+            self.bars.remove_task(self.parts.pop(name)[0])
         self.done += total
         self._update()
 
     def _update(self) -> None:
         done = self.done + sum(amount for _, amount in self.parts.values())
-        if self.bars and self.main is not None:
-            self.bars.update(self.main, completed=done)
-        elif time.monotonic() - self.said > LINE_EVERY:
+        self.bars.update(self.main, completed=done)
+        if self.bars.disable and time.monotonic() - self.said > LINE_EVERY:
             self.said = time.monotonic()
             line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.said - self.started)} gone"
             if self.first is not None and done - self.first[1] > 0.01 * self.total:

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from hierbench import again, train
+from hierbench.experiments import plan_cache
 from hierbench.runs.store import Store
+from hierbench.training import trainer
 
 DAY = 86400.0
 RUN = (
@@ -57,13 +58,13 @@ def test_a_clock_that_jumps_between_epochs(tmp_path, data_dir, clock, hierbench,
     command = (*RUN, "--set", "train.epochs=3", "--data-dir", str(data_dir))
     out, _ = hierbench(*command)
     (tmp_path / "runs").rename(tmp_path / "whole")
-    real, jumps, since = train.validate, itertools.cycle((DAY, -2 * DAY, DAY)), time.monotonic()
+    real, jumps, since = trainer.validate, itertools.cycle((DAY, -2 * DAY, DAY)), time.monotonic()
 
     def jump(*arguments):
         clock.ahead += next(jumps)
         return real(*arguments)
 
-    monkeypatch.setattr(train, "validate", jump)
+    monkeypatch.setattr(trainer, "validate", jump)
     moved, err = hierbench(*command)
     assert moved == out and "-" not in err.partition("about ")[2].partition(" left")[0]
     for path in (tmp_path / "runs").glob("*/status.json"):
@@ -90,7 +91,7 @@ def test_what_was_asked_for_last_is_shown_although_the_clock_was_put_back(data_d
 
 
 def test_a_remembered_plan_outlives_older_ones_that_seem_newer(tmp_path, data_dir, hierbench, monkeypatch):
-    monkeypatch.setattr(again, "KEPT", 2)
+    monkeypatch.setattr(plan_cache, "KEPT", 2)
     plans = tmp_path / "runs/.plans"
     plans.mkdir(parents=True)
     for name in ("a", "b", "c"):

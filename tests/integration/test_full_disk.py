@@ -262,7 +262,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def test_a_download_without_room_keeps_nothing(disk, tmp_path):
-    from hierbench.data.source import download
+    from hierbench.data.source import obtain_archive
     from hierbench.utils.download import Remote
 
     content = bytes(MiB)
@@ -271,13 +271,13 @@ def test_a_download_without_room_keeps_nothing(disk, tmp_path):
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}/archive.zip"
         remote = Remote("the zip", address, sha256(content).hexdigest())
-        what = (remote, disk.path / "downloads", "hierbench data prepare tiny-imagenet")
+        what = (remote, disk.path / "downloads", "tiny-imagenet")
         disk.fill(left=65536)
         with pytest.raises(UserError, match="No space left"):
-            download(*what)
+            obtain_archive(*what)
         assert disk.files() == ["filler"]
         disk.free()
-        assert download(*what).read_bytes() == content
+        assert obtain_archive(*what).read_bytes() == content
         server.shutdown()
 
 

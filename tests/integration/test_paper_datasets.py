@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from hierbench.data import inat19, tieredimagenet_h
+from hierbench.data.datasets import inat19, tieredimagenet_h
 from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.prepared import find
 

@@ -11,11 +11,11 @@ import pytest
 
 import hierbench
 from hierbench.config.pretrained import KNOWN
-from hierbench.data import better_mistakes, cifar100, fgvc, inat19, tieredimagenet_h, tiny_imagenet
+from hierbench.data.datasets import cifar100, fgvc, inat19, split_lists, tieredimagenet_h, tiny_imagenet
 from hierbench.data.datasets.split_lists import File, read_lists
-from hierbench.data.source import download as download_archive
+from hierbench.data.source import obtain_archive
 from hierbench.utils import download
-from hierbench.utils.download import DownloadError, Remote, discard, fetch
+from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 
 CONTENT = b"some content " * 1000
@@ -39,7 +39,7 @@ def site(monkeypatch):
         def log_message(self, *_):
             pass
 
-    monkeypatch.setattr(download, "_say", events.append)
+    monkeypatch.setattr(download, "say", events.append)
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/x.bin", events, how
@@ -83,24 +83,24 @@ def test_a_known_digest_is_said_and_compared(tmp_path, site):
     url, events, how = site
     remote = Remote("the file", url, SHA256)
     assert remote.there(tmp_path / "new") is None
-    path = fetch(remote, tmp_path / "new")
+    path = obtain(remote, tmp_path / "new", "copy it")
     assert events == [f"downloading the file from {url} (SHA-256 {SHA256})", "GET"]
     assert path.read_bytes() == CONTENT and remote.there(tmp_path / "new") == path
     assert [file.name for file in path.parent.iterdir()] == ["x.bin"]
     path.write_bytes(CONTENT[:-1])
     assert remote.there(tmp_path / "new") is None  # damaged on the disk
     how["sent"] = CONTENT[:-1] + b"!"
-    with pytest.raises(DownloadError, match=rf"its SHA-256 is [0-9a-f]{{64}}, not {SHA256}: it is not used"):
-        fetch(remote, tmp_path / "other")
+    with pytest.raises(UserError, match=rf"its SHA-256 is [0-9a-f]{{64}}, not {SHA256}: it is not used\); copy it"):
+        obtain(remote, tmp_path / "other", "copy it")
     assert not (tmp_path / "other").exists()
 
 
 def test_an_unknown_digest_is_said_before_the_download_and_noted_after_it(tmp_path, site):
     url, events, _ = site
     remote = Remote("the file", url)
-    path = fetch(remote, tmp_path)
+    path = obtain(remote, tmp_path, "copy it")
     assert events == [
-        f"downloading the file from {url}; no SHA-256 of it is known: what comes cannot be verified",
+        f"downloading the file from {url}; its SHA-256 is unknown: it cannot be verified",
         "GET",
         f"SHA-256 of x.bin: {SHA256}",
     ]
@@ -111,7 +111,13 @@ def test_an_unknown_digest_is_said_before_the_download_and_noted_after_it(tmp_pa
     assert remote.there(tmp_path) is None  # not what came
     (tmp_path / "x.bin.sha256").unlink()
     assert remote.there(tmp_path) == path  # put there by hand
-    discard(path)
+
+    def refuse(_):
+        raise UserError("no good")
+
+    path.unlink()
+    with pytest.raises(UserError, match=r"could not be downloaded .*no good\); copy it"):
+        obtain(remote, tmp_path, "copy it", check=refuse)
     assert not list(tmp_path.iterdir())
 
 
@@ -123,18 +129,18 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
     monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
     with pytest.raises(UserError, match="is not a file of weights"):  # it is looked into, at least
         download_weights("pass", tmp_path)
-    assert events[0].startswith("downloading the PASS weights") and "no SHA-256 of it is known" in events[0]
+    assert events[0].startswith("downloading the PASS weights") and "its SHA-256 is unknown" in events[0]
     assert events[1] == "GET" and not list(tmp_path.iterdir())
 
 
 def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
     url, events, how = site
-    monkeypatch.setattr(better_mistakes, "URL", url.rpartition("/")[0])
+    monkeypatch.setattr(split_lists, "URL", url.rpartition("/")[0])
     how["sent"], how["announced"] = b"a b\na c\n", None
     tree = File("x.txt", sha256=hashlib.sha256(how["sent"]).hexdigest())
-    with pytest.raises(UserError, match=r"y\.zip could not be fetched .*it is not the file of commit f0bb7d0"):
+    with pytest.raises(UserError, match=r"y\.zip could not be downloaded .*its git SHA-1 is \w{40}, not 0{40}: it is"):
         read_lists(tree, File("y.zip", blob="0" * 40), tmp_path, None)
-    assert events[2].endswith(f"no SHA-256 of it is known: it is compared with git's SHA-1 of it, {'0' * 40}")
+    assert events[2].endswith(f"its SHA-256 is unknown: it is compared with its git SHA-1, {'0' * 40}")
     assert [path.name for path in (tmp_path / "making-better-mistakes").iterdir()] == ["x.txt"]
 
 
@@ -152,7 +158,7 @@ def test_what_does_not_come_whole_is_not_kept(tmp_path, site, change, reason):
     remote = Remote("the file", url, SHA256, largest=20_000)
     command = "hierbench data prepare x"
     with pytest.raises(UserError, match=rf"the file could not be downloaded from {url} \({reason}.*{command} --source"):
-        download_archive(remote, tmp_path, command)
+        obtain_archive(remote, tmp_path, "x")
     assert not list(tmp_path.iterdir())
 
 
@@ -160,5 +166,5 @@ def test_progress_is_said_now_and_then(tmp_path, site, monkeypatch):
     url, events, _ = site
     monkeypatch.setattr(download, "SAY_EVERY", -1.0)
     monkeypatch.setattr(download, "BLOCK", 10_000)
-    fetch(Remote("the file", url, SHA256), tmp_path)
+    obtain(Remote("the file", url, SHA256), tmp_path, "copy it")
     assert events[2:] == ["x.bin: 0 of 0 MiB, 77 %", "x.bin: 0 of 0 MiB, 100 %"]

@@ -18,7 +18,9 @@ import pytest
 from PIL import Image
 
 from hierbench.config.recipe import load_recipe
-from hierbench.data import better_mistakes, inat19, locate, prepared, tieredimagenet_h, writer
+from hierbench.data import missing as missing_images
+from hierbench.data import prepared, writer
+from hierbench.data.datasets import image_finder, inat19, split_lists, tieredimagenet_h
 from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.prepare import prepare
 from hierbench.hierarchy.tree import Hierarchy
@@ -49,7 +51,7 @@ def inat(tmp_path, files, inat_classes, miniatures, monkeypatch):
     class_of = miniatures.inat19_lists(lists, inat_classes, {"train": 60, "val": 20, "test": 20})
     blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
     monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
-    monkeypatch.setattr(better_mistakes, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
     return offline, class_of
 
 
@@ -114,7 +116,7 @@ def test_distances_of_all_pairs(files, name, file):
     text = (files / file.name).read_text()
     leaves, heights, depths = lca_height_and_depth(text)
     recipe = load_recipe(name)
-    paths = better_mistakes._paths(text)
+    paths = split_lists._paths(text)
     tree = Hierarchy.from_paths(paths, recipe.distance)
     assert list(paths) == leaves and tree.classes == tuple(leaves)
     assert (tree.height, tree.level_sizes) == (recipe.expected.height, recipe.expected.level_sizes)
@@ -129,7 +131,7 @@ def test_coarse_targets_of_tiered_imagenet_are_the_tree_s(files):
     """Two classes share their node at a level exactly if their lowest common ancestor lies there or below."""
     text = (files / tieredimagenet_h.TREE.name).read_text()
     _, _, depths = lca_height_and_depth(text)
-    tree = Hierarchy.from_paths(better_mistakes._paths(text))
+    tree = Hierarchy.from_paths(split_lists._paths(text))
     for level in range(tree.num_levels - 1):
         same = tree.level_targets[:, level][:, None] == tree.level_targets[:, level][None]
         assert (same == (depths >= level + 1) | np.eye(608, dtype=bool)).all(), level
@@ -151,7 +153,7 @@ def test_inat19_from_the_archive(tmp_path, inat, miniatures):
     assert "CC BY-NC-SA 4.0" in there.meta["notice"]
     with tarfile.open(archive) as tar:
         contents = {name.rpartition("/")[2]: tar.extractfile(name).read() for name in tar.getnames()}
-    listed = better_mistakes._rows(offline / inat19.SPLITS.name, dict.fromkeys(tree.classes, ()))[1]
+    listed = split_lists._rows(offline / inat19.SPLITS.name, dict.fromkeys(tree.classes, ()))[1]
     for split in ("train", "test"):
         images, labels = there.arrays(split)
         for image, label, name in zip(images, labels, listed[split], strict=True):
@@ -181,7 +183,7 @@ def test_folder_archive_and_plain_tar_give_the_same(tmp_path, inat, miniatures):
 
 def test_tiered_imagenet_from_a_folder(tmp_path, files, tiered_lists, miniatures, monkeypatch):
     """The real lists of 456,000 names; 60 of the images are there."""
-    monkeypatch.setattr(better_mistakes, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
     names = some_of(tiered_lists, every=7600)
     source = miniatures.ilsvrc(tmp_path / "ILSVRC2012", names)
     with pytest.raises(UserError, match=r"455,940 of 456,000 images are missing: train/n\S+\.JPEG, .*--allow-missing"):
@@ -205,7 +207,7 @@ def test_tiered_imagenet_from_a_folder(tmp_path, files, tiered_lists, miniatures
 
 def test_tiered_imagenet_from_the_official_archives(tmp_path, files, tiered_lists, miniatures, monkeypatch):
     """ILSVRC2012_img_train.tar holds a tar per class."""
-    monkeypatch.setattr(better_mistakes, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
     names = some_of(tiered_lists, every=7600)
     source = miniatures.ilsvrc(tmp_path / "ILSVRC2012", names)
     archives = tmp_path / "archives"
@@ -265,8 +267,8 @@ def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch
         prepare("inat19", tmp_path / "data", folder, offline=offline)
     path.write_bytes(content)
     loaded = []
-    load = writer._Files.write
-    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    load = writer.RowFile.write
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
     assert len(loaded) == 1
 
@@ -278,8 +280,8 @@ def test_another_source_begins_anew(tmp_path, inat, miniatures, monkeypatch):
     with pytest.raises(UserError, match="50 of 100 images are missing"):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
     loaded = []
-    load = writer._Files.write
-    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    load = writer.RowFile.write
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
     miniatures.inat19_archive(archive, class_of)  # the same path, another content
     prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert len(loaded) == 100
@@ -331,8 +333,8 @@ def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures
     second.write_bytes(content)
     digest = prepare("inat19", tmp_path / "one", folder, offline=offline).digest
     loaded = []
-    load = writer._Files.write
-    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    load = writer.RowFile.write
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == digest
     assert len(loaded) == 30
 
@@ -365,8 +367,8 @@ def test_killed_at_any_step_after_the_scan(tmp_path, inat, miniatures, monkeypat
         with pytest.MonkeyPatch.context() as patch:
             for name in ("write_json", "write_atomically", "digest_of", "sync_folder"):
                 patch.setattr(preparing, name, dying(name, getattr(preparing, name), at))
-            patch.setattr("hierbench.data.missing.keep_done_rows", dying("keep", writer.keep_done_rows, at))
-            for name in ("rename", "unlink"):
+            patch.setattr(missing_images, "compact", dying("compact", missing_images.compact, at))
+            for name in ("replace", "unlink"):
                 patch.setattr(type(folder), name, dying(name, getattr(type(folder), name), at))
             try:
                 return prepare("inat19", folder, archive, **how)
@@ -388,6 +390,37 @@ def test_killed_at_any_step_after_the_scan(tmp_path, inat, miniatures, monkeypat
     assert number > 10
 
 
+@pytest.mark.parametrize("step", ["digest_of", "write_json"])
+def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat, miniatures, monkeypatch, step):
+    """The arrays without the missing images, which the killed command has written, are not taken for whole ones."""
+    offline, class_of = inat
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
+    folder, later = tmp_path / "images", tmp_path / "later"
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    later.mkdir()
+    moved = {path: later / path.name for path in sorted(folder.rglob("*.jpg"))[::7]}
+    for path, place in moved.items():
+        path.rename(place)
+
+    real = getattr(preparing, step)
+
+    def killed(*given, **how):
+        if step == "digest_of" or given[0].name == "meta.json":
+            raise KilledError
+        return real(*given, **how)
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(preparing, step, killed)
+        prepare("inat19", tmp_path / "data", folder, offline=offline, allow_missing=True)
+    for path, place in moved.items():
+        place.rename(path)
+    again = prepare("inat19", tmp_path / "data", folder, offline=offline)
+    assert again.digest == whole.digest == prepared.verify("inat19", tmp_path / "data").digest
+    assert sorted(os.listdir(again.folder)) == sorted(os.listdir(whole.folder))
+
+
 def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monkeypatch):
     offline, class_of = inat
     folder = tmp_path / "images"
@@ -401,8 +434,8 @@ def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monk
     with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)) as tar:
         tar.extractall(folder, filter="data")
     loaded = []
-    load = writer._Files.write
-    monkeypatch.setattr(writer._Files, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
+    load = writer.RowFile.write
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, piece: loaded.append(piece) or load(self, piece))
     prepare("inat19", tmp_path / "data", folder, offline=offline)
     assert len(loaded) == 40
 
@@ -494,7 +527,7 @@ def test_no_member_of_an_archive_is_written_anywhere(tmp_path, inat, miniatures)
 def test_an_image_that_is_too_large_to_be_one(tmp_path, inat, miniatures, monkeypatch):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    monkeypatch.setattr(locate, "LARGEST", 100)
+    monkeypatch.setattr(image_finder, "LARGEST", 100)
     with pytest.raises(UserError, match=r"100 images cannot be read: image .* has more than"):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
 
@@ -512,16 +545,16 @@ def test_two_files_of_one_name(tmp_path, inat, miniatures):
 def test_lists_that_name_an_image_twice(tmp_path, miniatures):
     path = miniatures.split_lists(tmp_path / "s.zip", "s", {"train": {"a": ["x.jpg"]}, "test": {"b": ["x.jpg"]}})
     with pytest.raises(UserError, match=r"lists x\.jpg twice, in train and in test"):
-        better_mistakes._rows(path, {"a": ("a",), "b": ("b",)})
+        split_lists._rows(path, {"a": ("a",), "b": ("b",)})
     with pytest.raises(UserError, match="do not have the same classes: b"):
-        better_mistakes._rows(path, {"a": ("a",)})
+        split_lists._rows(path, {"a": ("a",)})
 
 
 def test_offline_files_are_checked_too(tmp_path, files):
     with pytest.raises(UserError, match=r"--offline .*: no file tiered_imagenet_isa\.txt; it is https://raw"):
         prepare("tieredimagenet-h", tmp_path / "data", tmp_path, offline=tmp_path)
     (tmp_path / "tiered_imagenet_isa.txt").write_text("a b\n")
-    with pytest.raises(UserError, match="has another checksum"):
+    with pytest.raises(UserError, match=r"is not tiered_imagenet_isa\.txt of commit f0bb7d0: its SHA-256 is"):
         prepare("tieredimagenet-h", tmp_path / "data", tmp_path, offline=tmp_path)
 
 
@@ -544,7 +577,7 @@ def site(files, monkeypatch):
     asked = []
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(better_mistakes, "URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(split_lists, "URL", f"http://127.0.0.1:{server.server_port}")
         yield asked, wrong
         server.shutdown()
 
@@ -565,7 +598,7 @@ def test_trees_and_lists_are_fetched_once(tmp_path, site):
 def test_what_is_fetched_with_another_checksum_is_not_used(tmp_path, site):
     _, wrong = site
     wrong["splits_tiered.zip"] = b"something else"
-    with pytest.raises(UserError, match=r"splits_tiered\.zip could not be fetched .*its SHA-256 is .*: it is not used"):
+    with pytest.raises(UserError, match=r"splits_tiered\.zip could not be downloaded .*SHA-256 is .*: it is not used"):
         read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
     assert not list(tmp_path.rglob("splits_tiered.zip"))
 
@@ -580,21 +613,24 @@ def test_what_is_not_downloaded_says_what_to_get(tmp_path, name, what):
 def test_a_blob_id_is_git_s(tmp_path):
     (tmp_path / "x").write_bytes(b"some content\n")
     blob = subprocess.run(["git", "hash-object", tmp_path / "x"], capture_output=True, text=True, check=True).stdout
-    assert File("x", blob=blob.strip()).fits(b"some content\n")
-    assert not File("x", blob=blob.strip()).fits(b"some content")
+    remote = File("x", blob=blob.strip()).remote
+    assert not remote.mismatch(tmp_path / "x")
+    (tmp_path / "x").write_bytes(b"some content")
+    assert "its git SHA-1 is" in remote.mismatch(tmp_path / "x")
 
 
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from hierbench.data import better_mistakes, inat19, writer
+from hierbench.data import writer
+from hierbench.data.datasets import inat19, split_lists
 from hierbench.data.datasets.split_lists import File
 from hierbench.data.prepare import prepare
 blob, folder = sys.argv[1], Path(sys.argv[2])
-inat19.SPLITS, better_mistakes.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)
+inat19.SPLITS, split_lists.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)
 writer.FLUSH_EVERY, writer.WINDOW = 5, 1
-write = writer._Files.write
-writer._Files.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
+write = writer.RowFile.write
+writer.RowFile.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
 print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
 """
 

@@ -1,10 +1,8 @@
 """CIFAR-100: the last 50 training images of each class are validation (docs/protocols.md, row 23).
 
-Its files are pickles, which can hold any program, and what the user gives need not be the
-official file; so they are read here, by an unpickler that builds arrays and plain values alone.
+Its files are pickles, which can run any code, and the user's copy may not be the official one; so they are read by an
+unpickler that builds only arrays and plain values.
 """
-
-from __future__ import annotations
 
 import io
 import pickle
@@ -12,14 +10,14 @@ import pickletools
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, download, root_of, shipped_paths, unpack
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, obtain_archive, root_of, shipped_paths, unpack
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_bytes
@@ -29,8 +27,7 @@ ARCHIVE = Remote("CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e18
 MD5S = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
 VAL_PER_CLASS = 50
 LARGEST = 1 << 28  # bytes of a file; the official training file has 155 MB
-# All that the official files refer to besides plain containers.
-ALLOWED_GLOBALS = {
+ALLOWED_GLOBALS = {  # all that the official files refer to besides plain containers
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
@@ -52,17 +49,24 @@ def open_source(request: Request) -> Source:
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
             raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
-    train, test = (_read_split(root / FOLDER / name) for name in ("train", "test"))
+    images, labels = _read_split(root / FOLDER / "train")
+    test_images, test_labels = _read_split(root / FOLDER / "test")
     paths = shipped_paths("cifar100")
     if _unpickled(root / FOLDER / "meta").get("fine_label_names") != list(paths):
         raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
     changed = _changed(root)
-    is_val = _last_of_each_class(train.labels, VAL_PER_CLASS)
-    pixels = {"train": train.images[~is_val], "val": train.images[is_val], "test": test.images}
-    labels_of = {"train": train.labels[~is_val], "val": train.labels[is_val], "test": test.labels}
+    is_val = _last_of_each_class(labels, VAL_PER_CLASS)
+    pixels = {"train": images[~is_val], "val": images[is_val], "test": test_images}
+    labels_of = {"train": labels[~is_val], "val": labels[is_val], "test": test_labels}
+
+    def pieces() -> Iterator[Piece]:
+        for split, rows in pixels.items():
+            for start in range(0, len(rows), CHUNK):
+                yield Piece(split, start, partial(np.asarray, rows[start : start + CHUNK]))
+
     remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
     checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in MD5S}
-    return Source(paths, labels_of, (32, 32), lambda: _pieces(pixels), checksums=checksums, remarks=remarks)
+    return Source(paths, labels_of, (32, 32), pieces, checksums=checksums, remarks=remarks)
 
 
 def _root(source: Path | None, downloads: Path) -> Path:
@@ -70,7 +74,7 @@ def _root(source: Path | None, downloads: Path) -> Path:
         return root_of(source, FOLDER, downloads)
     if not _changed(downloads):
         return downloads
-    return unpack(download(ARCHIVE, downloads, "hierbench data prepare cifar100"), downloads)
+    return unpack(obtain_archive(ARCHIVE, downloads, "cifar100"), downloads)
 
 
 def _changed(root: Path) -> list[str]:
@@ -87,18 +91,8 @@ def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.d
     return marked
 
 
-def _pieces(images: dict[str, Any]) -> Iterator[Piece]:
-    for split, rows in images.items():
-        for start in range(0, len(rows), CHUNK):
-            yield Piece(split, start, partial(np.ascontiguousarray, rows[start : start + CHUNK]))
-
-
-class _Split(NamedTuple):
-    images: Images  # [N, 3, 32, 32]
-    labels: Labels  # [N]
-
-
-def _read_split(path: Path) -> _Split:
+def _read_split(path: Path) -> tuple[Images, Labels]:
+    """Return images [N, 3, 32, 32] and labels [N]."""
     content = _unpickled(path)
     pixels, labels = content.get("data"), content.get("fine_labels")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not isinstance(labels, list):
@@ -106,12 +100,12 @@ def _read_split(path: Path) -> _Split:
     if not labels or pixels.shape != (len(labels), 3 * 32 * 32):
         raise UserError(f"{path}: images and labels do not fit: {pixels.shape}, {len(labels)} labels")
     if not all(type(label) is int and 0 <= label < 100 for label in labels):
-        raise UserError(f"{path} has a label that is none from 0 to 99")
-    return _Split(pixels.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64))
+        raise UserError(f"{path} has a label that is not between 0 and 99")
+    return pixels.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickles what CIFAR-100's files hold; a pickle can name any function, and this one calls no other."""
+    """Unpickles what CIFAR-100's files hold, and calls no function that a pickle may name."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return an array constructor, or refuse."""
@@ -136,7 +130,7 @@ def _unpickled(path: Path) -> dict[Any, Any]:
 
 
 def _check_memo(content: bytes) -> None:
-    """Raise unless a pickle numbers what it remembers one by one; it can ask for a memory of 4 billion places."""
+    """Raise unless a pickle numbers its memo one by one; otherwise it can reserve 4 billion places."""
     for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not (isinstance(argument, int) and argument <= number):
             raise ValueError("it asks for more memory than it needs")

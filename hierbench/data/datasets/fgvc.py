@@ -1,7 +1,5 @@
 """FGVC-Aircraft: the banner cropped, resized to 224x224, the tree joined from the annotations."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from functools import partial
@@ -13,26 +11,15 @@ from torch import Tensor
 from torchvision.datasets import FGVCAircraft
 
 from hierbench.data.image import Images, decode_file, pixels_of
-from hierbench.data.source import (
-    Piece,
-    Request,
-    Source,
-    download,
-    identity_of,
-    root_of,
-    unpack,
-)
+from hierbench.data.source import Piece, Request, Source, identity_of, obtain_archive, root_of, unpack
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_text
 
 FOLDER = "fgvc-aircraft-2013b"
-ARCHIVE = Remote(
-    "FGVC-Aircraft",
-    FGVCAircraft._URL,
-    sha256="e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834",
-)
+SHA256 = "e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834"
+ARCHIVE = Remote("FGVC-Aircraft", FGVCAircraft._URL, SHA256)
 BANNER = 20  # pixels at the bottom with the copyright
 SIZE = 224
 LEVELS = ("manufacturer", "family", "variant")
@@ -71,12 +58,7 @@ def open_source(request: Request) -> Source:
 
 
 def load_image(path: Path, jpeg_quality: int = 0) -> Images:
-    """Read an image, crop the banner and stretch it to 224x224: uint8 [1, 3, 224, 224].
-
-    Args:
-        path: of the image.
-        jpeg_quality: re-save the cropped image as JPEG of this quality before stretching it; 0 does not.
-    """
+    """Read an image, crop the banner, re-save it as JPEG unless the quality is 0, and stretch it: [1, 3, 224, 224]."""
 
     def without_banner(pixels: Tensor) -> Tensor:
         cropped = pixels[:, : pixels.shape[1] - BANNER]
@@ -94,8 +76,8 @@ def _root(request: Request) -> Path:
     if source is None:
         if (downloads / FOLDER).is_dir():
             return downloads
-        command = f"hierbench data prepare fgvc{' --protocol authors' if request.jpeg_quality else ''}"
-        return unpack(download(ARCHIVE, downloads, command), downloads)
+        dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
+        return unpack(obtain_archive(ARCHIVE, downloads, dataset), downloads)
     root = root_of(source, FOLDER, downloads)
     if not (root / FOLDER / "data" / "images").is_dir():
         raise UserError(f"no folder {root / FOLDER / 'data' / 'images'}; --source takes the folder that holds {FOLDER}")

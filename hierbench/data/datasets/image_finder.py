@@ -1,7 +1,7 @@
 """Finding listed images by their base name: under a folder at any depth, or in tar archives read as a stream.
 
-Nothing is unpacked. An archive is read once from its beginning to its end, compressed or not, and so are archives
-within it (ILSVRC2012_img_train.tar holds one per class); the memory it takes does not grow with it.
+Nothing is unpacked. An archive is read once, and so are archives within it (ILSVRC2012_img_train.tar holds one per
+class); the memory it takes does not grow with it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import Any
 
 from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
 from hierbench.data.source import DamagedArchiveError, KeptError, Piece
-from hierbench.utils.archives import DAMAGED, Counted, opened, tar_members, tar_stream
+from hierbench.utils.archives import DAMAGED, Counted, open_tar, tar_members
 from hierbench.utils.errors import UserError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-NESTED = 3  # archives within archives that are looked into; ImageNet's hold one level
-LARGEST = 1 << 26  # bytes of an image file in an archive; ImageNet's largest has 15 MB
-Row = tuple[str, int]  # split and position
+NESTED = 3  # levels of archives within archives that are read; ImageNet's has one
+LARGEST = 1 << 26  # bytes of an image file; ImageNet's largest has 15 MB
 
 
 class Locator:
-    """The images that are looked for, and those that have turned up.
+    """The images that are looked for, and those that were found.
 
     Args:
         names: per split the base names, in the order of the rows.
@@ -32,9 +31,7 @@ class Locator:
     """
 
     def __init__(self, names: dict[str, list[str]], image_size: tuple[int, int]) -> None:
-        self.wanted: dict[str, Row] = {
-            name: (split, row) for split, listed in names.items() for row, name in enumerate(listed)
-        }
+        self.wanted = {name: (split, row) for split, listed in names.items() for row, name in enumerate(listed)}
         self.found: set[str] = set()
         self.image_size = image_size
         self.md5s: dict[str, str] = {}  # of the archives given by the user, once they are read
@@ -42,7 +39,7 @@ class Locator:
     def pieces(self, source: Path) -> Iterator[Piece]:
         """Yield a piece for every wanted image below a folder or in an archive.
 
-        Archives in a folder are looked into for what is not there as files.
+        Archives in a folder are searched for what is not there as files.
 
         Raises:
             UserError: the source does not exist, an archive is damaged, or a folder holds two files of one name.
@@ -71,10 +68,10 @@ class Locator:
                 yield from self._in_archive(archive)
 
     def _in_archive(self, archive: Path) -> Iterator[Piece]:
-        given: list[Row] = []
-        with opened(archive) as (stream, counted):
+        given: list[tuple[str, int]] = []
+        with open_tar(archive) as stream:
             try:
-                for piece in self._in_tar(stream, counted, str(archive), NESTED):
+                for piece in self._in_tar(stream, stream.raw, str(archive), NESTED):
                     given.append((piece.split, piece.start))
                     yield piece
             except DAMAGED as error:
@@ -83,53 +80,41 @@ class Locator:
                     "that it gave are not kept",
                     given,
                 ) from None
-        self.md5s[archive.name] = counted.md5.hexdigest()
+            self.md5s[archive.name] = stream.raw.md5.hexdigest()
 
     def _in_tar(self, stream: Any, counted: Counted, where: str, nested: int) -> Iterator[Piece]:
-        with tar_stream(stream, counted) as tar:
-            for member in tar_members(tar):
-                name = member.name.rpartition("/")[2]
-                content = tar.extractfile(member) if member.isfile() else None
-                if content is None:
-                    continue
-                if name in self.wanted and name not in self.found:
-                    place = f"{where}/{member.name}"
-                    if member.size > LARGEST:
-                        yield self._piece(name, partial(_too_large, place))
-                    else:
-                        yield self._piece(name, partial(decode, content.read(), place, self.image_size))
-                elif name.endswith(ARCHIVES) and nested:
-                    yield from self._in_tar(content, counted, f"{where}/{member.name}", nested - 1)
+        for tar, member in tar_members(stream, counted):
+            name, place = member.name.rpartition("/")[2], f"{where}/{member.name}"
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is None:
+                continue
+            if name in self.wanted and name not in self.found:
+                if member.size > LARGEST:
+                    yield self._piece(name, partial(_too_large, place))
+                else:
+                    yield self._piece(name, partial(decode, content.read(), place, self.image_size))
+            elif name.endswith(ARCHIVES) and nested:
+                yield from self._in_tar(content, counted, place, nested - 1)
 
     def _piece(self, name: str, load: Callable[[], Images]) -> Piece:
         self.found.add(name)
-        split, row = self.wanted[name]
-        return Piece(split, row, load)
+        return Piece(*self.wanted[name], load)
 
 
 def _files_below(folder: Path) -> Iterator[str]:
-    try:
-        yield from _walk(folder)
-    except RecursionError:
-        raise KeptError(f"the folders in {folder} are nested too deeply") from None
-
-
-def _walk(folder: Path) -> Iterator[str]:
     """Yield all files below a folder, links followed, each folder once, in sorted order."""
     seen: set[tuple[int, int]] = set()
-
-    def unreadable(error: OSError) -> None:
-        raise error
-
-    for place, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+    folders = [str(folder)]
+    while folders:  # os.walk of Python 3.11 calls itself, and a folder may be nested deeply
+        place = folders.pop()
         status = os.stat(place)
         if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        for name in sorted(files):
-            yield os.path.join(place, name)
+        with os.scandir(place) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        yield from (entry.path for entry in entries if not entry.is_dir())
+        folders += reversed([entry.path for entry in entries if entry.is_dir()])
 
 
 def _too_large(name: str) -> Images:

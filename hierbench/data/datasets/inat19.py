@@ -1,7 +1,5 @@
 """iNaturalist 2019: the competition's train+val archive, read as it is, split by the lists of Bertinetto et al."""
 
-from __future__ import annotations
-
 from hierbench.data.datasets.split_lists import File, open_listed
 from hierbench.data.source import Request, Source
 from hierbench.utils.errors import UserError
@@ -20,11 +18,11 @@ def open_source(request: Request) -> Source:
         request: `source` is the archive, or a folder that holds its images at any depth.
 
     Raises:
-        UserError: no source, or lists that are not to be had.
+        UserError: no source, or lists that cannot be downloaded.
     """
     if request.source is None:
         raise UserError(
-            f"iNaturalist 2019 is not downloaded by itself (82 GB): get {URL} (md5 {MD5}) and run: "
+            f"iNaturalist 2019 is not downloaded automatically (82 GB): get {URL} (md5 {MD5}) and run: "
             f"hierbench data prepare inat19 --source {ARCHIVE}"
         )
     return open_listed(TREE, SPLITS, request, request.source, ARCHIVE, MD5)

@@ -1,12 +1,11 @@
-"""Trees and split lists of iNaturalist 2019 and tieredImageNet-H: fetched, checked, and turned into rows.
+"""Trees and split lists of iNaturalist 2019 and tieredImageNet-H.
 
 Both come from the repository of Bertinetto et al., Making Better Mistakes, CVPR 2020, at one commit. Their licence
-(CC BY-NC-SA 4.0) is not this project's, so they are fetched when they are needed and never shipped.
+(CC BY-NC-SA 4.0) is not this project's, so they are downloaded when they are needed and never shipped.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from hierbench.data.source import Labels, Piece, Request, Source, identity_of
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines
 from hierbench.utils.archives import DAMAGED, open_zip, zip_member
-from hierbench.utils.download import DownloadError, Remote, discard, fetch
+from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest
 
 COMMIT = "f0bb7d0a7c4a9c7c9517045a4be4446e9baf824f"
 URL = f"https://raw.githubusercontent.com/fiveai/making-better-mistakes/{COMMIT}"
@@ -34,34 +34,26 @@ LARGEST = 1 << 26  # bytes of a file, and of a list in it; all of tieredImageNet
 
 @dataclass(frozen=True)
 class File:
-    """A file of the repository and the digest it must have: SHA-256, or git's blob id ("blob <size>", SHA-1)."""
+    """A file of the repository and its digest: SHA-256, or git's blob id."""
 
     path: str
     sha256: str = ""
     blob: str = ""
 
     @property
+    def remote(self) -> Remote:
+        """The file to download."""
+        return Remote(self.name, f"{URL}/{self.path}", self.sha256, self.blob, largest=LARGEST)
+
+    @property
     def name(self) -> str:
         """The base name."""
         return self.path.rpartition("/")[2]
 
-    def fits(self, content: bytes) -> bool:
-        """Whether the content is the file's."""
-        if self.sha256:
-            return hashlib.sha256(content).hexdigest() == self.sha256
-        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == self.blob
-
 
 @dataclass(frozen=True)
 class Lists:
-    """What the files say: the tree, and for each split the image names with their labels.
-
-    Attributes:
-        paths: {class: (coarsest, ..., class)} in sorted order of the class names.
-        labels: per split [N].
-        names: per split the N base names.
-        checksums: SHA-256 of the two files.
-    """
+    """The tree and the lists, as `Source` has them; classes in sorted order."""
 
     paths: dict[str, tuple[str, ...]]
     labels: dict[str, Labels]
@@ -70,21 +62,21 @@ class Lists:
 
 
 def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) -> Lists:
-    """Get both files and read them.
+    """Download both files if need be and read them.
 
     Args:
         tree: "parent child" lines.
         splits: a zip with `<folder>/{train,val,test}/<class>.txt`, a name a line.
-        downloads: where fetched files are kept.
-        offline: folder to take them from instead, in the repository's folders or flat.
+        downloads: where downloaded files are kept.
+        offline: folder to take them from instead, with the repository's folders or flat.
 
     Raises:
-        UserError: a file is not to be had, has another checksum or contradicts the other one.
+        UserError: a file cannot be downloaded, has another checksum or contradicts the other one.
     """
-    contents = {file: _content(file, downloads, offline) for file in (tree, splits)}
-    paths = _paths(contents[tree].read_text(encoding="utf-8"))
-    labels, names = _rows(contents[splits], paths)
-    checksums = {file.name: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in contents.items()}
+    tree_file, splits_file = (_file(file, downloads, offline) for file in (tree, splits))
+    paths = _paths(tree_file.read_text(encoding="utf-8"))
+    labels, names = _rows(splits_file, paths)
+    checksums = {tree.name: file_digest(tree_file, follow=True), splits.name: file_digest(splits_file, follow=True)}
     return Lists(paths, labels, names, checksums)
 
 
@@ -115,33 +107,17 @@ def open_listed(tree: File, splits: File, request: Request, source: Path, archiv
     )
 
 
-def _content(file: File, downloads: Path, offline: Path | None) -> Path:
-    """Return where the checked file is."""
-    if offline is not None:
-        places = [offline / file.path, offline / file.name]
-        found = [path for path in places if path.is_file()]
-        if not found:
-            raise UserError(f"--offline {offline}: no file {file.name}; it is {URL}/{file.path}")
-        if not file.fits(found[0].read_bytes()):
-            raise UserError(f"{found[0]} has another checksum than {file.name} at commit {COMMIT[:7]}")
-        return found[0]
-    folder = downloads / "making-better-mistakes"
-    path = folder / file.name
-    if path.is_file() and file.fits(path.read_bytes()):
-        return path
-    compared = f"it is compared with git's SHA-1 of it, {file.blob}"
-    remote = Remote(file.name, f"{URL}/{file.path}", file.sha256, instead=compared, largest=LARGEST)
-    try:
-        path = fetch(remote, folder)
-        if not file.fits(path.read_bytes()):
-            raise DownloadError(f"it is not the file of commit {COMMIT[:7]}: it is not used")
-    except DownloadError as error:
-        discard(path)
-        raise UserError(
-            f"{file.name} could not be fetched from {remote.url} ({error}); get it elsewhere and give its folder "
-            "with --offline"
-        ) from None
-    return path
+def _file(file: File, downloads: Path, offline: Path | None) -> Path:
+    """Return where the verified file is."""
+    if offline is None:
+        way_out = "get it elsewhere and give its folder with --offline"
+        return obtain(file.remote, downloads / "making-better-mistakes", way_out)
+    found = next((path for path in (offline / file.path, offline / file.name) if path.is_file()), None)
+    if found is None:
+        raise UserError(f"--offline {offline}: no file {file.name}; it is {file.remote.url}")
+    if mismatch := file.remote.mismatch(found):
+        raise UserError(f"{found} is not {file.name} of commit {COMMIT[:7]}: {mismatch}")
+    return found
 
 
 def _paths(text: str) -> dict[str, tuple[str, ...]]:
@@ -169,7 +145,7 @@ def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, L
         raise UserError(f"{archive.name} is no whole zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))
     if odd:
-        raise UserError(f"{archive.name} and the tree do not have the same classes: {odd[0]} is in one alone")
+        raise UserError(f"{archive.name} and the tree do not have the same classes: {odd[0]} is in only one of them")
     labels, names = {}, {}
     seen: dict[str, str] = {}
     for split in SPLITS:

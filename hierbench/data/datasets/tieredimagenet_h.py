@@ -1,7 +1,5 @@
 """tieredImageNet-H: 608 classes of the user's own ILSVRC2012 images, by the lists of Bertinetto et al."""
 
-from __future__ import annotations
-
 from hierbench.data.datasets.split_lists import File, open_listed
 from hierbench.data.source import Request, Source
 from hierbench.utils.errors import UserError
@@ -19,7 +17,7 @@ def open_source(request: Request) -> Source:
         request: `source` is a folder that holds ILSVRC2012's train and val images at any depth, or its tar archives.
 
     Raises:
-        UserError: no source, or lists that are not to be had.
+        UserError: no source, or lists that cannot be downloaded.
     """
     if request.source is None:
         raise UserError(

@@ -5,8 +5,6 @@ labelled val folder. A zip with fewer images of each class works too. The tree i
 benchmarks/hierarchies/derive_tiny_imagenet.py.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections import defaultdict
@@ -17,25 +15,15 @@ import numpy as np
 from torch import Tensor
 
 from hierbench.data.image import Images, UnreadableImageError, decode
-from hierbench.data.source import (
-    Piece,
-    Request,
-    Source,
-    download,
-    identity_of,
-    shipped_paths,
-)
+from hierbench.data.source import Piece, Request, Source, identity_of, obtain_archive, shipped_paths
 from hierbench.utils.archives import DAMAGED, open_zip, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
 ROOT = "tiny-imagenet-200"
-ARCHIVE = Remote(
-    "the zip of Tiny ImageNet (for research use only)",
-    f"http://cs231n.stanford.edu/{ROOT}.zip",
-    sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-)
+SHA256 = "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821"
+ARCHIVE = Remote("the zip of Tiny ImageNet (for research use only)", f"http://cs231n.stanford.edu/{ROOT}.zip", SHA256)
 SIZE = 64
 VAL_SHARE = 10  # one in so many of each class's train images
 LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
@@ -52,7 +40,7 @@ def open_source(request: Request) -> Source:
     """
     source = request.source
     if source is None:
-        path = download(ARCHIVE, request.downloads, "hierbench data prepare tiny-imagenet")
+        path = obtain_archive(ARCHIVE, request.downloads, "tiny-imagenet")
     else:
         path = source / f"{ROOT}.zip" if source.is_dir() else source
     if not path.is_file():
