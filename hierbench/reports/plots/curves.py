@@ -1,22 +1,20 @@
 """Training curves: loss, validation accuracy and validation HierDist@1 per epoch, methods side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.plots import style
-from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on
+from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, name_of, remarks_on
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 QUANTITIES = {
     "train_loss": "training loss (each method's own)",
@@ -36,15 +34,9 @@ class Band(NamedTuple):
 
 
 def band_over_seeds(histories: Sequence[Sequence[dict[str, float]]], name: str) -> Band:
-    """Return a quantity's mean and range over the histories of several seeds.
+    """Return the mean and range over seeds of a column of their histories, as `hierbench.runs.store.Run.history` reads.
 
-    Args:
-        histories: per seed a row per epoch, as `hierbench.runs.store.Run.history` reads them.
-        name: of the column.
-
-    Raises:
-        KeyError: a history has no such column.
-        ValueError: the histories differ in length, or one is empty.
+    A KeyError says that a history has no such column, a ValueError that they differ in length or that one is empty.
     """
     values = np.array([[row[name] for row in history] for history in histories])
     if values.ndim != 2 or not values.size:
@@ -53,8 +45,8 @@ def band_over_seeds(histories: Sequence[Sequence[dict[str, float]]], name: str) 
     return Band(epochs, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
-def bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
-    """Return the bands of a row's runs; None where nothing was trained (the row re-ranks another's predictions)."""
+def _bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
+    """Return the bands of a row's runs; None for a re-ranking method, which trains nothing."""
     if any(run.spec().get("base") is not None for run in runs):
         return None
     try:
@@ -62,18 +54,15 @@ def bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
         return {name: band_over_seeds(histories, name) for name in QUANTITIES}
     except (OSError, KeyError, ValueError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"the history of {row.title}, {row.type}, cannot be read ({reason})") from None
+        raise UserError(f"the history of {name_of(row)}, cannot be read ({reason})") from None
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import MaxNLocator
-
     board = board_of(request)
     rows = [row for row in ordered_rows(board) if row.n]
     looks = style.looks_of(rows)
-    bands = [(row, bands_of(row, finished_runs(request, row))) for row in rows]
+    bands = [(row, _bands_of(row, finished_runs(request, row))) for row in rows]
     trained = [(row, band) for row, band in bands if band is not None]
     if not trained:
         raise UserError(f"none of the runs of {request.dataset} has a training curve: all of them re-rank")
@@ -92,17 +81,12 @@ def draw(request: Request) -> style.Drawing:
             _decades(panels[0])
     style.legend_below(figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_of(look)))
     figure.suptitle(f"{heading(board)}. Lines: mean over seeds, bands: from the smallest to the largest", fontsize=8.0)
-    remarks = remarks_on(board)
-    absent = [f"{row.title}, {row.type}" for row, band in bands if band is None]
-    if absent:
-        remarks.append(f"not shown: {'; '.join(absent)}: these re-rank and train nothing")
-    return style.Drawing(figure, remarks)
+    absent = [row for row, band in bands if band is None]
+    return style.Drawing(figure, remarks_on(board, absent, "these re-rank and train nothing"))
 
 
 def _decades(axes: Axes) -> None:
     """Make the y axis logarithmic, with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
