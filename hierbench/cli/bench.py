@@ -1,7 +1,5 @@
 """`hierbench bench`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer
@@ -14,7 +12,6 @@ def bench(
 ) -> None:
     """Measure this machine: training steps, evaluation, CRM, the frame and preparing; about a minute."""
     import json
-    from dataclasses import asdict
 
     from hierbench.experiments.bench import QUICK, Sizes, parts_of
     from hierbench.experiments.bench import bench as measure
@@ -36,6 +33,6 @@ def bench(
 
         report = measure(place, QUICK if quick else Sizes(), on_part)
     if as_json:
-        print(json.dumps({"schema": 1} | asdict(report), indent=1, allow_nan=False))
+        print(json.dumps({"schema": 1} | report, indent=1, allow_nan=False))
     else:
         print(table(report), end="")
