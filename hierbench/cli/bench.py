@@ -22,12 +22,10 @@ def bench(
     place = choose_device(device)
     parts = parts_of(place)
     with Meter("measuring", len(parts)) as meter:
-        running: list[str] = []
 
         def on_part(name: str) -> None:
-            if running:
-                meter.end_part(running.pop(), 1.0)
-            running.append(name)
+            for ended in list(meter.parts):
+                meter.end_part(ended, 1.0)
             meter.part(name, 0.0, 1.0)
             meter.say(f"measuring: {name} ({parts.index(name) + 1} of {len(parts)})")
 

@@ -203,10 +203,10 @@ def test_mistake_shares():
 
 
 def test_bars_have_the_interval_of_the_table():
-    bar = severity.bars_of(row(), [np.array([10.0, 1.0]), np.array([20.0, 1.0])], ddof=1)
-    assert bar.means.tolist() == [15.0, 1.0]
-    assert bar.half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
-    assert np.isnan(severity.bars_of(row(), [np.array([10.0])], ddof=1).half_widths).all()
+    means, half_widths = severity.bars_of([np.array([10.0, 1.0]), np.array([20.0, 1.0])], ddof=1)
+    assert means.tolist() == [15.0, 1.0]
+    assert half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
+    assert np.isnan(severity.bars_of([np.array([10.0])], ddof=1)[1]).all()
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():

@@ -1,7 +1,6 @@
 """Training curves: loss, validation accuracy and validation HierDist@1 per epoch, methods side by side."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,27 +21,19 @@ QUANTITIES = {
     "val_hierdist@1": "validation HierDist@1",
 }
 MARKS = 8  # markers on a line, about
-
-
-class Band(NamedTuple):
-    """A quantity over E epochs: mean, smallest and largest over seeds, each [E]."""
-
-    epochs: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+Band = NDArray[np.float64]
 
 
 def band_over_seeds(histories: Sequence[Sequence[dict[str, float]]], name: str) -> Band:
-    """Return the mean and range over seeds of a column of their histories, as `hierbench.runs.store.Run.history` reads.
+    """Return [4, E], the epochs and a column's mean, smallest and largest value over the histories of several seeds.
 
     A KeyError says that a history has no such column, a ValueError that they differ in length or that one is empty.
     """
     values = np.array([[row[name] for row in history] for history in histories])
     if values.ndim != 2 or not values.size:
         raise ValueError("histories of different length")
-    epochs = np.array([row["epoch"] for row in histories[0]])
-    return Band(epochs, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    epochs = [row["epoch"] for row in histories[0]]
+    return np.stack([epochs, values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
 
 
 def _bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
@@ -77,7 +68,7 @@ def draw(request: Request) -> style.Drawing:
             axes.set_title(f"{kind}: {label}")
             axes.set_xlabel("epoch" if kind == types[-1] else "")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-        if min(float(band["train_loss"].low.min()) for _, band in trained) > 0.0:
+        if min(float(band["train_loss"][2].min()) for _, band in trained) > 0.0:
             _decades(panels[0])
     style.legend_below(figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_of(look)))
     figure.suptitle(f"{heading(board)}. Lines: mean over seeds, bands: from the smallest to the largest", fontsize=8.0)
@@ -94,6 +85,6 @@ def _decades(axes: Axes) -> None:
 
 
 def _line(axes: Axes, band: Band, look: style.Look) -> None:
-    every = max(1, round(len(band.epochs) / MARKS))
-    axes.fill_between(band.epochs, band.low, band.high, color=look.colour, alpha=0.2, linewidth=0)
-    axes.plot(band.epochs, band.mean, markevery=every, **style.line_of(look))
+    epochs, mean, low, high = band
+    axes.fill_between(epochs, low, high, color=look.colour, alpha=0.2, linewidth=0)
+    axes.plot(epochs, mean, markevery=max(1, round(len(epochs) / MARKS)), **style.line_of(look))
