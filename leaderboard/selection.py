@@ -1,35 +1,21 @@
-"""Which run is meant: by the beginning of its id, or by method, type and seed in a table."""
-
-from __future__ import annotations
+"""Which run is meant: by the beginning of its id, or by method, type and seed in a leaderboard."""
 
 import re
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from pydantic import ValidationError
 
 from hierbench.config.recipe import FeatureType, Protocol
 from hierbench.config.spec import Spec
+from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 
-if TYPE_CHECKING:
-    from hierbench.leaderboard.board import Board
-
-SHOWN = 6  # runs in an error's line
+SHOWN = 6  # runs listed in an error
 
 
 def find_run(beginning: str, store: Store, what: str = "run", hint: str = "") -> Run:
-    """Return the only run whose id begins so.
-
-    Args:
-        beginning: of the id.
-        store: where the runs are.
-        what: how an error calls a run.
-        hint: what an error says where there is none.
-
-    Raises:
-        UserError: there is none, or there are several.
-    """
+    """Return the only run whose id begins so; the error calls it `what` and ends in `hint` where there is none."""
     found = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
     if not found:
         raise UserError(f"no {what} in {store.root} has an id that begins with {beginning!r}{hint}")
@@ -42,7 +28,7 @@ def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | N
     """Return the finished run of a dataset whose id begins so, and its spec.
 
     Raises:
-        UserError: as `find_run`; or it is not finished, of another dataset or protocol, or of validation alone.
+        UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, or of tuning.
     """
     spec, run = _with_spec(find_run(beginning, store))
     if spec.dataset.name != dataset:
@@ -57,30 +43,25 @@ def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | N
 def choose_run(
     board: Board, store: Store, method: str | None = None, kind: str | None = None, seed: int | None = None
 ) -> tuple[Spec, Run]:
-    """Return a finished run of a table and its spec: of the smallest seed and, of one method, of the first type.
+    """Return the finished run of a leaderboard that method, type and seed name, and its spec.
 
-    Args:
-        board: the table.
-        store: where its runs are.
-        method: its name, None for any.
-        kind: the type of model, None for any.
-        seed: None for any that is finished.
+    Without a seed the smallest that is finished is taken, without a type the first that the method has.
 
     Raises:
         UserError: no run fits, several do, or the one that does is not finished.
     """
-    there = [_with_spec(store.run(id_)) for row in board.rows for id_ in row.runs]
-    there = [(spec, run) for spec, run in there if spec.method.name == method] or there
+    known = [_with_spec(store.run(id_)) for row in board.rows for id_ in row.runs]
+    known = [(spec, run) for spec, run in known if spec.method.name == method] or known
     found = [
         (spec, run)
-        for spec, run in there
+        for spec, run in known
         if method in (None, spec.method.name) and kind in (None, spec.type) and seed in (None, spec.seed)
     ]
     wanted = {"method": method, "type": kind, "seed": seed}
     asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
     if not found:
-        known = ", ".join(sorted(f"{spec.method.name}:{spec.type}:{spec.seed}" for spec, _ in there))
-        raise UserError(f"no run with {asked} in the newest table of {board.dataset}; there are {known}")
+        names = ", ".join(sorted(f"{spec.method.name}:{spec.type}:{spec.seed}" for spec, _ in known))
+        raise UserError(f"no run with {asked} in the newest table of {board.dataset}; there are {names}")
     if seed is None:
         found = [(spec, run) for spec, run in found if run.done] or found
         smallest = min(spec.seed for spec, _ in found)
@@ -89,14 +70,14 @@ def choose_run(
         first = min(spec.type for spec, _ in found)
         found = [(spec, run) for spec, run in found if spec.type == first]
     if len(found) > 1:
-        some = [
-            f"{run.folder.name[:12]} ({', '.join(filter(None, [spec.label, parameters(spec)]))})"
-            for spec, run in found[:SHOWN]
-        ]
+        names = ", ".join(
+            f"{spec.label} ({', '.join(filter(None, [run.folder.name[:12], parameters(spec)]))})"
+            for spec, run in sorted(found, key=lambda one: one[0].label)[:SHOWN]
+        )
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise UserError(
-            f"{asked or board.dataset} stands for {len(found)} runs: {', '.join(some)}{more}; say more of method, type "
-            "and seed, or name one by its id"
+            f"{asked or board.dataset} matches {len(found)} runs: {names}{more}; say more of method, type and seed, "
+            "or name one by its id"
         )
     return _finished(*found[0])
 
@@ -110,8 +91,6 @@ def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) 
     Raises:
         UserError: as `choose_run` and `run_by_id`.
     """
-    from hierbench.leaderboard.board import board_from_runs
-
     method, *rest = name.split(":")
     kinds = get_args(FeatureType)
     if rest and rest[0] not in kinds:

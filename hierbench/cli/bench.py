@@ -12,7 +12,6 @@ def bench(
 ) -> None:
     """Benchmark this machine: training steps, evaluation, CRM, the frame and data preparation; takes about a minute."""
     import json
-    from dataclasses import asdict
 
     from hierbench.experiments.bench import QUICK, Sizes, parts_of
     from hierbench.experiments.bench import bench as measure
@@ -23,17 +22,15 @@ def bench(
     place = choose_device(device)
     parts = parts_of(place)
     with Meter("measuring", len(parts)) as meter:
-        running: list[str] = []
 
         def on_part(name: str) -> None:
-            if running:
-                meter.end_part(running.pop(), 1.0)
-            running.append(name)
+            for ended in list(meter.parts):
+                meter.end_part(ended, 1.0)
             meter.part(name, 0.0, 1.0)
             meter.say(f"measuring: {name} ({parts.index(name) + 1} of {len(parts)})")
 
         report = measure(place, QUICK if quick else Sizes(), on_part)
     if as_json:
-        print(json.dumps({"schema": 1} | asdict(report), indent=1, allow_nan=False))
+        print(json.dumps({"schema": 1} | report, indent=1, allow_nan=False))
     else:
         print(table(report), end="")

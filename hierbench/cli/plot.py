@@ -7,19 +7,12 @@ import typer
 
 from hierbench.cli.options import ProtocolOfRuns
 from hierbench.config.options import DataOption, RunsOption
+from hierbench.reports.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
-
-KINDS = ("similarity", "frame", "severity", "tradeoff", "confusion", "curves")  # each is a file in hierbench/plots/
 
 
 def plot(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="similarity: cosine by distance. frame: PCA of frame and ETF. severity: mistakes by distance. "
-            "tradeoff: accuracy against severity. confusion: matrix of a run. curves: training."
-        ),
-    ],
+    kind: Annotated[str, typer.Argument(help=" ".join(f"{kind}: {about}" for kind, about in KINDS.items()))],
     dataset: Annotated[
         str, typer.Option(help="See: hierbench data list. similarity takes all; frame draws an example without it.")
     ] = "",
@@ -45,23 +38,15 @@ def plot(
     from hierbench.utils.files import refuse_links
 
     _check(kind, dataset, source, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
-    target = output or refuse_links(runs, "plots") / _default_name(kind, dataset, source, protocol)
     if output is not None:
         style.check_output(output)
-    request = Request(
-        dataset=dataset,
-        runs=runs,
-        data_dir=data_dir,
-        source=source,
-        protocol=protocol,
-        run=run,
-        method=method,
-        type=type_,
-        seed=seed,
-    )
+    # What is not the default is part of the name, so that one figure does not replace another.
+    parts = [kind, dataset or "example", "published" if source == "paper" else None, protocol]
+    target = output or refuse_links(runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
+    request = Request(dataset, runs, data_dir, source, protocol, run, method, type_, seed)
     with style.house_style():
         drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
-        style.write_figure(drawing.figure, target, new_folder=output is None)
+        style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:
         print(remark)
     print(f"wrote {target}")
@@ -84,9 +69,3 @@ def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: d
         raise UserError(f"{given[0]} is for confusion; {kind} shows all runs of the leaderboard")
     if "--run" in given and (len(given) > 1 or protocol is not None):
         raise UserError(f"--run names the run: leave out {given[1] if len(given) > 1 else '--protocol'}")
-
-
-def _default_name(kind: str, dataset: str, source: str, protocol: str | None) -> str:
-    """Return a file name with everything that is not a default, so that no figure replaces another."""
-    parts = [kind, dataset or "example", "published" if source == "paper" else "", protocol or ""]
-    return f"{'-'.join(filter(None, parts))}.svg"

@@ -3,8 +3,6 @@
 Shapes: B batch, N examples, K classes.
 """
 
-from __future__ import annotations
-
 import platform
 import statistics
 import sys
@@ -15,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,14 +25,13 @@ from hierbench.config.recipe import FEATURE_TYPES, Augment, Model, Precision
 from hierbench.data.image import decode_file, pixels_of
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
-from hierbench.experiments.bench_report import Card, Evaluation, Prepare, Report, StepTime
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
 from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.timing import BareBackbone, Trainee, Workload, in_turn, median_ratio, wait_for
+from hierbench.planning.timing import BareBackbone, Trainee, Workload, in_turn, median_ratio
 from hierbench.training.posthoc import rescored_chunks
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.processes import num_cores
@@ -44,34 +42,21 @@ LARGE_IMAGES = Augment(crop="random-resized", flip=True, mean=(0.5, 0.5, 0.5), s
 PREPARED_SIZE = (224, 224)
 STEPS = 10  # between two looks at the clock, on CUDA
 LIMIT = 10.0  # seconds after which no further round of a type's steps begins
-OnPart = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        backbone: of the steps, on 32x32 images of CIFAR-100's tree.
-        batch: B.
-        rounds: of steps, all in turn; medians are taken.
-        examples: N of evaluation and CRM.
-        levels: nodes per level of their tree and of the frame's.
-        photographs: images that are prepared in a round; of fewer the start of the threads is a part of the time.
-        prepare_rounds: of preparing, which takes half a second.
-        large: (backbone, batch) at 224x224 with random parts, and at 32x32; on CUDA alone.
-        matmul: side of the matrices whose product gives the card's rate.
-    """
-
-    backbone: str = "wrn28-2"
+    backbone: str = "wrn28-2"  # of the steps, on 32x32 images of CIFAR-100's tree
     batch: int = 64
-    rounds: int = 3
-    examples: int = 40_000
-    levels: tuple[int, ...] = INAT
-    photographs: int = 192
-    prepare_rounds: int = 5
-    large: tuple[tuple[str, int], tuple[str, int]] = (("resnet50", 256), ("wrn28-8", 64))
-    matmul: int = 8192
+    rounds: int = 3  # of steps and evaluation, all in turn; medians are taken
+    examples: int = 40_000  # N of evaluation and CRM
+    levels: tuple[int, ...] = INAT  # of their tree and of the frame's
+    photographs: int = 192  # prepared in a round; with fewer, starting the threads is part of the time
+    prepare_rounds: int = 5  # of half a second
+    large: tuple[tuple[str, int], ...] = (("resnet50", 256), ("wrn28-8", 64))  # (backbone, batch) at 224x224 and 32x32
+    matmul: int = 8192  # side of the matrices whose product gives the rate of a CUDA device
 
 
 QUICK = Sizes(rounds=1)
@@ -83,13 +68,22 @@ def parts_of(device: str) -> list[str]:
     return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "preparing", *card]
 
 
-def bench(device: str, sizes: Sizes, on_part: OnPart) -> Report:
-    """Measure this machine; `on_part` is called with the name of each of `parts_of` when it begins."""
+def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str, Any]:
+    """Measure this machine; `on_part` is called with the name of each of `parts_of` when it begins.
+
+    Returns:
+        JSON types: "device", its "name", "threads", "precision" of auto, "backbone" and "batch" of the steps;
+        "steps", a dict per method, type and precision: "step_ms" of a batch from gather to SGD, "bare_ms" forward and
+        backward pass of the backbone alone, and the medians over rounds of "ratio", the step over the bare, and of
+        "share", head, loss, metrics and data path over the bare; "peak_mib" of the device, None but on CUDA;
+        "evaluation" as `_evaluation`, "prepare" as `_prepare`, "card" as `measure_card`, None but on CUDA;
+        "peak_mib" of this process, None where it is not known; "seconds" that the measurement took.
+    """
     start = time.perf_counter()
     torch.manual_seed(0)
     on_part("evaluation")  # first, while the peak of the memory is its own
     evaluation = _evaluation(device, sizes)
-    steps: list[StepTime] = []
+    steps: list[dict[str, Any]] = []
     for precision in _precisions(device):
         on_part(f"steps in {precision}")
         steps += _steps(device, precision, sizes)
@@ -99,20 +93,20 @@ def bench(device: str, sizes: Sizes, on_part: OnPart) -> Report:
     if device == "cuda":
         on_part("card")
         card = measure_card(device, sizes)
-    return Report(
-        device=device,
-        name=torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
-        threads=torch.get_num_threads(),
-        precision=resolve_precision("auto", device),
-        backbone=sizes.backbone,
-        batch=sizes.batch,
-        steps=tuple(steps),
-        evaluation=evaluation,
-        prepare=prepare,
-        card=card,
-        peak_mib=_peak_mib(),
-        seconds=time.perf_counter() - start,
-    )
+    return {
+        "device": device,
+        "name": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "precision": resolve_precision("auto", device),
+        "backbone": sizes.backbone,
+        "batch": sizes.batch,
+        "steps": steps,
+        "evaluation": evaluation,
+        "prepare": prepare,
+        "card": card,
+        "peak_mib": _peak_mib(),
+        "seconds": time.perf_counter() - start,
+    }
 
 
 def _precisions(device: str) -> list[Precision]:
@@ -120,7 +114,7 @@ def _precisions(device: str) -> list[Precision]:
     return ["float32"] if best == "float32" else [best, "float32"]
 
 
-def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[StepTime]:
+def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[dict[str, Any]]:
     """Measure all methods on all types in turn, in each round the bare backbone before every one."""
     tree = Hierarchy.from_paths(shipped_paths("cifar100"))
     work = Workload(Model(backbone=sizes.backbone), SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
@@ -133,36 +127,34 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[StepTime
             functions += [bare, trainee.train, trainee.besides_the_model]
         columns = iter(in_turn(functions, sizes.rounds, device, LIMIT))
         for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
-            yield StepTime(
-                method=trainee.model.method.name,
-                type=kind,
-                precision=precision,
-                step_ms=1000 * statistics.median(whole),
-                bare_ms=1000 * statistics.median(alone),
-                ratio=median_ratio(whole, alone),
-                share=median_ratio(besides, alone),
-                peak_mib=_peak_of(trainee, device),
-            )
+            yield {
+                "method": trainee.model.method.name,
+                "type": kind,
+                "precision": precision,
+                "step_ms": 1000 * statistics.median(whole),
+                "bare_ms": 1000 * statistics.median(alone),
+                "ratio": median_ratio(whole, alone),
+                "share": median_ratio(besides, alone),
+                "peak_mib": _device_peak_mib(trainee) if device == "cuda" else None,
+            }
 
 
-def _peak_of(trainee: Trainee, device: str) -> float | None:
-    """Return the device's peak memory during a step, on CUDA alone."""
-    if device != "cuda":
-        return None
+def _device_peak_mib(trainee: Trainee) -> float:
+    """Return the CUDA device's peak memory during a step."""
     torch.cuda.reset_peak_memory_stats()
     trainee.train()
-    wait_for(device)
+    torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() / 2**20
 
 
-def _evaluation(device: str, sizes: Sizes) -> Evaluation:
-    """Measure metrics, CRM with the metrics of its scores, and the frame, in turn."""
-    place, tree = torch.device(device), stand_in_tree(sizes.levels)
-    num_classes = tree.num_classes
-    scores, targets = torch.empty(sizes.examples, num_classes), torch.arange(sizes.examples) % num_classes
-    for part in scores.split(1000):
-        part.normal_()
-    scores, targets, posthoc = scores.to(place), targets.to(place), CRM(tree)
+def _evaluation(device: str, sizes: Sizes) -> dict[str, Any]:
+    """Measure metrics, CRM with the metrics of its scores, and the frame, in turn, for N scores of K classes.
+
+    "extra_mib" is the memory that the first two took beside the scores, None where it is not known.
+    """
+    place, tree, num = torch.device(device), stand_in_tree(sizes.levels), sizes.examples
+    scores = torch.randn(num, tree.num_classes, device=place)
+    targets, posthoc = torch.arange(num, device=place) % tree.num_classes, CRM(tree)
 
     def metrics() -> None:
         evaluate(scores, targets, tree)
@@ -182,8 +174,14 @@ def _evaluation(device: str, sizes: Sizes) -> Evaluation:
     after = _peak_mib()
     columns = in_turn([metrics, crm, frame], sizes.rounds, device)
     metrics_s, crm_s, frame_s = map(statistics.median, columns)
-    extra = None if before is None or after is None else after - before
-    return Evaluation(sizes.examples, num_classes, metrics_s, crm_s, frame_s, extra)
+    return {
+        "examples": num,
+        "classes": tree.num_classes,
+        "metrics_s": metrics_s,
+        "crm_s": crm_s,
+        "frame_s": frame_s,
+        "extra_mib": None if before is None or after is None else after - before,
+    }
 
 
 def _peak_mib() -> float | None:
@@ -196,39 +194,29 @@ def _peak_mib() -> float | None:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def _prepare(sizes: Sizes) -> Prepare:
-    """Measure `write_images`, with decoding, resizing and writing, against decoding alone, in turn on all cores."""
+def _prepare(sizes: Sizes) -> dict[str, Any]:
+    """Measure images per second through `write_images` and through decoding alone, in turn on all cores."""
     width, height = 500, 375
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = [photograph(folder / f"{index}.jpg", width, height, index) for index in range(16)]
         files = [files[index % len(files)] for index in range(sizes.photographs)]
         ours, bare = prepare_seconds(files, folder, sizes.prepare_rounds)
-    return Prepare(
-        width=width,
-        height=height,
-        images_per_s=len(files) / statistics.median(ours),
-        decoded_per_s=len(files) / statistics.median(bare),
-        ratio=median_ratio(bare, ours),
-    )
+    return {
+        "width": width,
+        "height": height,
+        "images_per_s": len(files) / statistics.median(ours),
+        "decoded_per_s": len(files) / statistics.median(bare),
+        "ratio": median_ratio(bare, ours),
+    }
 
 
 def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[float]]:
-    """Return the seconds of `write_images` over JPEG files in each round, and of bare decoding, both on all cores.
-
-    Args:
-        files: what is decoded.
-        folder: where the prepared rows go.
-        rounds: in turn.
-    """
-
-    def pieces() -> Iterator[Piece]:
-        for row, file in enumerate(files):
-            yield Piece("train", row, partial(decode_file, file, PREPARED_SIZE))
-
+    """Return the seconds per round of `write_images` over JPEG files, into `folder`, and of decoding them alone."""
+    pieces = [Piece("train", row, partial(decode_file, file, PREPARED_SIZE)) for row, file in enumerate(files)]
     none = np.zeros(0, dtype=np.int64)
     labels = {"train": np.zeros(len(files), dtype=np.int64), "val": none, "test": none}
-    source = Source({"a": ("a",), "b": ("b",)}, labels, PREPARED_SIZE, pieces)
+    source = Source({"a": ("a",), "b": ("b",)}, labels, PREPARED_SIZE, lambda: iter(pieces))
 
     def ours() -> None:
         with tempfile.TemporaryDirectory(dir=folder) as rows:
@@ -255,8 +243,12 @@ def photograph(path: Path, width: int, height: int, seed: int) -> Path:
     return path
 
 
-def measure_card(device: str, sizes: Sizes) -> Card:
-    """Measure what is asked of a CUDA device alone; it runs on a CPU too, with sizes for one."""
+def measure_card(device: str, sizes: Sizes) -> dict[str, float]:
+    """Measure what `bench` measures on CUDA alone; with small sizes it runs on a CPU, too.
+
+    ResNet-50 is trained with augmentation; "wrn28_8_share" is the share of the rate of bfloat16 products,
+    "matmul_tflops", that training a WideResNet-28-8 reaches.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     precision = resolve_precision("auto", device)
@@ -279,4 +271,8 @@ def measure_card(device: str, sizes: Sizes) -> Card:
     trainee.model.compiled_embed = None  # operations are counted as PyTorch runs them one by one
     with FlopCounterMode(display=False) as counter:
         trainee.train()
-    return Card(sizes.large[0][1] * speeds[0], counter.get_total_flops() * speeds[1] / rate, rate / 1e12)
+    return {
+        "resnet50_images_per_s": sizes.large[0][1] * speeds[0],
+        "wrn28_8_share": counter.get_total_flops() * speeds[1] / rate,
+        "matmul_tflops": rate / 1e12,
+    }

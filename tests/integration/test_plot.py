@@ -89,7 +89,7 @@ def test_published_numbers_and_every_tree_need_no_runs(tmp_path):
         (["tradeoff", "--dataset", "shapes", "--source", "paper"], "unknown table"),
         (["tradeoff", "--dataset", "fgvc", "--source", "paper", "--protocol", "paper"], "--protocol is for runs"),
         (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
-        (["confusion", "--dataset", "shapes"], "stands for 3 runs: "),
+        (["confusion", "--dataset", "shapes"], "shapes matches 3 runs: ce type-II seed 0 ("),
         (
             ["confusion", "--dataset", "shapes", "--method", "hafram"],
             "there are ce:type-II:0, crm:type-II:0, haf",

@@ -320,7 +320,7 @@ def test_a_run_by_method_and_by_id(work):
     mistake_runs.store_run(
         store, prepared, "haframe", "type-II", one_hot(labels), labels, 0, ["methods.haframe.gamma=9"]
     )
-    with pytest.raises(UserError, match=r"for 2 runs: \w{12} \(haframe type-II seed 0, alpha=.*gamma=9.*one by its id"):
+    with pytest.raises(UserError, match=r"2 runs: haframe type-II seed 0 \(\w{12}, alpha=.*gamma=9.*one by its id"):
         label("haframe")
 
 

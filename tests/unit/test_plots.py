@@ -1,5 +1,6 @@
 import io
 import math
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hierbench import Hierarchy
 from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.reports.plots import (
+    KINDS,
     confusion,
     curves,
     frame,
@@ -113,16 +115,20 @@ def test_names_of_nodes(small):
 def test_mapping_curves_follow_the_formula(cifar100):
     from hierbench.methods.haframe import hierarchy_aware_frame
 
-    linear, *exponential = similarity.mapping_curves(cifar100, "paper")
-    assert linear.values.tolist() == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
+    exponential = similarity.mapping_curves(cifar100, "paper")
+    lines = similarity.draw(Request("cifar100")).figure.axes[0].lines
+    (linear,) = [line.get_ydata().tolist() for line in lines if line.get_label() == "linear"]
+    assert linear == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
     assert [curve.gamma for curve in exponential] == [1, 2, 3, 4, 5]
     assert [round(curve.s_min, 2) for curve in exponential] == [-0.86, -0.30, -0.14, -0.08, -0.04]
     for curve in exponential:
         expected = [(1 - curve.s_min) * math.exp(-curve.gamma * d / 5) + curve.s_min for d in range(6)]
-        assert curve.values.tolist() == pytest.approx(expected)
+        values = curve.cosines(np.arange(6) / 5)
+        assert values.tolist() == pytest.approx(expected)
+        assert any(values.tolist() == np.asarray(line.get_ydata()).tolist() for line in lines)
         _, cosines = hierarchy_aware_frame(cifar100.distances, curve.gamma)
-        assert np.allclose(curve.values[cifar100.distances], cosines)
-    assert similarity.mapping_curves(cifar100, "authors")[1].s_min != exponential[0].s_min
+        assert np.allclose(values[cifar100.distances], cosines)
+    assert similarity.mapping_curves(cifar100, "authors")[0].s_min != exponential[0].s_min
 
 
 def test_similarity_shows_what_is_known(tmp_path):
@@ -147,13 +153,13 @@ def test_projection_of_few_points_is_exact_and_the_same_for_a_turned_frame():
     hierarchy = Hierarchy.from_paths(frame.EXAMPLE)
     points, _ = hierarchy_aware_frame(hierarchy.distances, 3.0)
     turned, _ = hierarchy_aware_frame(hierarchy.distances, 3.0, seed=1)
-    found = frame.project(points, 3)
+    *found, origin = frame.project(points, 3)
     for i in range(4):
         for j in range(4):
             expected = np.linalg.norm(points[i] - points[j])
-            assert np.linalg.norm(found.coordinates[i] - found.coordinates[j]) == pytest.approx(expected)
-    assert np.allclose(found.coordinates, frame.project(turned, 3).coordinates)
-    apart = np.linalg.norm(found.coordinates - found.origin, axis=1)  # vectors of one length end on a sphere
+            assert np.linalg.norm(found[i] - found[j]) == pytest.approx(expected)
+    assert np.allclose(found, frame.project(turned, 3)[:-1])
+    apart = np.linalg.norm(found - origin, axis=1)  # vectors of one length end on a sphere
     assert np.allclose(apart, apart[0]) and apart[0] <= 1.0
 
 
@@ -162,9 +168,9 @@ def test_directions_of_equal_variance_do_not_depend_on_the_solver(num_classes):
     points = frame.simplex_frame(num_classes)
     found = frame.project(points, 3)
     shifted = frame.project(points @ np.linalg.qr(np.random.default_rng(0).random(points.shape))[0], 3)
-    assert found.coordinates.shape == (num_classes, 3)
-    assert np.allclose(found.coordinates, shifted.coordinates, atol=1e-8)
-    assert np.allclose(found.origin, 0.0)
+    assert found.shape == (num_classes + 1, 3)
+    assert np.allclose(found[:-1], shifted[:-1], atol=1e-8)
+    assert np.allclose(found[-1], 0.0)
     for picture in frame.seen_together([points, points]):
         assert picture.shape == (num_classes + 1, 2) and np.isfinite(picture).all()
 
@@ -197,10 +203,10 @@ def test_mistake_shares():
 
 
 def test_bars_have_the_interval_of_the_table():
-    bar = severity.bars_of(row(), [np.array([10.0, 1.0]), np.array([20.0, 1.0])], ddof=1)
-    assert bar.means.tolist() == [15.0, 1.0]
-    assert bar.half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
-    assert np.isnan(severity.bars_of(row(), [np.array([10.0])], ddof=1).half_widths).all()
+    means, half_widths = severity.bars_of([np.array([10.0, 1.0]), np.array([20.0, 1.0])], ddof=1)
+    assert means.tolist() == [15.0, 1.0]
+    assert half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
+    assert np.isnan(severity.bars_of([np.array([10.0])], ddof=1)[1]).all()
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():
@@ -222,10 +228,11 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 @pytest.mark.parametrize("dataset", ["fgvc", "cifar100", "inat19", "tieredimagenet-h"])
 def test_the_band_holds_exactly_the_competitive_rows(dataset):
     board = board_from_paper(dataset)
-    marks = tradeoff.marks_of(board.rows)
-    low, high = tradeoff.competitive_band(marks)
-    assert len(marks) == 9
-    assert [low <= mark.severity < high for mark in marks] == [mark.row.competitive for mark in marks]
+    low, high = tradeoff.competitive_band(board.rows)
+    severities = [row.metrics["mistake_severity"].mean for row in board.rows]
+    assert len(severities) == 9
+    assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
+    assert len(tradeoff.draw(Request(dataset, source="paper")).figure.axes[0].containers) == 9
 
 
 def test_rows_without_a_severity_are_named(monkeypatch):
@@ -352,7 +359,11 @@ def test_choosing_a_run(tmp_path, small):
         (Request("shapes", runs=tmp_path, seed=0), "with seed 0 in .*; there are flamingo:type-I:4"),
         (Request("shapes", runs=tmp_path, run="0"), "no run in .* begins with '0'"),
         (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
-        (Request("tiny-imagenet", runs=PUBLISHED), r"for \d+ runs: \w{12} \(.*\), .* and \d+ more; say more of m"),
+        (
+            Request("tiny-imagenet", runs=PUBLISHED),
+            r"^tiny-imagenet matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), crm type-I .*"
+            r"\) and 3 more; say more of method, type and seed, or name one by its id$",
+        ),
         (Request("tiny-imagenet", runs=PUBLISHED, run="a"), "2 runs have an id that begins with 'a'"),
     ):
         with pytest.raises(UserError, match=problem):
@@ -453,6 +464,13 @@ def test_other_formats_and_odd_names(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_file_is_a_kind():
+    assert list(KINDS) == ["confusion", "curves", "frame", "severity", "similarity", "tradeoff"]
+    for kind, about in KINDS.items():
+        module = import_module(f"hierbench.reports.plots.{kind}")
+        assert callable(module.draw) and module.__doc__.startswith(about) and about.endswith(".")
+
+
 def test_an_output_that_can_not_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.svg").mkdir()
@@ -465,7 +483,7 @@ def test_an_output_that_can_not_be_written(tmp_path):
         with pytest.raises(UserError, match=problem):
             style.check_output(tmp_path / name)
     with pytest.raises(UserError, match="cannot be written"):
-        style.write_figure(style.new_figure(1, 1), tmp_path / "file/plots/a.svg", new_folder=True)
+        style.write_figure(style.new_figure(1, 1), tmp_path / "file/plots/a.svg")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.svg"]
 
 

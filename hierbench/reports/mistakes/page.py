@@ -1,7 +1,5 @@
 """The page of `hierbench mistakes`: what two runs get wrong, as one HTML file that needs nothing else."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math
@@ -41,13 +39,7 @@ MEASURES = {
 
 
 def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None) -> str:
-    """Return the page.
-
-    Args:
-        pair: the two runs.
-        chosen: which examples, as positions among the pair's N.
-        names: as `read_names`, said after the names that the tree has.
-    """
+    """Return the page of a pair with the chosen of its N examples; `names`, as `read_names`, stand after the tree's."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["csp_hash"] = csp_hash
     template = (resources.files("hierbench.reports.mistakes") / "page.html.j2").read_text(encoding="utf-8")
@@ -59,7 +51,7 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None)
         remarks=[note for note in (pair.prepared.meta["remark"], pair.prepared.meta.get("notice", "")) if note],
         sides=pair.sides,
         settings=[settings(side) for side in pair.sides],
-        metrics=metric_rows(pair.sides),
+        metrics=metric_rows(*(side.metrics for side in pair.sides)),
         measure=measure,
         explained=explained.format(height=pair.hierarchy.height),
         per_height=list(enumerate(zip(counts.sum(axis=1).tolist(), counts.sum(axis=0).tolist(), strict=True))),
@@ -67,21 +59,19 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None)
         choice=describe_choice(pair, chosen),
         data=page_data(pair, chosen, names or {}),
     )
-    return text.encode(errors="replace").decode()  # a half of a surrogate pair is no text
+    return text.encode(errors="replace").decode()  # half a surrogate pair cannot be encoded
 
 
 def csp_hash(text: str) -> str:
-    """Return the source expression by which a Content-Security-Policy allows exactly this script or style."""
+    """Return the source expression with which a Content-Security-Policy allows exactly this script or style."""
     return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def read_names(path: Path, pair: Pair) -> dict[str, str]:
-    """Read what the tree's nodes are called: lines of a node's name, a tab or a blank, and words.
+    """Read words for the tree's nodes from lines of a node's name, a tab or a blank, and the words.
 
-    ImageNet's words.txt and LOC_synset_mapping.txt are such files; lines of unknown nodes are passed over.
-
-    Raises:
-        UserError: the file can not be read, or names nothing in the tree.
+    ImageNet's words.txt and LOC_synset_mapping.txt are such files. Lines of unknown nodes are skipped; a file without
+    a known one is a UserError.
     """
     known = {node for path in pair.prepared.meta["paths"] for node in path}
     try:
@@ -96,13 +86,7 @@ def read_names(path: Path, pair: Pair) -> dict[str, str]:
 
 
 def page_data(pair: Pair, chosen: IntArray, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page's script works on, JSON types alone.
-
-    Returns:
-        "tree" as `tree_of`; "height" H; "measure"; "counts" [H + 1][H + 1] over all N, rows A, columns B; and
-        "examples" in the order of `chosen`, each with its row in the test split, target, the two predictions with
-        heights and confidences, the distance between them, and the thumbnail as a data URL.
-    """
+    """Return the page's data as JSON types; "counts" are [H + 1][H + 1] over all N, rows A, columns B."""
     images, _ = pair.prepared.arrays("test")
     return {
         "tree": tree_of(pair.prepared.meta["paths"], names),
@@ -125,14 +109,9 @@ def page_data(pair: Pair, chosen: IntArray, names: Mapping[str, str]) -> dict[st
 
 
 def tree_of(paths: Sequence[Sequence[str]], names: Mapping[str, str]) -> dict[str, list[Any]]:
-    """Return the tree's nodes as names and parents: the K classes in target order, then what is above them.
+    """Return the "names" of the tree's nodes and the indices of their "parents", -1 below the root.
 
-    Args:
-        paths: per class (coarsest, ..., class).
-        names: words to say after a node's name.
-
-    Returns:
-        "names", and "parents" with the index of each node's parent, -1 below the root.
+    The K classes come first, in target order, then the inner nodes; `paths` are (coarsest, ..., class) per class.
     """
     index = {tuple(path): position for position, path in enumerate(paths)}
     for path in paths:
@@ -143,7 +122,7 @@ def tree_of(paths: Sequence[Sequence[str]], names: Mapping[str, str]) -> dict[st
 
 
 def thumbnail(image: Images) -> str:
-    """Return an image [3, H, W] uint8 as a data URL, scaled down to `THUMBNAIL` where it is larger."""
+    """Return an image [3, H, W] uint8 as a data URL, scaled down to `THUMBNAIL` pixels."""
     picture = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
     small = max(picture.size) <= LOSSLESS
     picture.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
@@ -154,9 +133,8 @@ def thumbnail(image: Images) -> str:
 
 def settings(side: Side) -> dict[str, str]:
     """Return what a run was made with, as the page says it."""
-    spec = side.spec
+    spec, train = side.spec, side.spec.train
     weights = "" if spec.model.weights == "none" else f" from {spec.model.weights}"
-    train = spec.train
     content = {
         "Method": f"{side.title} ({spec.method.name}, version {spec.method.version})",
         "Type": spec.type,
@@ -171,14 +149,13 @@ def settings(side: Side) -> dict[str, str]:
     return content | ({"Re-ranks run": spec.base[:12]} if spec.base else {})
 
 
-def metric_rows(sides: Sequence[Side]) -> list[tuple[str, str, list[str]]]:
-    """Return (name, direction, texts of A and B) of each metric that both have."""
-    rows = []
-    for name, (title, direction) in TITLES.items():
-        values = [side.metrics[name] for side in sides if name in side.metrics]
-        if len(values) == len(sides):
-            rows.append((title, direction, ["-" if math.isnan(value) else f"{value:.2f}" for value in values]))
-    return rows
+def metric_rows(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[str, str, list[str]]]:
+    """Return (name, direction, texts of A and B) of each metric; both have those that the number of classes allows."""
+    return [
+        (title, direction, ["-" if math.isnan(value) else f"{value:.2f}" for value in (a[name], b[name])])
+        for name, (title, direction) in TITLES.items()
+        if name in a
+    ]
 
 
 def describe_choice(pair: Pair, chosen: IntArray) -> str:
@@ -192,10 +169,7 @@ def describe_choice(pair: Pair, chosen: IntArray) -> str:
         for name, heights in zip("AB", pair.heights, strict=True)
         for height in np.setdiff1d(heights, np.append(heights[chosen], 0))
     ]
-    pairs = {tuple(pair.heights[:, n].tolist()) for n in np.flatnonzero(wrong.any(axis=0))}
-    shown = {tuple(pair.heights[:, n].tolist()) for n in chosen}
-    rest = f"some of each {'pair of heights' if shown == pairs else 'height of each run'}"
-    rest = f"none of {', '.join(missing)}" if missing else rest
+    rest = f"none of {', '.join(missing)}" if missing else "some of each height of each run"
     return (
         f"{len(chosen):,} of the {total:,} test images that A or B gets wrong ({both:,} of them both): "
         f"the largest disagreements, and {rest}."

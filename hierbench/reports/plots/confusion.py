@@ -1,14 +1,18 @@
 """A run's confusion matrix, its classes ordered by the tree, with the tree at its side."""
 
-from __future__ import annotations
+from itertools import pairwise
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
+from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.selection import choose_run, run_by_id
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, Tree, board_of, tree_of
@@ -16,10 +20,6 @@ from hierbench.reports.plots.tree import as_polyline, block_bounds, branches, cl
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-IntArray = NDArray[np.int64]
 NAMED_CLASSES = 64  # up to here every class has its name
 NAMED_NODES = 48  # else the finest level with at most so many nodes has
 MATRIX, TREE, NAMES = 4.4, 0.85, 1.45  # inches: side of the matrix, room to its left and right
@@ -43,9 +43,8 @@ def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray) -> In
         raise ValueError(f"targets must be from 0 to {num_classes - 1}")
     if np.isnan(scores).any():
         raise ValueError("a score is NaN: it has no rank")
-    predicted = scores.argmax(axis=1)
-    counts = np.bincount(targets.astype(np.int64) * num_classes + predicted, minlength=num_classes**2)
-    return counts.reshape(num_classes, num_classes)
+    cells = targets.astype(np.int64) * num_classes + scores.argmax(axis=1)
+    return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def named_level(level_sizes: tuple[int, ...]) -> int | None:
@@ -56,22 +55,8 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
     return few[-1] if few else None
 
 
-def _counts_of(run: Run, spec: Spec, num_classes: int) -> IntArray:
-    if not (run.folder / "predictions.npz").exists():
-        raise UserError(
-            f"run {run.folder.name[:12]} ({spec.label}) has no predictions.npz: published records have none"
-        )
-    try:
-        counts = confusion_counts(*run.predictions())
-    except ValueError as error:
-        raise UserError(f"run {run.folder.name[:12]} ({spec.label}): {error}") from None
-    if len(counts) != num_classes:
-        raise UserError(f"run {run.folder.name[:12]} has scores of {len(counts)} classes, its tree has {num_classes}")
-    return counts
-
-
 def run_of(request: Request) -> tuple[Spec, Run]:
-    """Return the finished run that was asked for: by its id, or in the dataset's table."""
+    """Return the finished run that was asked for, by its id or in the dataset's leaderboard, and its spec."""
     store = Store(request.runs)
     if request.run is not None:
         return run_by_id(request.run, request.dataset, store)
@@ -81,19 +66,32 @@ def run_of(request: Request) -> tuple[Spec, Run]:
 def draw(request: Request) -> style.Drawing:
     """Draw the confusion matrix of the run that was asked for."""
     spec, run = run_of(request)
+    name = f"run {run.folder.name[:12]} ({spec.label})"
     tree = tree_of(request.dataset, request.data_dir, spec.dataset.distance)
     if tree.hierarchy.digest() != spec.dataset.hierarchy:
-        raise UserError(f"run {run.folder.name[:12]} was on another tree of {request.dataset} than the one known here")
-    counts = _counts_of(run, spec, tree.hierarchy.num_classes)
+        raise UserError(f"{name} was on another tree of {request.dataset} than the one known here")
+    if not (run.folder / "predictions.npz").exists():
+        raise UserError(f"{name} has no predictions.npz: published records have none")
+    try:
+        counts = confusion_counts(*run.predictions())
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+    order = class_order(tree.hierarchy)
+    if len(counts) != len(order):
+        raise UserError(f"{name} has scores of {len(counts)} classes, its tree has {len(order)}")
+    figure = style.new_figure(style.DOUBLE, BELOW + MATRIX + ABOVE, layout=None)
+
+    def place(left: float, bottom: float, width: float, height: float) -> Axes:
+        across, up = figure.get_size_inches()
+        return figure.add_axes((left / across, bottom / up, width / across, height / up))
+
+    _tree(place(0.1, BELOW, TREE, MATRIX), tree.hierarchy, order)
+    axes = place(0.1 + TREE, BELOW, MATRIX, MATRIX)
+    _matrix(axes, place(0.1 + TREE, BELOW - 0.32, MATRIX, 0.08), counts[np.ix_(order, order)])
+    _blocks(axes, tree.hierarchy, order)
+    _names(axes, tree, order)
     metrics = run.metrics()
     severity = metrics["test"]["mistake_severity"]
-    order = class_order(tree.hierarchy)
-    figure = style.new_figure(style.DOUBLE, BELOW + MATRIX + ABOVE, layout=None)
-    _tree(style.place_axes(figure, 0.1, BELOW, TREE, MATRIX), tree, order)
-    axes = style.place_axes(figure, 0.1 + TREE, BELOW, MATRIX, MATRIX)
-    _matrix(axes, style.place_axes(figure, 0.1 + TREE, BELOW - 0.32, MATRIX, 0.08), counts[np.ix_(order, order)])
-    _blocks(axes, tree, order)
-    _names(axes, tree, order)
     about = f"{metrics['test']['top1']:.2f} % correct"
     about += "" if severity is None else f", mistake severity {severity:.2f}"
     title = f"{load_recipe(request.dataset).title}, protocol {spec.protocol}"
@@ -101,25 +99,21 @@ def draw(request: Request) -> style.Drawing:
     return style.Drawing(figure, [f"run {run.folder.name} ({spec.label}; --type and --seed show others)"])
 
 
-def _tree(axes: Axes, tree: Tree, order: IntArray) -> None:
+def _tree(axes: Axes, hierarchy: Hierarchy, order: IntArray) -> None:
     """Draw the tree with its root at the left, its leaves at the rows of the matrix."""
-    lines = branches(tree.hierarchy.distances, order)
+    lines = branches(hierarchy.distances, order)
     stubs, inner = [line for line in lines if line[0][1] == 0.0], [line for line in lines if line[0][1] > 0.0]
     room = MATRIX * 72.0 / len(order)  # points per class
     for part, colour in ((stubs, "black" if room > 1.0 else style.LIGHT), (inner, "black")):
         places, heights = as_polyline(part)
         axes.plot(heights, places, color=colour, linewidth=min(0.6, max(0.25, 0.4 * room)))
-    axes.set_xlim(tree.hierarchy.height * 1.02, 0)
+    axes.set_xlim(hierarchy.height * 1.02, 0)
     axes.set_ylim(len(order) - 0.5, -0.5)
     style.bare(axes)
 
 
 def _matrix(axes: Axes, below: Axes, counts: IntArray) -> None:
     """Draw the counts on a logarithmic scale that starts at 1, explained below; empty cells stay white."""
-    import matplotlib as mpl
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
-    from matplotlib.ticker import FuncFormatter, NullLocator
-
     lightest = 0.88 if len(counts) <= 250 else 0.5  # of cividis: a single mistake must stand out from white
     dark = mpl.colormaps["cividis"](np.linspace(lightest, 0.0, 256))
     colours = LinearSegmentedColormap.from_list("counts", dark)
@@ -138,26 +132,23 @@ def _matrix(axes: Axes, below: Axes, counts: IntArray) -> None:
     bar.set_label("test images (white: none)", labelpad=2)
 
 
-def _blocks(axes: Axes, tree: Tree, order: IntArray) -> None:
+def _blocks(axes: Axes, hierarchy: Hierarchy, order: IntArray) -> None:
     """Outline the coarsest nodes across the matrix, and the other levels' on its diagonal."""
-    sizes = tree.hierarchy.level_sizes
+    sizes = hierarchy.level_sizes
     coarse = [level for level in range(len(sizes) - 1) if 1 < sizes[level] < min(sizes[-1], NAMED_NODES + 1)]
     drawn: set[tuple[int, int]] = set()
-    for rank, level in enumerate(coarse):
-        bounds = block_bounds(tree.hierarchy, order, level)
-        if rank == 0:
-            for bound in bounds[1:-1].tolist():
+    for level in coarse:
+        bounds = block_bounds(hierarchy, order, level).tolist()
+        if level == coarse[0]:
+            for bound in bounds[1:-1]:
                 axes.axhline(bound - 0.5, color=style.GREY, linewidth=0.5)
                 axes.axvline(bound - 0.5, color=style.GREY, linewidth=0.5)
-        xs: list[float] = []
-        ys: list[float] = []
-        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            if stop - start > 1 and (start, stop) not in drawn:
-                drawn.add((start, stop))
-                low, high = start - 0.5, stop - 0.5
-                xs += [low, high, high, low, low, np.nan]
-                ys += [low, low, high, high, low, np.nan]
-        axes.plot(xs, ys, color="black", linewidth=0.8 if rank == 0 else 0.4, scalex=False, scaley=False)
+        blocks = [(start, stop) for start, stop in pairwise(bounds) if stop - start > 1 and (start, stop) not in drawn]
+        drawn.update(blocks)
+        low, high = (np.array([block[end] for block in blocks]) - 0.5 for end in (0, 1))
+        xs, ys = [low, high, high, low, low, low * np.nan], [low, low, high, high, low, low * np.nan]
+        width = 0.8 if level == coarse[0] else 0.4
+        axes.plot(np.ravel(xs, "F"), np.ravel(ys, "F"), color="black", linewidth=width, scalex=False, scaley=False)
 
 
 def _names(axes: Axes, tree: Tree, order: IntArray) -> None:
@@ -174,8 +165,9 @@ def _names(axes: Axes, tree: Tree, order: IntArray) -> None:
     nodes = tree.hierarchy.level_targets[order[bounds[:-1]], level]
     centres = ((bounds[:-1] + bounds[1:] - 1) / 2.0).tolist()
     room = MATRIX * 72.0 / len(order)  # points per class
-    size = style.TINY if level < tree.hierarchy.num_levels - 1 else min(style.SMALL, 0.95 * room)
-    smallest = 1 if level == tree.hierarchy.num_levels - 1 else 2  # a class among nodes needs no name
+    size, smallest = style.TINY, 2  # a class among nodes needs no name
+    if level == tree.hierarchy.num_levels - 1:
+        size, smallest = min(style.SMALL, 0.95 * room), 1
     kept: list[int] = []
     for block in np.argsort(bounds[:-1] - bounds[1:], kind="stable").tolist():  # large ones first
         if bounds[block + 1] - bounds[block] >= smallest and all(

@@ -1,22 +1,19 @@
 """Training curves: loss, validation accuracy and validation HierDist@1 per epoch, methods side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.plots import style
-from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on
+from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, name_of, remarks_on
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 QUANTITIES = {
     "train_loss": "training loss (each method's own)",
@@ -24,37 +21,23 @@ QUANTITIES = {
     "val_hierdist@1": "validation HierDist@1",
 }
 MARKS = 8  # markers on a line, about
-
-
-class Band(NamedTuple):
-    """A quantity over E epochs: mean, smallest and largest over seeds, each [E]."""
-
-    epochs: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+Band = NDArray[np.float64]
 
 
 def band_over_seeds(histories: Sequence[Sequence[dict[str, float]]], name: str) -> Band:
-    """Return a quantity's mean and range over the histories of several seeds.
+    """Return [4, E], the epochs and a column's mean, smallest and largest value over the histories of several seeds.
 
-    Args:
-        histories: per seed a row per epoch, as `hierbench.runs.store.Run.history` reads them.
-        name: of the column.
-
-    Raises:
-        KeyError: a history has no such column.
-        ValueError: the histories differ in length, or one is empty.
+    A KeyError says that a history has no such column, a ValueError that they differ in length or that one is empty.
     """
     values = np.array([[row[name] for row in history] for history in histories])
     if values.ndim != 2 or not values.size:
         raise ValueError("histories of different length")
-    epochs = np.array([row["epoch"] for row in histories[0]])
-    return Band(epochs, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    epochs = [row["epoch"] for row in histories[0]]
+    return np.stack([epochs, values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
 
 
-def bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
-    """Return the bands of a row's runs; None where nothing was trained (the row re-ranks another's predictions)."""
+def _bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
+    """Return the bands of a row's runs; None for a re-ranking method, which trains nothing."""
     if any(run.spec().get("base") is not None for run in runs):
         return None
     try:
@@ -62,18 +45,15 @@ def bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
         return {name: band_over_seeds(histories, name) for name in QUANTITIES}
     except (OSError, KeyError, ValueError, TypeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"the history of {row.title}, {row.type}, cannot be read ({reason})") from None
+        raise UserError(f"the history of {name_of(row)}, cannot be read ({reason})") from None
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import MaxNLocator
-
     board = board_of(request)
     rows = [row for row in ordered_rows(board) if row.n]
     looks = style.looks_of(rows)
-    bands = [(row, bands_of(row, finished_runs(request, row))) for row in rows]
+    bands = [(row, _bands_of(row, finished_runs(request, row))) for row in rows]
     trained = [(row, band) for row, band in bands if band is not None]
     if not trained:
         raise UserError(f"none of the runs of {request.dataset} has a training curve: all of them re-rank")
@@ -88,21 +68,16 @@ def draw(request: Request) -> style.Drawing:
             axes.set_title(f"{kind}: {label}")
             axes.set_xlabel("epoch" if kind == types[-1] else "")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-        if min(float(band["train_loss"].low.min()) for _, band in trained) > 0.0:
+        if min(float(band["train_loss"][2].min()) for _, band in trained) > 0.0:
             _decades(panels[0])
     style.legend_below(figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_of(look)))
     figure.suptitle(f"{heading(board)}. Lines: mean over seeds, bands: from the smallest to the largest", fontsize=8.0)
-    remarks = remarks_on(board)
-    absent = [f"{row.title}, {row.type}" for row, band in bands if band is None]
-    if absent:
-        remarks.append(f"not shown: {'; '.join(absent)}: these re-rank and train nothing")
-    return style.Drawing(figure, remarks)
+    absent = [row for row, band in bands if band is None]
+    return style.Drawing(figure, remarks_on(board, absent, "these re-rank and train nothing"))
 
 
 def _decades(axes: Axes) -> None:
     """Make the y axis logarithmic, with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -110,6 +85,6 @@ def _decades(axes: Axes) -> None:
 
 
 def _line(axes: Axes, band: Band, look: style.Look) -> None:
-    every = max(1, round(len(band.epochs) / MARKS))
-    axes.fill_between(band.epochs, band.low, band.high, color=look.colour, alpha=0.2, linewidth=0)
-    axes.plot(band.epochs, band.mean, markevery=every, **style.line_of(look))
+    epochs, mean, low, high = band
+    axes.fill_between(epochs, low, high, color=look.colour, alpha=0.2, linewidth=0)
+    axes.plot(epochs, mean, markevery=max(1, round(len(epochs) / MARKS)), **style.line_of(look))

@@ -1,34 +1,26 @@
 """A hierarchy-aware frame beside the simplex equiangular tight frame (ETF), after PCA, with the trees they embed."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from hierbench.config.recipe import load_recipe
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, tree_of
 from hierbench.reports.plots.tree import as_polyline, branches, leaf_order
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 Matrix = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-
-class Edge(NamedTuple):
-    """How a pair of classes is joined."""
-
-    dashes: Any
-    width: float
-
-
-EDGES = [Edge("-", 2.2), Edge((0, (4, 1.5)), 1.3), Edge((0, (1, 1.5)), 0.9)]  # by rank of distance: four have three
+EDGES: list[dict[str, Any]] = [  # by rank of distance: four classes have three
+    {"linestyle": "-", "linewidth": 2.2},
+    {"linestyle": (0, (4, 1.5)), "linewidth": 1.3},
+    {"linestyle": (0, (1, 1.5)), "linewidth": 0.9},
+]
 # Four vectors lie in three dimensions around their mean: the picture is exact but for the direction it is seen from.
 EXAMPLE = {
     "crow": ("animal", "bird", "crow"),
@@ -42,50 +34,35 @@ CLEARANCE = 0.12  # between a point and a line, of a vector's length
 SEED = 0  # of directions that the data leave open
 
 
-class Projection(NamedTuple):
-    """Points after PCA.
-
-    Attributes:
-        coordinates: [K, P], largest variance first.
-        origin: [P], where the origin of the frame comes to lie.
-    """
-
-    coordinates: Matrix
-    origin: NDArray[np.float64]
-
-
 def simplex_frame(num_classes: int) -> Matrix:
     """Return the ETF [K, K]: unit rows whose cosines are all -1 / (K - 1)."""
     centred = np.eye(num_classes) - 1.0 / num_classes
     return np.asarray(centred * math.sqrt(num_classes / (num_classes - 1.0)), dtype=np.float64)
 
 
-def project(points: Matrix, num_dimensions: int) -> Projection:
-    """Return the principal coordinates of points [K, D].
+def project(points: Matrix, num_dimensions: int) -> Matrix:
+    """Return the principal coordinates [K + 1, P], largest variance first, of points [K, D] and, last, of the origin.
 
-    Directions of equal variance can be turned into each other at will, and an eigendecomposition returns what
-    rounding makes of them. Here such a group is spanned by what it holds of fixed random numbers, so that the same
-    points have the same picture everywhere.
+    Directions of equal variance can be turned into each other at will, and the result of an eigendecomposition depends
+    on rounding. Here such a group is spanned by its projections of fixed random numbers, so that the same points have
+    the same picture everywhere.
     """
     mean = points.mean(axis=0)
     centred = points - mean
     values, vectors = np.linalg.eigh(centred @ centred.T)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    values, vectors = values[::-1], vectors[:, ::-1]
     random = np.random.default_rng(SEED).standard_normal((len(points), len(points)))
     start = 0
     while start < min(num_dimensions, len(values)):
-        equal = np.flatnonzero(values >= values[start] - 1e-6 * values[0])
-        stop = int(equal[-1]) + 1
+        stop = int(np.flatnonzero(values >= values[start] - 1e-6 * values[0])[-1]) + 1
         group = vectors[:, start:stop]
-        held = group @ (group.T @ random[:, start:stop])
-        vectors[:, start:stop] = np.linalg.qr(held)[0] * np.sign(np.linalg.qr(held)[1].diagonal())
+        basis, triangle = np.linalg.qr(group @ (group.T @ random[:, start:stop]))
+        vectors[:, start:stop] = basis * np.sign(triangle.diagonal())
         start = stop
-    values, vectors = values[:num_dimensions], vectors[:, :num_dimensions]
-    flat = values <= 1e-12 * values[0]  # fewer points than dimensions: what is left is zero
-    axes = np.where(flat, 0.0, centred.T @ vectors / np.sqrt(np.where(flat, 1.0, values)))
-    missing = num_dimensions - len(values)
-    coordinates = np.pad(vectors * np.sqrt(np.where(flat, 0.0, values)), ((0, 0), (0, missing)))
-    return Projection(coordinates, np.pad(-mean @ axes, (0, missing)))
+    rank = min(num_dimensions, int((values > 1e-12 * values[0]).sum()))
+    axes = centred.T @ vectors[:, :rank] / np.sqrt(values[:rank])
+    coordinates = np.vstack([vectors[:, :rank] * np.sqrt(values[:rank]), -mean @ axes])
+    return np.pad(coordinates, ((0, 0), (0, num_dimensions - rank)))
 
 
 def nearest_miss(points: Matrix) -> float:
@@ -101,19 +78,17 @@ def nearest_miss(points: Matrix) -> float:
 
 
 def best_view(solids: list[Matrix]) -> Matrix:
-    """Return a [3, 2] basis of the plane on which the points of all solids, each [K, 3], are told apart best.
+    """Return a [3, 2] basis of the plane that separates the points of all solids, each [K, 3], best.
 
-    Directions on a grid are tried, for the one that shortens no distance much while points keep off the lines between
-    others. The first axis of the plane is then the one of largest variance; the first point lies left of the last but
-    one and above the mean.
+    Of directions on a grid it takes the one with the best `_clarity`. The first axis of the plane is then the one of
+    largest variance; the first point lies left of the last but one and above the mean.
     """
     best, highest = np.eye(3)[:, :2], -1.0
     for elevation in np.radians(np.arange(-85, 86, 10)):
         for azimuth in np.radians(np.arange(0, 180, 10)):
             right = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
-            ahead = np.array(
-                [np.cos(azimuth) * np.cos(elevation), np.sin(azimuth) * np.cos(elevation), np.sin(elevation)]
-            )
+            level = np.cos(elevation)
+            ahead = np.array([np.cos(azimuth) * level, np.sin(azimuth) * level, np.sin(elevation)])
             basis = np.stack([right, np.cross(ahead, right)], axis=1)
             score = min(_clarity(solid, basis) for solid in solids)
             if score > highest + 1e-9:
@@ -127,7 +102,7 @@ def best_view(solids: list[Matrix]) -> Matrix:
 
 
 def _clarity(points: Matrix, basis: Matrix) -> float:
-    """Return the smallest part of a distance that is left on a plane, less where a point is almost on a line."""
+    """Return the smallest ratio of a distance on the plane to that in space, less where a point is almost on a line."""
     first, second = np.triu_indices(len(points), 1)
     flat = points @ basis
     left = np.linalg.norm(flat[first] - flat[second], axis=1) / np.linalg.norm(points[first] - points[second], axis=1)
@@ -139,9 +114,8 @@ def seen_together(frames: list[Matrix]) -> list[Matrix]:
 
     Their three principal coordinates are drawn; the first frame is turned, or mirrored, towards the second.
     """
-    sides = [project(points, 3) for points in frames]
-    first, second = (np.vstack([found.coordinates, found.origin]) for found in sides)
-    left, _, right = np.linalg.svd(sides[0].coordinates.T @ sides[1].coordinates)
+    first, second = (project(points, 3) for points in frames)
+    left, _, right = np.linalg.svd(first[:-1].T @ second[:-1])
     first = first @ left @ right
     view = best_view([first, second])
     return [first @ view, second @ view]
@@ -163,8 +137,6 @@ def sample_classes(distances: IntArray) -> list[int]:
 
 def draw(request: Request) -> style.Drawing:
     """Draw the ETF at the left and the hierarchy-aware frame at the right, their trees below."""
-    from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
-
     mode = request.protocol or "paper"
     gamma = float(HAFrame.Params().gamma)
     hierarchy = Hierarchy.from_paths(EXAMPLE)
@@ -176,17 +148,17 @@ def draw(request: Request) -> style.Drawing:
     picked = sample_classes(hierarchy.distances)
     names = [style.readable(hierarchy.classes[i]) for i in picked]
     part = f": {len(picked)} of {hierarchy.num_classes} classes" if len(picked) < hierarchy.num_classes else ""
-    frames = {
-        "simplex ETF": (simplex_frame(hierarchy.num_classes)[picked], (1 - np.eye(len(picked))).astype(np.int64)),
-        rf"HAFrame, $\gamma={gamma:g}$": (whole[picked], hierarchy.distances[np.ix_(picked, picked)]),
-    }
-    pictures = seen_together([points for points, _ in frames.values()])
+    titles = ["simplex ETF", rf"HAFrame, $\gamma={gamma:g}$"]
+    frames = [simplex_frame(hierarchy.num_classes)[picked], whole[picked]]
+    trees = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
+    pictures = seen_together(frames)
     corners = np.vstack([picture - picture[-1] for picture in pictures])  # around the origin: both on one scale
     low, high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
     figure = style.new_figure(style.DOUBLE, 4.6)
     grid = figure.subplots(2, 2, height_ratios=[2.6, 1.2])
-    for (title, (points, distances)), picture, above, below in zip(frames.items(), pictures, *grid, strict=True):
-        above.set_title(title + part)
+    for column, (points, distances, picture) in enumerate(zip(frames, trees, pictures, strict=True)):
+        above, below = grid[:, column]
+        above.set_title(titles[column] + part)
         _solid(above, names, distances, points @ points.T, picture)
         above.set_xlim(picture[-1, 0] + low[0], picture[-1, 0] + high[0])
         above.set_ylim(picture[-1, 1] + low[1], picture[-1, 1] + high[1])
@@ -196,39 +168,29 @@ def draw(request: Request) -> style.Drawing:
 
 def _solid(axes: Axes, names: list[str], distances: IntArray, cosines: Matrix, picture: Matrix) -> None:
     """Draw all classes, the lines to them from the origin, and an edge per pair in a style per distance."""
-    from matplotlib.lines import Line2D
-
     classes, origin = picture[:-1], picture[-1]
-    kinds = sorted({int(value) for value in distances.ravel() if value})
-    styles = dict(zip(kinds, EDGES, strict=False))
+    first, second = np.triu_indices(len(classes), 1)
+    edges = dict(zip(sorted(set(distances[first, second].tolist())), EDGES, strict=False))  # {distance: style}
     for place in classes:
         axes.plot(*zip(origin, place, strict=True), color=style.GREY, linewidth=0.5, zorder=1)
-    for i, j in zip(*np.triu_indices(len(classes), 1), strict=True):
-        edge = styles[int(distances[i, j])]
-        axes.plot(*classes[[i, j]].T, color=style.BLUE, linestyle=edge.dashes, linewidth=edge.width, zorder=2)
+    for i, j in zip(first, second, strict=True):
+        axes.plot(*classes[[i, j]].T, color=style.BLUE, **edges[int(distances[i, j])], zorder=2)
     axes.plot(*origin, marker="+", color=style.GREY, zorder=3)
     axes.plot(*classes.T, linestyle="none", marker="o", color=style.VERMILION, markersize=6, zorder=4)
     for place, name in zip(classes, names, strict=True):
         away = (place - origin) / max(1e-9, float(np.linalg.norm(place - origin)))
-        axes.annotate(
-            name,
-            place,
-            5 * away,
-            textcoords="offset points",
-            ha=_side(away[0], ("right", "center", "left")),
-            va=_side(away[1], ("top", "center", "bottom")),
-            zorder=5,
-        )
+        across, up = (1 + int(part > 0.4) - int(part < -0.4) for part in away)
+        ha, va = ("right", "center", "left")[across], ("top", "center", "bottom")[up]
+        axes.annotate(name, place, 5 * away, textcoords="offset points", ha=ha, va=va, zorder=5)
     axes.set_aspect("equal")
     style.bare(axes)
-    pairs = [tuple(np.argwhere(distances == kind)[0]) for kind in kinds]
-    labels = [f"distance {kind}: cosine {_number(cosines[pair])}" for kind, pair in zip(kinds, pairs, strict=True)]
-    handles = [Line2D([], [], color=style.BLUE, ls=styles[kind].dashes, lw=styles[kind].width) for kind in kinds]
+    labels = [f"distance {kind}: cosine {_number(cosines[distances == kind][0])}" for kind in edges]
+    handles = [Line2D([], [], color=style.BLUE, **edge) for edge in edges.values()]
     axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.02), borderaxespad=0.0)
 
 
 def _number(value: float) -> str:
-    """Return a cosine with two digits, three where two would say nothing."""
+    """Return a cosine with two digits, three where two would be zeros."""
     return f"{value:.{2 if abs(value) >= 0.005 else 3}f}".replace("-", "\u2212")
 
 
@@ -240,15 +202,8 @@ def _tree(axes: Axes, names: list[str], distances: IntArray) -> None:
     axes.set_yticks(np.unique(distances).tolist())
     axes.set_ylabel("hierarchical\ndistance")
     axes.set_xlim(-0.5, len(order) - 0.5)
-    turn = 0 if max(map(len, names)) <= LETTERS else 30
-    axes.set_xticks(range(len(order)), [names[i] for i in order])
-    axes.tick_params(axis="x", length=0, labelrotation=turn)
-    if turn:
-        for label in axes.get_xticklabels():
-            label.set_horizontalalignment("right")
-            label.set_rotation_mode("anchor")
-
-
-def _side(direction: float, names: tuple[str, str, str]) -> str:
-    """Return how text beside a point is aligned that lies in a direction from -1 to 1."""
-    return names[0] if direction < -0.4 else names[2] if direction > 0.4 else names[1]
+    labels = [names[i] for i in order]
+    long = max(map(len, names)) > LETTERS
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if long else {}
+    axes.set_xticks(range(len(order)), labels, **turned)
+    axes.tick_params(axis="x", length=0)

@@ -1,35 +1,28 @@
 """How far mistakes go: their share of all test examples by hierarchical distance, methods side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.reports.plots import style
-from hierbench.reports.plots.source import Request, board_of, distance_label, finished_runs, heading, remarks_on
+from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, name_of, remarks_on
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+Floats = NDArray[np.float64]
 GROUP = 0.84  # of the room of a distance, shared by the bars of all methods
+LABELS = {
+    "height": "height of the lowest common ancestor",
+    "depth": "height of the tree minus depth of the lowest common ancestor",
+}
 
 
-class Bars(NamedTuple):
-    """The bars of a row: per distance 1 to h the mean share in per cent, and the interval's half-width or NaN."""
-
-    row: Row
-    means: NDArray[np.float64]
-    half_widths: NDArray[np.float64]
-
-
-def mistake_shares(counts: Sequence[int], top1: float) -> NDArray[np.float64]:
+def mistake_shares(counts: Sequence[int], top1: float) -> Floats:
     """Return [h] shares, in per cent of all examples, of the mistakes at distance 1 to h.
 
     Args:
@@ -40,57 +33,51 @@ def mistake_shares(counts: Sequence[int], top1: float) -> NDArray[np.float64]:
     return mistakes * ((100.0 - top1) / max(1.0, float(mistakes.sum())))
 
 
-def bars_of(row: Row, shares: Sequence[NDArray[np.float64]], ddof: int) -> Bars:
-    """Return mean and interval over runs, per distance."""
+def bars_of(shares: Sequence[Floats], ddof: int) -> Floats:
+    """Return [2, h], mean and half-width of the interval over runs (NaN for one run), from the shares [h] of each."""
     cells = [summarise(values, ddof) for values in np.stack(shares).T.tolist()]
-    means = [cell.mean for cell in cells]
-    widths = [np.nan if cell.ci95 is None else cell.ci95 for cell in cells]
-    return Bars(row, np.array(means, dtype=np.float64), np.array(widths))
+    return np.array([[cell.mean for cell in cells], [cell.ci95 for cell in cells]], dtype=np.float64)
 
 
-def _shares_of(run: Run) -> NDArray[np.float64]:
+def _shares_of(run: Run) -> Floats:
     content = run.metrics()
-    counts, top1 = content.get("mistakes_by_distance"), content["test"]["top1"]
+    counts = content.get("mistakes_by_distance")
     if not isinstance(counts, list) or len(counts) < 2 or not all(isinstance(value, int) for value in counts):
         raise UserError(f"{run.folder}/metrics.json has no mistakes_by_distance; remove the folder to run it again")
-    return mistake_shares(counts, top1)
+    return mistake_shares(counts, content["test"]["top1"])
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw a panel per type of model, in it a group of bars per distance, one bar per method."""
-    from matplotlib.patches import Patch
-
     board = board_of(request)
     rows = [row for row in ordered_rows(board) if row.n]
     looks = style.looks_of(rows)
-    bars: list[Bars] = []
+    bars: list[tuple[Row, Floats]] = []
     for row in rows:
         runs = finished_runs(request, row)
-        ddof = runs[0].spec().get("evaluation", {}).get("ddof", 1)
         shares = [_shares_of(run) for run in runs]
-        if {len(values) for values in shares} != {len(bars[0].means if bars else shares[0])}:
-            raise UserError(f"the runs of {row.title}, {row.type}, count mistakes on a tree of another height")
-        bars.append(bars_of(row, shares, ddof))
+        if {len(values) for values in shares} != {bars[0][1].shape[1] if bars else len(shares[0])}:
+            raise UserError(f"the runs of {name_of(row)}, count mistakes on a tree of another height")
+        bars.append((row, bars_of(shares, runs[0].spec().get("evaluation", {}).get("ddof", 1))))
     types = list(dict.fromkeys(row.type for row in rows))
     figure = style.new_figure(style.DOUBLE, 0.7 + 1.9 * len(types))
     panels = figure.subplots(len(types), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, kind in zip(panels, types, strict=True):
-        _panel(axes, [bar for bar in bars if bar.row.type == kind], looks)
+        _panel(axes, [(row, values) for row, values in bars if row.type == kind], looks)
         axes.set_title(f"{heading(board)}, {kind}", loc="left")
         axes.set_ylabel("mistakes (% of test images)")
     panels[0].set_ylim(bottom=0.0)
     style.note(panels[0], "mean over seeds, whiskers: 95% t-interval")
-    panels[-1].set_xlabel(distance_label(board.distance))
+    panels[-1].set_xlabel(LABELS[board.distance])
     style.legend_below(figure, rows, looks, lambda look: Patch(**style.filling(look)))
     return style.Drawing(figure, remarks_on(board))
 
 
-def _panel(axes: Axes, bars: list[Bars], looks: dict[tuple[str, str], style.Look]) -> None:
+def _panel(axes: Axes, bars: list[tuple[Row, Floats]], looks: dict[tuple[str, str], style.Look]) -> None:
     width = GROUP / max(len(bars), 3)
-    distances = np.arange(1, len(bars[0].means) + 1)
-    for i, bar in enumerate(bars):
-        look = looks[style.key_of(bar.row)]
+    distances = np.arange(1, bars[0][1].shape[1] + 1)
+    for i, (row, (means, half_widths)) in enumerate(bars):
         at = distances + (i - (len(bars) - 1) / 2.0) * width
-        axes.bar(at, bar.means, width * 0.92, **style.filling(look))
-        axes.errorbar(at, bar.means, bar.half_widths, fmt="none", ecolor=style.GREY, elinewidth=0.7, capsize=1.2)
+        axes.bar(at, means, width * 0.92, **style.filling(looks[style.key_of(row)]))
+        axes.errorbar(at, means, half_widths, fmt="none", ecolor=style.GREY, elinewidth=0.7, capsize=1.2)
     axes.set_xticks(distances)

@@ -1,45 +1,29 @@
 """What figures are drawn from: runs as the leaderboard selects them, and trees that are known without images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from hierbench.config.recipe import PROTOCOLS, Protocol, load_recipe, recipe_names
+from hierbench.config.recipe import PROTOCOLS, Protocol, load_recipe
 from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs
+from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import Run, Store
-from hierbench.utils.errors import UserError, unknown_name
-
-if TYPE_CHECKING:
-    from hierbench.leaderboard.board import Board
-    from hierbench.leaderboard.statistics import Row
+from hierbench.utils.errors import UserError
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for.
+    """The options of `hierbench plot`."""
 
-    Attributes:
-        dataset: its name; "all" or "" where the kind allows it.
-        runs: folder of all runs.
-        data_dir: folder of prepared datasets, for their trees.
-        source: of a trade-off: our runs or the published table.
-        protocol: of the runs; None takes that of the newest.
-        run: beginning of a run's id.
-        method: name of the chosen run's method.
-        type: of the chosen run's model.
-        seed: of the chosen run.
-    """
-
-    dataset: str
+    dataset: str  # "all" or "" where the kind allows it
     runs: Path = Path("runs")
     data_dir: Path = Path("data")
     source: Literal["runs", "paper"] = "runs"
-    protocol: Protocol | None = None
-    run: str | None = None
+    protocol: Protocol | None = None  # of the runs; None takes that of the newest
+    run: str | None = None  # beginning of an id; this and what follows select the run of a confusion matrix
     method: str | None = None
     type: str | None = None
     seed: int | None = None
@@ -47,48 +31,36 @@ class Request:
 
 @dataclass(frozen=True)
 class Tree:
-    """A hierarchy and the names of its nodes.
-
-    Attributes:
-        hierarchy: over K classes.
-        paths: of the K classes, coarsest first and the class last.
-    """
+    """A hierarchy over K classes, and the path of each of them: coarsest first, the class last."""
 
     hierarchy: Hierarchy
     paths: tuple[tuple[str, ...], ...]
 
     def names(self, level: int) -> list[str]:
-        """Return the names of a level's nodes; a leaf above it stands for itself."""
+        """Return the names of a level's nodes; a leaf above the level is a node of it."""
         found = dict(zip(self.hierarchy.level_targets[:, level].tolist(), self.paths, strict=True))
         return [path[min(level, len(path) - 1)] for _, path in sorted(found.items())]
 
 
 def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree | None:
-    """Return a dataset's tree, of its prepared form or else as the project ships it; None where there is neither.
+    """Return the tree of a dataset's prepared form, else the one that the project ships, else None.
 
-    Args:
-        dataset: its name.
-        data_dir: folder of prepared datasets.
-        distance: by default that of the recipe.
-
-    Raises:
-        UserError: no such dataset, or its prepared form is damaged.
+    The distance is that of the recipe unless given. A UserError says that there is no such dataset, or that its
+    prepared form is damaged.
     """
     recipes = [load_recipe(dataset, protocol=protocol) for protocol in PROTOCOLS]
-    paths: dict[str, tuple[str, ...]] | None = None
-    for name in dict.fromkeys(variant_name(dataset, recipe.data.jpeg_quality) for recipe in recipes):
-        if paths is None and (prepared := find(name, data_dir)) is not None:
-            paths = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
-    if paths is None:
-        try:
-            paths = shipped_paths(dataset)
-        except FileNotFoundError:
-            return None
-    return Tree(Hierarchy.from_paths(paths, distance or recipes[0].distance), tuple(paths.values()))
+    names = dict.fromkeys(variant_name(dataset, recipe.data.jpeg_quality) for recipe in recipes)
+    prepared = next(filter(None, (find(name, data_dir) for name in names)), None)
+    try:
+        paths = prepared.meta["paths"] if prepared else shipped_paths(dataset).values()
+    except FileNotFoundError:
+        return None
+    found = {path[-1]: tuple(path) for path in paths}
+    return Tree(Hierarchy.from_paths(found, distance or recipes[0].distance), tuple(found.values()))
 
 
 def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree:
-    """Return a dataset's tree; an error says what to do where it is not known."""
+    """Return a dataset's tree as `find_tree`; the error says how to get it."""
     tree = find_tree(dataset, data_dir, distance)
     if tree is None:
         raise UserError(
@@ -99,17 +71,9 @@ def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> T
 
 
 def board_of(request: Request) -> Board:
-    """Return the leaderboard whose rows a figure shows; at least one of them has a finished run.
-
-    Raises:
-        UserError: no such dataset or table, no runs, or none that is finished.
-    """
-    from hierbench.leaderboard.board import board_from_paper, board_from_runs
-
+    """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
     if request.source == "paper":
         return board_from_paper(request.dataset)
-    if request.dataset not in recipe_names():
-        raise unknown_name("dataset", request.dataset, recipe_names())
     board = board_from_runs(request.dataset, Store(request.runs), protocol=request.protocol)
     if not any(row.n for row in board.rows):
         raise UserError(f"no run of {request.dataset} in {request.runs} is finished yet")
@@ -121,24 +85,22 @@ def finished_runs(request: Request, row: Row) -> list[Run]:
     return [run for run in map(Store(request.runs).run, row.runs) if run.done]
 
 
-def remarks_on(board: Board) -> list[str]:
-    """Return what stands below the table of a leaderboard: settings, and rows that lack runs."""
+def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") -> list[str]:
+    """Return a leaderboard's settings, its rows that lack runs, and why the absent rows are not in the figure."""
     settings = [f"settings: {board.remark}"] if board.remark else []
-    return settings + [
-        f"{row.title}, {row.type}: {row.n} of {row.planned} runs are finished"
-        for row in board.rows
-        if row.n < row.planned
+    lacking = [
+        f"{name_of(row)}: {row.n} of {row.planned} runs are finished" for row in board.rows if row.n < row.planned
     ]
+    missing = [f"not shown: {'; '.join(map(name_of, absent))}: {reason}"] if absent else []
+    return settings + lacking + missing
+
+
+def name_of(row: Row) -> str:
+    """Return how a message names a row."""
+    return f"{row.title}, {row.type}"
 
 
 def heading(board: Board) -> str:
-    """Return the title of a figure of a leaderboard: the dataset, and whose numbers these are."""
-    title = load_recipe(board.dataset).title if board.dataset in recipe_names() else board.dataset
-    return f"{title}, {'published numbers' if board.protocol == 'published' else f'protocol {board.protocol}'}"
-
-
-def distance_label(distance: str) -> str:
-    """Return what the hierarchical distance of two classes is called on an axis."""
-    if distance == "depth":
-        return "height of the tree minus depth of the lowest common ancestor"
-    return "height of the lowest common ancestor"
+    """Return the title of a leaderboard's figure: the dataset, and whose numbers these are."""
+    numbers = "published numbers" if board.protocol == "published" else f"protocol {board.protocol}"
+    return f"{load_recipe(board.dataset).title}, {numbers}"

@@ -1,26 +1,23 @@
-"""The look that all figures share, and how they are written: print widths, sober axes, nothing told by colour alone."""
-
-from __future__ import annotations
+"""The look that all figures share, and how they are written: print widths, nothing told by colour alone."""
 
 import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import matplotlib.style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hierbench.leaderboard.statistics import Row
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_atomically
 from hierbench.utils.text import one_line
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from hierbench.leaderboard.statistics import Row
 
 SINGLE, DOUBLE = 3.35, 6.9  # inches: one and two columns of a two-column page
 SMALL, TINY = 7.0, 6.0  # points
@@ -56,12 +53,8 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
 }
-# What would make two files of the same figure differ.
-METADATA: dict[str, dict[str, Any]] = {
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-    ".png": {"Software": None},
-}
+# Leaves out what would make two files of the same figure differ.
+METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
 
 
 class Look(NamedTuple):
@@ -105,13 +98,12 @@ def key_of(row: Row) -> tuple[str, str]:
 
 
 def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
-    """Return {(method, title): look}: the methods of the project always look the same, others take what is spare."""
+    """Return {(method, title): look}: the project's methods always look the same, others take what is spare."""
     looks: dict[tuple[str, str], Look] = {}
-    spare, taken = count(), set()
+    own: dict[str, Look | None] = {**LOOKS}
+    spare = cycle(SPARE)
     for method, title in sorted({key_of(row) for row in rows}):
-        own = method in LOOKS and method not in taken
-        looks[method, title] = LOOKS[method] if own else SPARE[next(spare) % len(SPARE)]
-        taken.add(method)
+        looks[method, title] = own.pop(method, None) or next(spare)
     return looks
 
 
@@ -129,34 +121,24 @@ def readable(name: str, limit: int = 28) -> str:
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw and write in the project's style, whatever the user's matplotlibrc says."""
-    import matplotlib.style
-
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; that is no reason for a warning per letter.
+        # A name in a script that the font lacks is drawn as boxes, without a warning per letter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
     """Return an empty figure of that many inches; without pyplot, so without a display and without global state."""
-    from matplotlib.figure import Figure
-
     return Figure(figsize=(width, height), layout=layout)
 
 
-def place_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Add axes to a figure without a layout; all lengths in inches."""
-    across, up = figure.get_size_inches()
-    return figure.add_axes((left / across, bottom / up, width / across, height / up))
-
-
 def note(axes: Axes, text: str) -> None:
-    """Say in grey above the right end of a panel what its marks mean."""
+    """Explain a panel's marks in grey above its right end."""
     axes.set_title(text, loc="right", fontsize=SMALL, color=GREY)
 
 
 def bare(axes: Axes) -> None:
-    """Take away frame and ticks."""
+    """Remove frame and ticks."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -165,8 +147,8 @@ def bare(axes: Axes) -> None:
 
 def filling(look: Look) -> dict[str, Any]:
     """Return how an area of a method is filled."""
-    colour = look.colour
-    return {"facecolor": "white" if look.hatch else colour, "edgecolor": colour, "hatch": look.hatch, "linewidth": 0.6}
+    face = "white" if look.hatch else look.colour
+    return {"facecolor": face, "edgecolor": look.colour, "hatch": look.hatch, "linewidth": 0.6}
 
 
 def line_of(look: Look) -> dict[str, Any]:
@@ -186,7 +168,7 @@ def legend_below(
 
 
 def check_output(path: Path) -> None:
-    """Raise a UserError unless a figure can be written there, as far as can be said before drawing."""
+    """Raise a UserError, before anything is drawn, where a figure cannot be written."""
     if path.suffix.lower() not in METADATA:
         raise UserError(f"--output {path}: the suffix must be one of {', '.join(METADATA)}")
     if path.exists() and not path.is_file():
@@ -195,23 +177,13 @@ def check_output(path: Path) -> None:
         raise UserError(f"--output {path}: there is no folder {path.parent}")
 
 
-def write_figure(figure: Figure, path: Path, new_folder: bool = False) -> None:
-    """Write a figure, whole or not at all; the suffix says the format, and the same figure gives the same bytes.
-
-    Args:
-        figure: what to write.
-        path: its file.
-        new_folder: create the folder where there is none.
-
-    Raises:
-        UserError: it cannot be written there.
-    """
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure, whole or not at all, in the format of the suffix; the same figure gives the same bytes."""
     suffix = path.suffix.lower()
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix[1:], metadata=METADATA[suffix])
     try:
-        if new_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(buffer.getvalue()))
     except OSError as error:
         raise UserError(f"the figure cannot be written to {path}: {error.strerror or error}") from None

@@ -1,12 +1,13 @@
 """Accuracy against mistake severity, one marker per row of the leaderboard, with 95% intervals both ways."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.render import ordered_rows
@@ -15,74 +16,53 @@ from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, heading, remarks_on
 from hierbench.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.transforms import Transform
-
 ROUNDING = 0.005  # half of the last printed digit
 Floats = NDArray[np.float64]
+AXES = ("mistake_severity", "top1")
 RINGS = (1.0, 1.5, 2.1, 2.8, 3.6, 4.6, 5.8)  # gaps between a point and its label that are tried
 DIRECTIONS = 24
 SWEEPS = 6
 
 
-class Mark(NamedTuple):
-    """A row that has both numbers; half-widths are None below two runs."""
-
-    row: Row
-    severity: float
-    severity_ci95: float | None
-    top1: float
-    top1_ci95: float | None
-
-    @property
-    def label(self) -> str:
-        """What stands beside the marker."""
-        return f"{style.plain(self.row.title)}, {self.row.type}"
+def numbers_of(rows: Sequence[Row]) -> tuple[Floats, Floats]:
+    """Return severity and accuracy of rows, and their half-widths, [rows, 2] each; NaN for what there is not."""
+    cells = [[row.metrics[name] for name in AXES] for row in rows]
+    means = np.array([[cell.mean for cell in pair] for pair in cells], dtype=np.float64)
+    widths = np.array([[cell.ci95 for cell in pair] for pair in cells], dtype=np.float64)
+    return means, widths
 
 
-def marks_of(rows: Sequence[Row]) -> list[Mark]:
-    """Return the rows with an accuracy and a severity; a model without mistakes has no severity."""
-    marks = []
-    for row in rows:
-        severity, top1 = row.metrics["mistake_severity"], row.metrics["top1"]
-        if severity.mean is not None and top1.mean is not None:
-            marks.append(Mark(row, severity.mean, severity.ci95, top1.mean, top1.ci95))
-    return marks
-
-
-def competitive_band(marks: Sequence[Mark]) -> tuple[float, float]:
+def competitive_band(rows: Sequence[Row]) -> tuple[float, float]:
     """Return the severities between which a row is competitive, see `hierbench.leaderboard.statistics.highlight`.
 
     The rule compares printed numbers, so the band ends where the next digit would be printed.
     """
-    smallest = min(mark.severity for mark in marks)
-    return smallest, float(min(printed(mark.severity, 2) for mark in marks) + TOLERANCE) + ROUNDING
+    severities = numbers_of(rows)[0][:, 0].tolist()
+    return min(severities), float(min(printed(value, 2) for value in severities) + TOLERANCE) + ROUNDING
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw the rows of a leaderboard; the better corner is the upper left one."""
     board = board_of(request)
-    marks = marks_of(ordered_rows(board))
-    if not marks:
+    rows = [row for row in ordered_rows(board) if all(row.metrics[name].mean is not None for name in AXES)]
+    if not rows:
         raise UserError(f"no row of {request.dataset} has a mistake severity to draw")
-    looks = style.looks_of([mark.row for mark in marks])
+    looks = style.looks_of(rows)
     figure = style.new_figure(style.DOUBLE, 4.0)
     axes = figure.subplots()
-    low, high = competitive_band(marks)
+    low, high = competitive_band(rows)
     axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
-    for mark in marks:
-        look = looks[style.key_of(mark.row)]
+    for row, (severity, top1), half_widths in zip(rows, *numbers_of(rows), strict=True):
+        look = looks[style.key_of(row)]
         axes.errorbar(
-            mark.severity,
-            mark.top1,
-            xerr=mark.severity_ci95,
-            yerr=mark.top1_ci95,
+            severity,
+            top1,
+            xerr=half_widths[0],
+            yerr=half_widths[1],
             color=look.colour,
             marker=look.marker,
             markersize=5.5,
-            markerfacecolor=look.colour if mark.row.type == "type-II" else "none",
+            markerfacecolor=look.colour if row.type == "type-II" else "none",
             elinewidth=0.8,
             capsize=1.5,
             zorder=3,
@@ -96,30 +76,29 @@ def draw(request: Request) -> style.Drawing:
     )
     axes.set_xlabel("mistake severity (mean hierarchical distance of the mistakes; smaller is better)")
     axes.set_ylabel("top-1 accuracy (%; larger is better)")
-    _annotate(figure, axes, marks)
-    drawn = {id(mark.row) for mark in marks}
-    absent = [f"{row.title}, {row.type}" for row in board.rows if row.n and id(row) not in drawn]
-    remarks = [f"not shown: {'; '.join(absent)}: no mistakes, so no severity"] if absent else []
-    return style.Drawing(figure, remarks_on(board) + remarks)
+    _annotate(figure, axes, rows)
+    absent = [row for row in board.rows if row.n and not any(row is other for other in rows)]
+    return style.Drawing(figure, remarks_on(board, absent, "no mistakes, so no severity"))
 
 
-def _annotate(figure: Figure, axes: Axes, marks: Sequence[Mark]) -> None:
+def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     """Write each row's name beside its marker, with a thin line to it where it had to move away."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     renderer: Any = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    texts = [axes.text(0, 0, mark.label, fontsize=style.SMALL, ha="center", va="center") for mark in marks]
+    labels = [f"{style.plain(row.title)}, {row.type}" for row in rows]
+    texts = [axes.text(0, 0, label, fontsize=style.SMALL, ha="center", va="center") for label in labels]
     for text in texts:
         text.set_in_layout(False)  # they have no place yet
     figure.draw_without_rendering()  # settles the layout, so that data have a place on the page
     unit = figure.dpi / 72.0  # pixels per point
     page = axes.transData
-    points = page.transform([(mark.severity, mark.top1) for mark in marks])
+    means, widths = numbers_of(rows)
+    points = page.transform(means)
+    whiskers = page.transform(means + np.nan_to_num(widths)) - points
     extents = [text.get_window_extent(renderer) for text in texts]
     boxes = place_labels(
         points,
         np.array([(extent.width + 2.0 * unit, extent.height + unit) for extent in extents]),
-        np.concatenate([_covered(mark, page, 4.0 * unit) for mark in marks]),
+        _covered(points, whiskers, 4.0 * unit),
         np.array(axes.get_window_extent(renderer).extents),
         gap=6.0 * unit,
     )
@@ -132,24 +111,23 @@ def _annotate(figure: Figure, axes: Axes, marks: Sequence[Mark]) -> None:
             axes.plot(ends[:, 0], ends[:, 1], color=style.GREY, linewidth=0.5, zorder=2, scalex=False, scaley=False)
 
 
-def _covered(mark: Mark, page: Transform, radius: float) -> Floats:
-    """Return the boxes on the page [3, 4] of a marker and of its two whiskers."""
-    place = page.transform((mark.severity, mark.top1))
-    ends = page.transform((mark.severity + (mark.severity_ci95 or 0.0), mark.top1 + (mark.top1_ci95 or 0.0)))
-    (dx, dy), thin = ends - place, radius / 4.0
-    reach = np.array([(radius, radius), (dx, thin), (thin, dy)])
-    return np.concatenate([place - reach, place + reach], axis=1)
+def _covered(points: Floats, whiskers: Floats, radius: float) -> Floats:
+    """Return the boxes [3 x points, 4] of the markers at points [.., 2] and of their whiskers, which reach [.., 2]."""
+    thin = np.full(len(points), radius / 4.0)
+    square = np.full_like(points, radius)
+    across, up = np.stack([whiskers[:, 0], thin], axis=1), np.stack([thin, whiskers[:, 1]], axis=1)
+    reach = np.stack([square, across, up], axis=1)
+    return np.concatenate([points[:, None] - reach, points[:, None] + reach], axis=2).reshape(-1, 4)
 
 
-# Labels: near their own point, and on no other label, marker or line where there is room. Boxes are [..., 4], points
-# [..., 2], all lengths in the same unit.
+# Labels stand near their own point and, where there is room, on no other label, marker or line. Boxes are [..., 4],
+# points [..., 2], all lengths in the same unit.
 
 
 def overlap(one: Floats, other: Floats) -> Floats:
-    """Return the area that boxes share."""
+    """Return the area of the intersection of boxes."""
     sides = np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2])
-    area: Floats = np.maximum(sides, 0.0).prod(axis=-1)
-    return area
+    return np.maximum(sides, 0.0).prod(axis=-1)  # type: ignore[no-any-return]
 
 
 def nearest_of(box: Floats, point: Floats) -> Floats:
@@ -159,11 +137,10 @@ def nearest_of(box: Floats, point: Floats) -> Floats:
 
 def crosses(start: Floats, stop: Floats, box: Floats) -> NDArray[np.bool_]:
     """Whether the lines from start to stop have a part within boxes."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # a line along an axis is for ever or never beside the box
+    with np.errstate(divide="ignore", invalid="ignore"):  # a line along an axis is always or never beside the box
         low, high = (box[..., :2] - start) / (stop - start), (box[..., 2:] - start) / (stop - start)
     first, last = np.fmin(low, high).max(axis=-1), np.fmax(low, high).min(axis=-1)
-    within: NDArray[np.bool_] = np.maximum(first, 0.0) < np.minimum(last, 1.0)
-    return within
+    return np.maximum(first, 0.0) < np.minimum(last, 1.0)  # type: ignore[no-any-return]
 
 
 def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Floats, gap: float) -> Floats:
@@ -172,8 +149,8 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
     Args:
         points: [L, 2], what is labelled.
         sizes: [L, 2], width and height of the labels.
-        obstacles: [O, 4], boxes that labels keep off: markers, whiskers.
-        bounds: [4], the room that there is.
+        obstacles: [O, 4], boxes that labels avoid: markers and whiskers.
+        bounds: [4], the available room.
         gap: between a point and its label.
     """
     turns = np.linspace(0.0, 2.0 * np.pi, DIRECTIONS, endpoint=False)
@@ -203,6 +180,5 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
 
 
 def _covering(areas: Floats, once: float, more: float, gap: float) -> Floats:
-    """Return what it costs to cover areas [places, things]: something for each thing, and more for a large area."""
-    cost: Floats = np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)
-    return cost
+    """Return the cost [places] of covering areas [places, things]: a constant per thing, and more for a large area."""
+    return np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)  # type: ignore[no-any-return]

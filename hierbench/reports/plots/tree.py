@@ -1,16 +1,10 @@
-"""Trees as lines: the order of leaves that leaves no branch crossing another, blocks of classes, and the branches.
-
-Shapes: K classes.
-"""
-
-from __future__ import annotations
+"""Trees as lines: an order of the leaves in which no branch crosses another, blocks of classes, and the branches."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.tree import Hierarchy, IntArray
 
-IntArray = NDArray[np.int64]
 Point = tuple[float, float]
 
 
@@ -35,12 +29,9 @@ def block_bounds(hierarchy: Hierarchy, order: IntArray, level: int) -> IntArray:
 def branches(distances: IntArray, order: IntArray) -> list[tuple[Point, Point]]:
     """Return the lines of a tree over K leaves as ((x, y), (x, y)), its root at the top.
 
-    x is a place in the order, 0 to K - 1; y is the distance of two classes that part at a node, 0 for a leaf. A node
-    stands over the middle of its children; a node with one child is a point on a line.
-
-    Args:
-        distances: [K, K], hierarchical, so that "at most t apart" parts the classes into nodes for every t.
-        order: [K], of the leaves.
+    x is a place in the order [K], 0 to K - 1; y is the distance of two classes that part at a node, 0 for a leaf. A
+    node stands over the middle of its children; a node with one child is a point on a line. The distances [K, K] are
+    hierarchical: for every t, "at most t apart" splits the classes into nodes.
     """
     nodes = {leaf: (float(place), 0.0) for place, leaf in enumerate(order.tolist())}  # {first class: (x, y)}
     lines: list[tuple[Point, Point]] = []
@@ -61,7 +52,7 @@ def branches(distances: IntArray, order: IntArray) -> list[tuple[Point, Point]]:
 
 
 def as_polyline(lines: list[tuple[Point, Point]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of all lines in one, parted by NaN: a single path in the file instead of thousands."""
+    """Return x and y of all lines in one, separated by NaN: a single path in the file instead of thousands."""
     points = np.full((len(lines), 3, 2), np.nan)
     points[:, :2] = lines
     return points[:, :, 0].ravel(), points[:, :, 1].ravel()
