@@ -33,6 +33,11 @@ class Done(NamedTuple):
     out: str
     err: str
 
+    def ok(self):
+        """Return it after checking that the command ended well."""
+        assert self.code == 0, self.err
+        return self
+
     def one_line(self, *parts, code=2):
         """Return the one line on standard error that a user's mistake ends in; it names the parts."""
         assert (self.code, self.out) == (code, ""), self
