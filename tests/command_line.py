@@ -156,10 +156,9 @@ def import_everything():
     """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    for name in ("cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune"):
-        importlib.import_module(f"hierbench.{name}")
-    for method in ("ce", "crm", "haframe"):
-        importlib.import_module(f"hierbench.methods.{method}")
+    ours = ("cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune", "methods.haframe")
+    for name in (*(f"hierbench.{name}" for name in ours), "lightning_fabric", "optuna.storages", "sqlalchemy.orm"):
+        importlib.import_module(name)
 
 
 def fork_workers():
