@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,11 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def said(self):
+        """All that it printed."""
+        return self.out + self.err
 
     def ok(self):
         """Return it after checking that the command ended well."""
@@ -74,10 +80,13 @@ class Started:
 
 
 class CommandLine:
-    """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable."""
+    """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable.
 
-    def __init__(self):
-        self._server = None
+    In this process, MLflow makes its tables once, which takes seconds; later databases are copies, if `copy_databases`.
+    """
+
+    def __init__(self, folder):
+        self.copy_databases, self._database, self._server = True, folder / "mlflow.db", None
 
     def __call__(self, folder, *arguments, **environment):
         """Run a command in this process."""
@@ -89,9 +98,24 @@ class CommandLine:
             patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
             for name, value in environment.items():
                 patch.setenv(name, value)
+            if self.copy_databases:
+                patch.setattr("hierbench.runs.mlflow_mirror.make_database", self._make_database)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
                 main()
         return Done(end.value.code, out.getvalue(), err.getvalue())
+
+    def _make_database(self, uri, make):
+        from hierbench.utils.sqlite import PREFIX, make_database
+
+        def make_or_copy(address):
+            path = address.removeprefix(PREFIX)
+            if not self._database.exists():
+                make(address)
+                shutil.copyfile(path, self._database)
+            else:
+                shutil.copyfile(self._database, path)
+
+        make_database(uri, make_or_copy)
 
     def real(self, folder, *arguments, python=("-m", "hierbench"), limit=LIMIT, **environment):
         """Run a command as a user starts it; `python` may be other arguments of Python's."""
