@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +33,16 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def said(self):
+        """All that it printed."""
+        return self.out + self.err
+
+    def ok(self):
+        """Return it after checking that the command ended well."""
+        assert self.code == 0, self.err
+        return self
 
     def one_line(self, *parts, code=2):
         """Return the one line on standard error that a user's mistake ends in; it names the parts."""
@@ -69,10 +80,13 @@ class Started:
 
 
 class CommandLine:
-    """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable."""
+    """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable.
 
-    def __init__(self):
-        self._server = None
+    In this process, MLflow makes its tables once, which takes seconds; later databases are copies, if `copy_databases`.
+    """
+
+    def __init__(self, folder):
+        self.copy_databases, self._database, self._server = True, folder / "mlflow.db", None
 
     def __call__(self, folder, *arguments, **environment):
         """Run a command in this process."""
@@ -84,9 +98,24 @@ class CommandLine:
             patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
             for name, value in environment.items():
                 patch.setenv(name, value)
+            if self.copy_databases:
+                patch.setattr("hierbench.runs.mlflow_mirror.make_database", self._make_database)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
                 main()
         return Done(end.value.code, out.getvalue(), err.getvalue())
+
+    def _make_database(self, uri, make):
+        from hierbench.utils.sqlite import PREFIX, make_database
+
+        def make_or_copy(address):
+            path = address.removeprefix(PREFIX)
+            if not self._database.exists():
+                make(address)
+                shutil.copyfile(path, self._database)
+            else:
+                shutil.copyfile(self._database, path)
+
+        make_database(uri, make_or_copy)
 
     def real(self, folder, *arguments, python=("-m", "hierbench"), limit=LIMIT, **environment):
         """Run a command as a user starts it; `python` may be other arguments of Python's."""
@@ -151,10 +180,9 @@ def import_everything():
     """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    for name in ("cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune"):
-        importlib.import_module(f"hierbench.{name}")
-    for method in ("ce", "crm", "haframe"):
-        importlib.import_module(f"hierbench.methods.{method}")
+    ours = ("cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune", "methods.haframe")
+    for name in (*(f"hierbench.{name}" for name in ours), "lightning_fabric", "optuna.storages", "sqlalchemy.orm"):
+        importlib.import_module(name)
 
 
 def fork_workers():

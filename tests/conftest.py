@@ -28,9 +28,9 @@ def shared():
 
 
 @pytest.fixture(scope="session")
-def cli():
+def cli(tmp_path_factory):
     """Runs the command line: `cli(folder, "run", ...)` gives its exit code, output and errors; see command_line.py."""
-    commands = _load("command_line").CommandLine()
+    commands = _load("command_line").CommandLine(tmp_path_factory.mktemp("databases"))
     yield commands
     commands.close()
 

@@ -32,7 +32,7 @@ def serve(order: dict[str, Any], pipe: int) -> NoReturn:
     try:
         found = find_method(order["reference"])
     except (UserError, MemoryError) as error:
-        text = f"method {order['reference']} can not be imported: {one_line_of(error)}"
+        text = f"method {order['reference']} cannot be imported: {one_line_of(error)}"
         text = str(error) if isinstance(error, UserError) else text
         send({"error": text, "broken": isinstance(error, BrokenMethodError | MemoryError)})
         leave(0)

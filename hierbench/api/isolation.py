@@ -52,7 +52,7 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
     try:
         name, checks = next(steps)
     except EndedError as error:
-        raise BrokenMethodError(f"method {reference} can not be imported: {error}") from None
+        raise BrokenMethodError(f"method {reference} cannot be imported: {error}") from None
     yield "", name
     left = checks.split("\n")
     try:

@@ -183,7 +183,7 @@ class Run:
         """Read history.csv.
 
         Raises:
-            OSError: it can not be read.
+            OSError: it cannot be read.
             UserError: it is no table of numbers.
         """
         try:
@@ -297,4 +297,4 @@ class Store:
             finally:
                 probe.unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(f"runs can not be written to {self.root}: {error.strerror or error}") from None
+            raise UserError(f"runs cannot be written to {self.root}: {error.strerror or error}") from None

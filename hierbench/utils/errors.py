@@ -10,7 +10,7 @@ class UserError(ValueError):
 
 
 class BrokenMethodError(UserError):
-    """A method's file that can not be imported or holds no method."""
+    """A method's file that cannot be imported or holds no method."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> UserError:

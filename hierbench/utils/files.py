@@ -142,7 +142,7 @@ def set_time(path: Path, time_ns: int) -> None:
 
 def remove_abandoned(folder: Path, name: str = "") -> None:
     """Remove the temporary files, of one file or of all, that processes of this machine left which are gone."""
-    with suppress(OSError):  # a folder that can not be listed can perhaps be written
+    with suppress(OSError):  # a folder that cannot be listed can perhaps be written
         for left in os.listdir(folder):
             *_, machine, pid, kind = ("", "", *left.split("."))
             # A database may have a file of its own beside it, whose name goes on.
@@ -218,7 +218,7 @@ def read_text(path: Path, encoding: str = "utf-8", *, follow: bool = False) -> s
     """Read a regular file of text whole, with its line ends as they are; `follow` as for `open_regular`.
 
     Raises:
-        OSError: it can not be read, or is too large.
+        OSError: it cannot be read, or is too large.
         ValueError: it is not in the encoding.
     """
     return read_bytes(path, follow=follow).decode(encoding)
@@ -228,7 +228,7 @@ def read_json(path: Path) -> Any:
     """Read JSON of the kind that `write_json` writes; see `parse_json`.
 
     Raises:
-        OSError: the file can not be read.
+        OSError: the file cannot be read.
         ValueError: it is no such JSON.
     """
     return parse_json(read_text(path))

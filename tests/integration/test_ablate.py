@@ -1,10 +1,7 @@
 """Real commands in a temporary folder."""
 
-import io
 import json
 import shutil
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -18,33 +15,18 @@ def folder(tmp_path_factory, data_dir):
     return folder
 
 
-def command(folder, *arguments):
-    """Return exit code, standard output and standard error."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["hierbench", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
 @pytest.fixture(scope="module")
-def compared(folder):
+def compared(cli, folder):
     """The comparison that shares three of the four variants."""
-    code, _, err = command(folder, "run", "--methods", "ce,haframe", "--dataset", "shapes", *FAST)
-    assert code == 0, err
+    cli(folder, "run", "--methods", "ce,haframe", "--dataset", "shapes", *FAST).ok()
     return {path.name for path in (folder / "runs").iterdir() if path.is_dir()}
 
 
 @pytest.fixture(scope="module")
-def ablated(folder, compared):
+def ablated(cli, folder, compared):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
     leaderboard = (folder / "runs/leaderboard-shapes.json").read_bytes()
-    code, out, err = command(folder, "ablate", "--dataset", "shapes", *FAST)
-    assert code == 0, err
+    _, out, err = cli(folder, "ablate", "--dataset", "shapes", *FAST).ok()
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert (folder / "runs/leaderboard-shapes.json").read_bytes() == leaderboard
     return out, err
@@ -84,9 +66,9 @@ def test_the_table_holds_the_means_of_the_runs(folder, ablated):
     assert len({run for row in content["rows"] for run in row["runs"]}) == 8
 
 
-def test_the_leaderboard_keeps_to_what_was_compared(folder, ablated):
+def test_the_leaderboard_keeps_to_what_was_compared(cli, folder, ablated):
     """The frame without its loss is a variant of the ablation, no method of its own."""
-    code, out, _ = command(folder, "leaderboard", "--dataset", "shapes", "--format", "json")
+    code, out, _ = cli(folder, "leaderboard", "--dataset", "shapes", "--format", "json")
     rows = [(row["type"], row["method"], row["title"]) for row in json.loads(out)["rows"]]
     assert code == 0
     assert rows == [
@@ -96,28 +78,28 @@ def test_the_leaderboard_keeps_to_what_was_compared(folder, ablated):
     ]
 
 
-def test_again_it_trains_nothing(folder, ablated):
+def test_again_it_trains_nothing(cli, folder, ablated):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
-    code, out, err = command(folder, "ablate", "--dataset", "shapes", *FAST)
+    code, out, err = cli(folder, "ablate", "--dataset", "shapes", *FAST)
     assert (code, out) == (0, ablated[0])
     assert "0 to train, 0 to re-rank, 8 cached" in err and "done: " not in err
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")} == before
 
 
-def test_the_other_formats(folder, ablated):
+def test_the_other_formats(cli, folder, ablated):
     arguments = ("ablate", "--dataset", "shapes", *FAST)
-    _, out, _ = command(folder, *arguments, "--format", "json")
+    _, out, _ = cli(folder, *arguments, "--format", "json")
     assert out == (folder / "runs/ablation-shapes.json").read_text()
-    code, out, _ = command(folder, *arguments, "--format", "latex", "--output", "table.tex")
+    code, out, _ = cli(folder, *arguments, "--format", "latex", "--output", "table.tex")
     assert (code, out) == (0, "") and r"\shortstack{Shapes\\(generated)}" in (folder / "table.tex").read_text()
 
 
-def test_dry_run(folder, ablated):
+def test_dry_run(cli, folder, ablated):
     before = sorted((folder / "runs").iterdir())
     arguments = ("ablate", "--dataset", "shapes", "--seeds", "3", *FAST[2:], "--dry-run")
-    code, out, err = command(folder, *arguments)
+    code, out, err = cli(folder, *arguments)
     assert (code, out) == (0, "") and "12 jobs, 4 to train, 0 to re-rank, 8 cached" in err
-    code, out, _ = command(folder, *arguments, "--format", "json")
+    code, out, _ = cli(folder, *arguments, "--format", "json")
     jobs = json.loads(out)["jobs"]
     assert [(job["method"], job["type"]) for job in jobs[:4]] == [
         ("ce", "type-I"), ("ce", "type-II"), ("haframe (alpha = 0)", "type-II"), ("haframe", "type-II")
@@ -126,9 +108,9 @@ def test_dry_run(folder, ablated):
     assert sorted((folder / "runs").iterdir()) == before
 
 
-def test_dry_run_without_data(tmp_path):
+def test_dry_run_without_data(cli, tmp_path):
     small = ("--set", "model.backbone=wrn10-1")
-    code, out, _ = command(tmp_path, "ablate", "--dataset", "cifar100", *small, "--dry-run", "--format", "json")
+    code, out, _ = cli(tmp_path, "ablate", "--dataset", "cifar100", *small, "--dry-run", "--format", "json")
     plan = json.loads(out)
     assert code == 0 and "cifar100 is not prepared" in plan["blocked"]
     assert len({job["method"] + job["type"] for job in plan["jobs"]}) == 4
@@ -136,9 +118,9 @@ def test_dry_run_without_data(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
+def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
     fatal = ("--set", "train.lr.type-I.classifier=1e30", "--runs", str(tmp_path / "runs"))
-    code, out, err = command(folder, "ablate", "--dataset", "shapes", "--seeds", "1", *FAST[2:], *fatal)
+    code, out, err = cli(folder, "ablate", "--dataset", "shapes", "--seeds", "1", *FAST[2:], *fatal)
     assert code == 1
     assert err.count("failed: ce type-I seed 0: loss is nan") == 2 and err.count("done: ") == 3
     assert "| wrn10-1-s2 (0 of 1 runs)" in out and out.count("of 1 runs") == 1
@@ -164,8 +146,6 @@ def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
         (["--dataset", "shapes", "--output", "nowhere/table.md"], "--output nowhere/table.md: no such folder"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, part):
-    code, out, err = command(tmp_path, "ablate", *arguments)
-    assert (code, out) == (2, "") and not list(tmp_path.iterdir())
-    (line,) = err.strip().splitlines()
-    assert line.startswith("hierbench: error: ") and part in line
+def test_a_mistake_is_one_line_and_exit_code_2(cli, tmp_path, arguments, part):
+    assert cli(tmp_path, "ablate", *arguments).one_line(part)
+    assert not list(tmp_path.iterdir())

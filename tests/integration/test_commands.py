@@ -1,16 +1,13 @@
 """Real commands in a temporary folder, each in a process of its own."""
 
-import io
 import json
 import os
 import re
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -24,65 +21,33 @@ def folder(tmp_path_factory, data_dir):
     return folder
 
 
-def hierbench(folder, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "hierbench", *arguments],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-
-
-def in_this_process(folder, *arguments):
-    """The same without the start of a process, for commands that end before they do anything."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["hierbench", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
-
-
-def one_line(done, *parts):
-    """A user's mistake: exit code 2, one line on standard error, nothing on standard output."""
-    assert done.returncode == 2, done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("hierbench: error: ")
-    for part in parts:
-        assert part in lines[0]
-    return True
+@pytest.fixture(scope="module")
+def finished(cli, folder):
+    """All methods on both types, two seeds, as a user starts it."""
+    return cli.real(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST[:-2]).ok()
 
 
 @pytest.fixture(scope="module")
-def finished(folder):
-    """All methods on both types, two seeds; `board` is the table as JSON, which later commands write anew."""
-    done = hierbench(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST[:-2])
-    assert done.returncode == 0, done.stderr
-    done.board = json.loads((folder / "runs/leaderboard-shapes.json").read_text())
-    return done
+def board(finished, folder):
+    """Its table as JSON, before later commands write it anew."""
+    return json.loads((folder / "runs/leaderboard-shapes.json").read_text())
 
 
-def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished):
-    rows = [line for line in finished.stdout.splitlines() if line.startswith("| type-")]
+def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished, board):
+    rows = [line for line in finished.out.splitlines() if line.startswith("| type-")]
     assert len(rows) == 9
     assert [row.split("|")[1].strip() for row in rows] == ["type-I"] * 4 + ["type-II"] * 5
-    assert "18 jobs, 14 to train, 4 to re-rank, 0 cached" in finished.stderr
-    assert "mlflow ui --backend-store-uri sqlite:" in finished.stderr
-    assert [row["n"] for row in finished.board["rows"]] == [2] * 9
+    assert "18 jobs, 14 to train, 4 to re-rank, 0 cached" in finished.err
+    assert "mlflow ui --backend-store-uri sqlite:" in finished.err
+    assert [row["n"] for row in board["rows"]] == [2] * 9
 
 
-def test_again_it_trains_nothing(finished, folder):
+def test_again_it_trains_nothing(cli, finished, folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
-    done = in_this_process(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
-    assert done.returncode == 0
-    assert "0 to train, 0 to re-rank, 18 cached" in done.stderr
-    assert done.stdout == finished.stdout
+    done = cli(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
+    assert done.code == 0
+    assert "0 to train, 0 to re-rank, 18 cached" in done.err
+    assert done.out == finished.out
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")} == before
 
 
@@ -112,7 +77,7 @@ def test_mlflow_mirrors_the_runs(finished, folder):
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "json"])
-def test_leaderboard_without_torch(finished, folder, form):
+def test_leaderboard_without_torch(cli, finished, folder, form):
     code = (
         "import sys\n"
         "sys.argv = ['hierbench', 'leaderboard', '--dataset', 'shapes', '--format', sys.argv[1], '--output', 'table']\n"
@@ -120,41 +85,40 @@ def test_leaderboard_without_torch(finished, folder, form):
         "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
         "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, form], cwd=folder, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    cli.real(folder, form, python=("-c", code)).ok()
     assert "HAFrame" in (folder / "table").read_text()
 
 
-def test_the_published_table(folder):
-    done = in_this_process(folder, "leaderboard", "--dataset", "tieredimagenet-h", "--source", "paper")
-    assert done.returncode == 0 and "**74.00 +/- 0.3549**" in done.stdout
+def test_the_published_table(cli, folder):
+    done = cli(folder, "leaderboard", "--dataset", "tieredimagenet-h", "--source", "paper")
+    assert done.code == 0 and "**74.00 +/- 0.3549**" in done.out
 
 
-def test_dry_run(finished, folder):
+def test_dry_run(cli, finished, folder):
     arguments = ("run", "--dataset", "shapes", "--seeds", "3", *FAST, "--dry-run")
     before = sorted((folder / "runs").iterdir())
-    done = in_this_process(folder, *arguments, "--json")
-    plan = json.loads(done.stdout)
+    done = cli(folder, *arguments, "--json")
+    plan = json.loads(done.out)
     states = [job["state"] for job in plan["jobs"]]
     assert states.count("cached") == 18 and states.count("train") == 7 and states.count("rescore") == 2
     assert all(re.fullmatch("[0-9a-f]{64}", job["id"]) for job in plan["jobs"])
     assert plan["estimated_seconds"] > 0
     assert sorted((folder / "runs").iterdir()) == before
-    assert "27 jobs, 7 to train" in in_this_process(folder, *arguments).stderr
+    assert "27 jobs, 7 to train" in cli(folder, *arguments).err
 
 
-def test_dry_run_without_data_downloads_nothing(tmp_path):
-    done = in_this_process(tmp_path, "run", "--dataset", "cifar100", "--dry-run", "--json")
-    plan = json.loads(done.stdout)
+def test_dry_run_without_data_downloads_nothing(cli, tmp_path):
+    done = cli(tmp_path, "run", "--dataset", "cifar100", "--dry-run", "--json")
+    plan = json.loads(done.out)
     assert "cifar100 is not prepared" in plan["blocked"] and {job["state"] for job in plan["jobs"]} == {"blocked"}
     assert not list(tmp_path.iterdir())
 
 
-def test_json(finished, folder):
+def test_json(cli, finished, folder):
     arguments = ("run", "--methods", "ce,crm", "--types", "type-II", "--dataset", "shapes", "--seeds", "2", *FAST)
-    content = json.loads(in_this_process(folder, *arguments, "--json").stdout)
+    content = json.loads(cli(folder, *arguments, "--json").out)
     assert [(row["type"], row["method"]) for row in content["rows"]] == [("type-II", "ce"), ("type-II", "crm")]
-    alone = json.loads(in_this_process(folder, *[a.replace("ce,crm", "crm") for a in arguments], "--json").stdout)
+    alone = json.loads(cli(folder, *[a.replace("ce,crm", "crm") for a in arguments], "--json").out)
     assert [row["method"] for row in alone["rows"]] == ["crm"]  # its base runs, and is not shown
 
 
@@ -182,9 +146,9 @@ def test_json(finished, folder):
         (["--device", "gpu"], ["Invalid value for '--device'"]),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(folder, arguments, parts):
+def test_a_mistake_is_one_line_and_exit_code_2(cli, folder, arguments, parts):
     before = sorted((folder / "runs").iterdir()) if (folder / "runs").exists() else None
-    assert one_line(in_this_process(folder, "run", "--dataset", "shapes", *arguments), *parts)
+    assert cli(folder, "run", "--dataset", "shapes", *arguments).one_line(*parts)
     assert before == (sorted((folder / "runs").iterdir()) if before is not None else None)
 
 
@@ -208,39 +172,39 @@ def test_a_mistake_is_one_line_and_exit_code_2(folder, arguments, parts):
         (["ruin"], ["No such command 'ruin'"]),
     ],
 )
-def test_other_mistakes(tmp_path, arguments, parts):
-    assert one_line(in_this_process(tmp_path, *arguments), *parts)
+def test_other_mistakes(cli, tmp_path, arguments, parts):
+    assert cli(tmp_path, *arguments).one_line(*parts)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_failed_job_does_not_stop_the_others(folder, tmp_path):
+def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
     fatal = ("--set", "train.lr.type-I.classifier=1e30")
-    done = in_this_process(folder, "run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", *options, *fatal)
-    assert done.returncode == 1
-    assert "failed: ce type-I seed 0: loss is nan at epoch 1" in done.stderr
-    assert "failed: crm type-I seed 0: its base failed" in done.stderr
-    assert done.stdout.count("0 of 1") == 3
+    done = cli(folder, "run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", *options, *fatal)
+    assert done.code == 1
+    assert "failed: ce type-I seed 0: loss is nan at epoch 1" in done.err
+    assert "failed: crm type-I seed 0: its base failed" in done.err
+    assert done.out.count("0 of 1") == 3
     records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/status.json")]
     assert sorted(record["state"] for record in records) == ["failed", "failed", "planned"]
     assert any("Traceback" in record.get("traceback", "") for record in records)
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.err
 
 
 BROKEN = "cannot be imported: ZeroDivisionError: division by zero (line 2 of broken.py)"
 
 
-def test_a_broken_method_file_does_not_stop_the_others(folder, tmp_path):
+def test_a_broken_method_file_does_not_stop_the_others(cli, folder, tmp_path):
     (tmp_path / "broken.py").write_text("import hierbench\n1 / 0\n")
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
-    done = in_this_process(folder, "run", "--methods", f"ce,{tmp_path}/broken.py", "--dataset", "shapes", *options)
-    assert done.returncode == 1
-    assert BROKEN in done.stderr and done.stdout.count("| type-I ") == 1
-    alone = in_this_process(folder, "run", "--methods", f"{tmp_path}/broken.py", "--dataset", "shapes")
-    assert one_line(alone, BROKEN)
+    done = cli(folder, "run", "--methods", f"ce,{tmp_path}/broken.py", "--dataset", "shapes", *options)
+    assert done.code == 1
+    assert BROKEN in done.err and done.out.count("| type-I ") == 1
+    alone = cli(folder, "run", "--methods", f"{tmp_path}/broken.py", "--dataset", "shapes")
+    assert alone.one_line(BROKEN)
 
 
-def test_all_leaves_out_a_broken_method_of_the_project(folder, tmp_path, monkeypatch):
+def test_all_leaves_out_a_broken_method_of_the_project(cli, folder, tmp_path, monkeypatch):
     """Also one that the recipe has a section for."""
     from hierbench.api import registry as discovery
 
@@ -252,91 +216,78 @@ def test_all_leaves_out_a_broken_method_of_the_project(folder, tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "hierbench.methods", package)
     for name in [name for name in sys.modules if name.startswith("hierbench.methods.")]:
         monkeypatch.delitem(sys.modules, name)
-    done = in_this_process(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "1", "--dry-run")
-    assert done.returncode == 0
-    assert "warning: method haframe cannot be imported" in done.stderr and "8 jobs" in done.stderr
+    done = cli(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "1", "--dry-run")
+    assert done.code == 0
+    assert "warning: method haframe cannot be imported" in done.err and "8 jobs" in done.err
 
 
-def test_a_method_that_fails_in_training_fails_alone(folder, tmp_path):
-    template = in_this_process(tmp_path, "methods", "new", "buggy")
-    assert template.returncode == 0
+def test_a_method_that_fails_in_training_fails_alone(cli, folder, tmp_path):
+    template = cli(tmp_path, "methods", "new", "buggy")
+    assert template.code == 0
     path = tmp_path / "buggy.py"
     path.write_text(path.read_text().replace("return self.classifier(features)", "return self.clasifier(features)"))
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
-    done = in_this_process(folder, "run", "--methods", f"{path},ce", "--dataset", "shapes", *options)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "failed: buggy type-I seed 0: AttributeError" in done.stderr
-    assert "done: ce type-I seed 0" in done.stderr
+    done = cli(folder, "run", "--methods", f"{path},ce", "--dataset", "shapes", *options)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert "failed: buggy type-I seed 0: AttributeError" in done.err
+    assert "done: ce type-I seed 0" in done.err
 
 
-def test_the_default_recipe_has_the_difficulty_it_promises(tmp_path):
+def test_the_default_recipe_has_the_difficulty_it_promises(cli, tmp_path):
     """Cross-entropy between 50 % and 90 % with mistakes at every height: the whole dataset, one seed."""
     options = ("--methods", "ce", "--types", "type-I", "--seeds", "1", "--mlflow", "off")
-    done = in_this_process(tmp_path, "run", "--dataset", "shapes", *options)
-    assert done.returncode == 0, done.stderr
+    done = cli(tmp_path, "run", "--dataset", "shapes", *options)
+    assert done.code == 0, done.err
     (path,) = (tmp_path / "runs").glob("*/metrics.json")
     metrics = json.loads(path.read_text())
     assert 50 < metrics["test"]["top1"] < 90
     assert len(metrics["mistakes_by_distance"]) == 4 and min(metrics["mistakes_by_distance"][1:]) >= 20
-    assert "done: ce type-I seed 0" in done.stderr
+    assert "done: ce type-I seed 0" in done.err
 
 
-def test_a_new_method_passes_the_check_and_runs(folder, tmp_path):
-    assert in_this_process(tmp_path, "methods", "new", "my-soft_labels2").returncode == 0
+def test_a_new_method_passes_the_check_and_runs(cli, folder, tmp_path):
+    assert cli(tmp_path, "methods", "new", "my-soft_labels2").code == 0
     path = tmp_path / "my-soft_labels2.py"
-    checked = in_this_process(tmp_path, "methods", "check", str(path))
-    assert checked.returncode == 0, checked.stdout
-    assert "all checks passed" in checked.stdout
+    checked = cli(tmp_path, "methods", "check", str(path))
+    assert checked.code == 0, checked.out
+    assert "all checks passed" in checked.out
     options = ("--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
-    done = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("my-soft_labels2") == 2
-    again = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
-    assert "2 cached" in again.stderr
+    done = cli(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
+    assert done.code == 0, done.err
+    assert done.out.count("my-soft_labels2") == 2
+    again = cli(folder, "run", "--methods", str(path), "--dataset", "shapes", *options)
+    assert "2 cached" in again.err
     path.write_text(path.read_text().replace("5.0, low", "6.0, low") + "# a comment\n")
-    changed = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
-    assert "2 to train" in changed.stderr
+    changed = cli(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
+    assert "2 to train" in changed.err
     path.write_text(path.read_text().replace("6.0, low", "5.0, low") + "# another comment\n")
-    commented = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
-    assert "2 cached" in commented.stderr
+    commented = cli(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--dry-run")
+    assert "2 cached" in commented.err
 
 
-def test_the_readmes_method_passes_the_check(tmp_path):
+def test_the_readmes_method_passes_the_check(cli, tmp_path):
     from pathlib import Path
 
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (block,) = [part for part in re.findall(r"```python\n(.*?)```", readme, re.S) if "class" in part]
     assert len(block.strip().splitlines()) <= 25
     (tmp_path / "soft_labels.py").write_text(block, encoding="utf-8")
-    checked = in_this_process(tmp_path, "methods", "check", "./soft_labels.py")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    checked = cli(tmp_path, "methods", "check", "./soft_labels.py")
+    assert checked.code == 0, checked.out + checked.err
 
 
-def test_a_dead_mlflow_server_only_warns(folder, tmp_path, monkeypatch):
+def test_a_dead_mlflow_server_only_warns(cli, folder, tmp_path, monkeypatch):
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), *FAST)
     arguments = ("run", "--methods", "ce", "--dataset", "shapes", *options)
     start = time.monotonic()
-    done = in_this_process(folder, *arguments, "--mlflow", "http://127.0.0.1:9")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("warning: MLflow at http://127.0.0.1:9 does not take the results") == 1
+    done = cli(folder, *arguments, "--mlflow", "http://127.0.0.1:9")
+    assert done.code == 0, done.err
+    assert done.err.count("warning: MLflow at http://127.0.0.1:9 does not take the results") == 1
     assert time.monotonic() - start < 120
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/later.db")
-    assert in_this_process(folder, *arguments).returncode == 0  # what was missed is mirrored once it can be
+    assert cli(folder, *arguments).code == 0  # what was missed is mirrored once it can be
     with sqlite3.connect(tmp_path / "later.db") as database:
         assert database.execute("select count(*) from metrics where key = 'test_top1'").fetchone()[0] == 1
-
-
-def start(folder, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "hierbench", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A shell that runs the tests in the background has told its children to ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
 
 
 def wait_for(condition, seconds=120):
@@ -346,34 +297,51 @@ def wait_for(condition, seconds=120):
         time.sleep(0.05)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(cli, folder):
+    """A run that nobody kills, as a user starts it: its folder, and what it printed."""
+    done = cli.real(folder, *SIX_EPOCHS, "--runs", "whole").ok()
+    return folder / "whole", done.out
+
+
+SIX_EPOCHS = (
+    "run",
+    "--methods",
+    "ce,crm",
+    "--dataset",
+    "shapes",
+    "--types",
+    "type-I",
+    "--seeds",
+    "1",
+    "--mlflow",
+    "off",
+)
+SIX_EPOCHS += ("--set", "train.epochs=6", *FAST[2:])
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_goes_on_and_ends_the_same(folder, tmp_path, how):
-    options = ("--types", "type-I", "--seeds", "1", "--mlflow", "off", "--set", "train.epochs=6", *FAST[2:])
-    arguments = ("run", "--methods", "ce,crm", "--dataset", "shapes", *options)
-    whole = hierbench(folder, *arguments, "--runs", str(tmp_path / "whole"))
-    assert whole.returncode == 0
-    process = start(folder, *arguments, "--runs", str(tmp_path / "killed"))
+def test_a_killed_run_goes_on_and_ends_the_same(cli, folder, undisturbed, tmp_path, how):
+    whole, out = undisturbed
+    process = cli.start(folder, *SIX_EPOCHS, "--runs", tmp_path / "killed")
     wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
-    os.killpg(process.pid, how)
-    _, stderr = process.communicate(timeout=300)
-    assert process.returncode == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    process.kill(how)
+    killed = process.finish()
+    assert killed.code == (-signal.SIGKILL if how == signal.SIGKILL else 130)
     if how == signal.SIGINT:
-        assert "interrupted; finished work is kept" in stderr and "Traceback" not in stderr
-    done = hierbench(folder, *arguments, "--runs", str(tmp_path / "killed"))
-    assert done.returncode == 0
-    assert done.stdout == whole.stdout
-    for path in (tmp_path / "whole").glob("*/*"):
+        assert "interrupted; finished work is kept" in killed.err and "Traceback" not in killed.err
+    assert cli(folder, *SIX_EPOCHS, "--runs", tmp_path / "killed").ok().out == out
+    for path in whole.glob("*/*"):
         if path.name in ("metrics.json", "history.csv", "predictions.npz"):
             assert path.read_bytes() == (tmp_path / "killed" / path.parent.name / path.name).read_bytes()
     assert not list((tmp_path / "killed").rglob("*.tmp"))
 
 
-def test_a_worker_that_is_killed_fails_its_job_alone(folder, tmp_path):
+def test_a_worker_that_is_killed_fails_its_job_alone(cli, folder, tmp_path):
     options = ("--types", "type-I", "--seeds", "1", "--mlflow", "off", "--jobs", "2", "--set", "train.epochs=8")
     runs = tmp_path / "runs"
-    process = start(
-        folder, "run", "--methods", "ce,flamingo", "--dataset", "shapes", *options, *FAST[2:4], "--runs", str(runs)
-    )
+    chosen = ("--methods", "ce,flamingo", "--dataset", "shapes", *options, *FAST[2:4], "--runs", runs)
+    process = cli.start(folder, "run", *chosen)
 
     def running():
         records = [json.loads(path.read_text()) for path in runs.glob("*/status.json")]
@@ -381,55 +349,54 @@ def test_a_worker_that_is_killed_fails_its_job_alone(folder, tmp_path):
 
     wait_for(lambda: len(running()) == 2)
     os.kill(running()[0], signal.SIGKILL)
-    stdout, stderr = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert "the worker process ended (killed by signal 9 (SIGKILL))" in stderr
-    assert stdout.count("0 of 1") == 1
+    done = process.finish()
+    assert done.code == 1
+    assert "the worker process ended (killed by signal 9 (SIGKILL))" in done.err
+    assert done.out.count("0 of 1") == 1
 
 
-def test_runs_that_can_not_be_written(folder, tmp_path):
+def test_runs_that_can_not_be_written(cli, folder, tmp_path):
     (tmp_path / "file").write_text("")
-    done = in_this_process(folder, "run", "--dataset", "shapes", "--runs", str(tmp_path / "file/runs"))
-    assert one_line(done, "runs can not be written to")
+    done = cli(folder, "run", "--dataset", "shapes", "--runs", str(tmp_path / "file/runs"))
+    assert done.one_line("runs cannot be written to")
 
 
-def test_a_damaged_record_is_set_aside_and_computed_again(finished, folder, tmp_path):
+def test_a_damaged_record_is_set_aside_and_computed_again(cli, finished, folder, tmp_path):
     shutil.copytree(folder / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs").glob("*/checkpoint.pt")).with_name("status.json")
     path.write_text("{")
     arguments = ("run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST, "--mlflow", "off")
-    done = in_this_process(folder, *arguments, "--runs", str(tmp_path / "runs"))
-    assert done.returncode == 0 and "1 to train, 0 to re-rank, 17 cached" in done.stderr
-    assert done.stderr.count("note: status.json of ") == 1 and done.stdout == finished.stdout
+    done = cli(folder, *arguments, "--runs", str(tmp_path / "runs"))
+    assert done.code == 0 and "1 to train, 0 to re-rank, 17 cached" in done.err
+    assert done.err.count("note: status.json of ") == 1 and done.out == finished.out
     assert (path.parent / "damaged/status.json").read_text() == "{"
 
 
-def test_help_is_quick_and_imports_nothing_heavy(folder):
+def test_help_is_quick_and_imports_nothing_heavy(cli, folder):
     code = (
         "import sys\nsys.argv = ['hierbench', '--help']\nfrom hierbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'mlflow', 'numpy', 'pandas', 'scipy', 'pydantic', 'optuna'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    cli.real(folder, python=("-c", code), limit=60).ok()
 
 
-def test_lists(folder, finished):
-    methods = in_this_process(folder, "methods", "list").stdout
+def test_lists(cli, folder, finished):
+    methods = cli(folder, "methods", "list").out
     assert all(name in methods for name in ("ce", "crm", "flamingo", "hafeature", "haframe"))
-    assert "prepared: train 960" in in_this_process(folder, "data", "list").stdout
-    assert "torch" in in_this_process(folder, "env").stdout
+    assert "prepared: train 960" in cli(folder, "data", "list").out
+    assert "torch" in cli(folder, "env").out
 
 
-def test_a_method_that_prints_does_not_spoil_the_json(folder, tmp_path):
-    assert in_this_process(tmp_path, "methods", "new", "loud").returncode == 0
+def test_a_method_that_prints_does_not_spoil_the_json(cli, folder, tmp_path):
+    assert cli(tmp_path, "methods", "new", "loud").code == 0
     path = tmp_path / "loud.py"
     text = path.read_text().replace(
         "        return self.classifier", "        print('hello')\n        return self.classifier"
     )
     path.write_text("print('imported')\n" + text)
     options = ("--types", "type-I", "--seeds", "1", "--runs", str(tmp_path / "runs"), "--mlflow", "off", *FAST)
-    done = in_this_process(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--json")
-    assert [row["method"] for row in json.loads(done.stdout)["rows"]] == ["loud"]
-    assert "imported" in done.stderr and "hello" in done.stderr
+    done = cli(folder, "run", "--methods", str(path), "--dataset", "shapes", *options, "--json")
+    assert [row["method"] for row in json.loads(done.out)["rows"]] == ["loud"]
+    assert "imported" in done.err and "hello" in done.err

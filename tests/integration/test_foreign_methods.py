@@ -1,10 +1,7 @@
 """Method files that end their process, hang or raise what nobody expects; and what is kept of a method's file."""
 
-import io
 import json
 import sqlite3
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -54,18 +51,6 @@ def method(folder, before="pass", loss="pass"):
     return str(path)
 
 
-def command(*arguments):
-    """Return exit code, standard output and standard error."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
 @pytest.mark.parametrize(
     ("before", "reason"),
     [
@@ -107,15 +92,15 @@ def test_a_report_that_is_not_whole_is_no_pass(tmp_path):
     assert {problem for _, problem in steps[2:]} == {NOT_RUN}
 
 
-def test_the_command(tmp_path, capfd, monkeypatch):
+def test_the_command(cli, tmp_path, capfd, monkeypatch):
     """What a method prints is no part of the verdict, and the exit code is that of the checks."""
     (tmp_path / "json.py").write_text("1 / 0")
     monkeypatch.chdir(tmp_path)  # what lies beside a method does not take the place of Python's own
     path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: import os; os._exit(0)")
-    code, out, _ = command("methods", "check", path)
+    code, out, _ = cli(tmp_path, "methods", "check", path)
     assert code == 1 and out.splitlines()[-1] == f"foreign: 1 check failed, {len(NAMES) - 1} not run"
     assert "all checks passed" not in out and "all checks passed" in capfd.readouterr().err
-    code, out, _ = command("methods", "check", "ce")
+    code, out, _ = cli(tmp_path, "methods", "check", "ce")
     assert code == 0 and out.splitlines() == [*(f"ok      {name}" for name in NAMES), "ce: all checks passed"]
 
 
@@ -123,19 +108,18 @@ def read(path):
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(tmp_path, data_dir):
+def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_path, data_dir):
     """Its source can be read, published and given again; nothing runs it unasked."""
     path = method(tmp_path)
     runs = ("--runs", tmp_path / "runs", "--data-dir", data_dir)
     options = ("--dataset", "shapes", *FAST[:4], *FAST[6:], *runs)  # with MLflow
-    code, _, err = command("run", "--methods", f"{path},ce", *options)
-    assert code == 0, err
+    cli(tmp_path, "run", "--methods", f"{path},ce", *options).ok()
     specs = {folder.parent.name: json.loads(folder.read_text()) for folder in (tmp_path / "runs").glob("*/spec.json")}
     (job,) = [name for name, spec in specs.items() if spec["method"]["name"] == "foreign"]
     (kept,) = (tmp_path / "runs").glob("*/*.py")  # of the project's own methods there is none
     assert kept == tmp_path / "runs" / job / "foreign.py" and read(kept) == read(tmp_path / "foreign.py")
     assert digest_of_code(kept.read_bytes()) == specs[job]["method"]["code"]
-    code, _, err = command("run", "--methods", kept, *options, "--dry-run")
+    code, _, err = cli(tmp_path, "run", "--methods", kept, *options, "--dry-run")
     assert code == 0 and "1 jobs, 0 to train, 0 to re-rank, 1 cached" in err
 
     with sqlite3.connect(tmp_path / "runs/mlflow.db") as database:
@@ -143,9 +127,9 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(tmp_path,
     (parent,) = names - {"foreign type-I seed 0", "ce type-I seed 0"}
     assert parent.startswith("foreign,ce 2")
 
-    code, _, err = command("job", job, *runs)
+    code, _, err = cli(tmp_path, "job", job, *runs)
     assert code == 2 and f"a method from a file is given with --method; what ran is kept in {kept}" in err
-    code, _, err = command("leaderboard", "--dataset", "shapes", *runs[:2], "--publish", tmp_path / "published")
+    code, _, err = cli(tmp_path, "leaderboard", "--dataset", "shapes", *runs[:2], "--publish", tmp_path / "published")
     assert code == 0 and read(tmp_path / "published/shapes" / job / "foreign.py") == read(kept), err
 
 

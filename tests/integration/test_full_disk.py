@@ -151,7 +151,7 @@ def test_every_write_of_a_run(disk, whole, data_dir, hierbench, capsys, monkeypa
                 assert_one_line(code, err)
             assert_nothing_torn(runs)
         disk.free()
-    with monkeypatch.context() as patch:  # a plan that can not be remembered is none the worse
+    with monkeypatch.context() as patch:  # a plan that cannot be remembered is none the worse
         seen = fill_at(patch, disk, ".plans/*.json", left)
         code, out, err = hierbench(capsys, *command)
         assert (seen or left) and code == 0 and out.count("| 1 ") == 2, err

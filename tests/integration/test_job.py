@@ -1,6 +1,5 @@
 """Planned jobs under another scheduler: the plan as commands, one job by its id, and the scripts of docs/cluster.md."""
 
-import io
 import json
 import os
 import re
@@ -8,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -21,39 +19,20 @@ SMALL = ["--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "t
 SMALL += ["--set", "train.batch_size=96", "--mlflow", "off"]
 
 
-def hierbench(*arguments):
-    """Run a command in this process, which has paid for its imports."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
-
-
-def one_line(done, *parts):
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("hierbench: error: ") and all(part in line for part in parts), line
-    return True
-
-
 @pytest.fixture
-def plan(tmp_path, data_dir):
+def plan(cli, tmp_path, data_dir):
     """Return a function that plans methods and returns what it printed, with `--json` as an object."""
 
     def make(methods, *more):
         where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
-        done = hierbench("run", "--methods", methods, *SMALL, *where, "--plan-only", *more)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout) if "--json" in more else done.stdout
+        done = cli(tmp_path, "run", "--methods", methods, *SMALL, *where, "--plan-only", *more)
+        assert done.code == 0, done.err
+        return json.loads(done.out) if "--json" in more else done.out
 
     return make
 
 
-def test_a_plan_job_by_job(plan, tmp_path, data_dir):
+def test_a_plan_job_by_job(cli, plan, tmp_path, data_dir):
     content = plan("crm,ce", "--json")
     assert [content[name] for name in ("schema", "dataset", "protocol")] == [1, "shapes", "paper"]
     ce, crm = content["jobs"]  # what trains comes first
@@ -64,20 +43,21 @@ def test_a_plan_job_by_job(plan, tmp_path, data_dir):
         status = json.loads((tmp_path / "runs" / job["id"] / "status.json").read_text())
         assert status["state"] == "planned"
 
-    early = hierbench(*crm["command"][1:])
-    assert early.returncode == 1 and f"run first: hierbench job {ce['id']}" in early.stderr
-    by_prefix = hierbench("job", ce["id"][:10], "--runs", tmp_path / "runs", "--data-dir", data_dir, "--device", "cpu")
-    assert by_prefix.returncode == 0 and by_prefix.stdout == ""
+    early = cli(tmp_path, *crm["command"][1:])
+    assert early.code == 1 and f"run first: hierbench job {ce['id']}" in early.err
+    where = ("--runs", tmp_path / "runs", "--data-dir", data_dir)
+    by_prefix = cli(tmp_path, "job", ce["id"][:10], *where, "--device", "cpu")
+    assert by_prefix.code == 0 and by_prefix.out == ""
     result = tmp_path / "runs" / ce["id"] / "metrics.json"
-    assert f"done: ce type-I seed 0 (0 s): {result}" in re.sub(r"\(\d+ s\)", "(0 s)", by_prefix.stderr)
+    assert f"done: ce type-I seed 0 (0 s): {result}" in re.sub(r"\(\d+ s\)", "(0 s)", by_prefix.err)
     written = result.stat().st_mtime_ns
-    assert hierbench(*ce["command"][1:]).returncode == 0
+    assert cli(tmp_path, *ce["command"][1:]).code == 0
     assert result.stat().st_mtime_ns == written  # done is done
     assert json.loads((result.parent / "environment.json").read_text())["threads"] == 1
-    assert hierbench(*crm["command"][1:]).returncode == 0
+    assert cli(tmp_path, *crm["command"][1:]).code == 0
     assert [job["state"] for job in plan("crm,ce", "--json")["jobs"]] == ["cached", "cached"]
-    table = hierbench("run", "--methods", "ce,crm", *SMALL, "--runs", tmp_path / "runs", "--data-dir", data_dir)
-    assert table.returncode == 0 and "0 to train, 0 to re-rank, 2 cached" in table.stderr
+    table = cli(tmp_path, "run", "--methods", "ce,crm", *SMALL, *where)
+    assert table.code == 0 and "0 to train, 0 to re-rank, 2 cached" in table.err
 
 
 def test_the_plan_for_people_has_the_same_commands(plan):
@@ -87,25 +67,25 @@ def test_the_plan_for_people_has_the_same_commands(plan):
     assert lines[0] == "# train: ce type-I seed 0" and lines[2].startswith("# rescore: crm type-I seed 0, after ")
 
 
-def test_a_method_of_the_user(plan, tmp_path):
+def test_a_method_of_the_user(cli, plan, tmp_path):
     folder = tmp_path / "my methods"
     folder.mkdir()
-    assert hierbench("methods", "new", "mine", "--folder", folder).returncode == 0
+    assert cli(tmp_path, "methods", "new", "mine", "--folder", folder).code == 0
     (job,) = plan(f"{folder}/mine.py", "--json")["jobs"]
     command = job["command"]
     assert command[command.index("--method") + 1] == str(folder / "mine.py")
     without = [part for part in command[1:] if part not in ("--method", str(folder / "mine.py"))]
-    assert one_line(hierbench(*without), "unknown method 'mine'")
-    assert one_line(hierbench(*command[1:], "--method", ROOT / "methods/ce.py"), "ce.py is ce; the job is mine")
+    assert cli(tmp_path, *without).one_line("unknown method 'mine'")
+    assert cli(tmp_path, *command[1:], "--method", ROOT / "methods/ce.py").one_line("ce.py is ce; the job is mine")
     text = (folder / "mine.py").read_text()
     (folder / "mine.py").write_text(text + "\nother = 1\n")
-    changed = hierbench(*command[1:])
-    assert changed.returncode == 1 and "has changed since the plan" in changed.stderr
+    changed = cli(tmp_path, *command[1:])
+    assert changed.code == 1 and "has changed since the plan" in changed.err
     (folder / "mine.py").write_text(text)
-    assert hierbench(*command[1:]).returncode == 0
+    assert cli(tmp_path, *command[1:]).code == 0
 
 
-def test_a_record_names_no_file_that_is_run(plan, tmp_path, data_dir):
+def test_a_record_names_no_file_that_is_run(cli, plan, tmp_path, data_dir):
     """Whoever sends a planned job must not choose code."""
     (job,) = plan("ce", "--json")["jobs"]
     evil = tmp_path / "evil.py"
@@ -113,21 +93,21 @@ def test_a_record_names_no_file_that_is_run(plan, tmp_path, data_dir):
     spec = Spec.model_validate(json.loads((tmp_path / "runs" / job["id"] / "spec.json").read_text()))
     spec = spec.model_copy(update={"method": spec.method.model_copy(update={"name": str(evil)})})
     Store(tmp_path / "runs").run(spec.id).plan(spec.content())
-    one_line(hierbench("job", spec.id, "--runs", tmp_path / "runs", "--data-dir", data_dir), "unknown method")
+    cli(tmp_path, "job", spec.id, "--runs", tmp_path / "runs", "--data-dir", data_dir).one_line("unknown method")
     assert not (tmp_path / "harm").exists()
 
 
-def test_jobs_that_can_not_run(plan, tmp_path, data_dir):
+def test_jobs_that_can_not_run(cli, plan, tmp_path, data_dir):
     where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
-    assert one_line(hierbench("job", "abc", *where), "no job in", "begins with 'abc'", "--plan-only")
+    assert cli(tmp_path, "job", "abc", *where).one_line("no job in", "begins with 'abc'", "--plan-only")
     (job,) = plan("ce", "--json")["jobs"]
-    assert one_line(hierbench("job", "", *where), "begins with ''")
+    assert cli(tmp_path, "job", "", *where).one_line("begins with ''")
     shutil.copytree(tmp_path / "runs" / job["id"], tmp_path / "runs" / (job["id"][:20] + "0" * 44))
-    assert one_line(hierbench("job", job["id"][:20], *where), "2 jobs have an id that begins with")
-    assert one_line(hierbench("job", job["id"][:20] + "0" * 44, *where), "was planned by another version")
-    elsewhere = hierbench("job", job["id"], "--runs", tmp_path / "runs", "--data-dir", tmp_path)
-    assert elsewhere.returncode == 1 and "is not the data this job was planned for" in elsewhere.stderr
-    assert one_line(hierbench("job", job["id"], *where, "--weights", tmp_path / "no.pth"), "no file")
+    assert cli(tmp_path, "job", job["id"][:20], *where).one_line("2 jobs have an id that begins with")
+    assert cli(tmp_path, "job", job["id"][:20] + "0" * 44, *where).one_line("was planned by another version")
+    elsewhere = cli(tmp_path, "job", job["id"], "--runs", tmp_path / "runs", "--data-dir", tmp_path)
+    assert elsewhere.code == 1 and "is not the data this job was planned for" in elsewhere.err
+    assert cli(tmp_path, "job", job["id"], *where, "--weights", tmp_path / "no.pth").one_line("no file")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +118,8 @@ def test_jobs_that_can_not_run(plan, tmp_path, data_dir):
         (["--executor", "ray"], "--plan-only starts nothing"),
     ],
 )
-def test_options_that_do_not_go_together(tmp_path, more, part):
-    assert one_line(hierbench("run", *SMALL, "--plan-only", "--runs", tmp_path / "runs", *more), part)
+def test_options_that_do_not_go_together(cli, tmp_path, more, part):
+    assert cli(tmp_path, "run", *SMALL, "--plan-only", "--runs", tmp_path / "runs", *more).one_line(part)
     assert not list(tmp_path.iterdir())
 
 
@@ -150,7 +130,7 @@ for number in $(seq 0 "${2#--array=0-}"); do SLURM_ARRAY_TASK_ID=$number ./spool
 """
 
 
-def test_the_slurm_scripts_of_the_documentation(tmp_path, data_dir, monkeypatch):
+def test_the_slurm_scripts_of_the_documentation(cli, tmp_path, data_dir):
     """As printed, but for the comparison; our own commands but the array's in this process."""
     text = (ROOT / "docs/cluster.md").read_text().split("### A Slurm array")[1]
     (array,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
@@ -165,11 +145,11 @@ def test_the_slurm_scripts_of_the_documentation(tmp_path, data_dir, monkeypatch)
     (tmp_path / "bin/sbatch").write_text(SBATCH)
     (tmp_path / "bin/sbatch").chmod(0o755)
     shutil.copytree(data_dir, tmp_path / "data")
-    monkeypatch.chdir(tmp_path)
     small = ["--methods", "ce,crm", *SMALL]
-    (tmp_path / "plan.json").write_text(hierbench("run", *small, "--plan-only", "--json").stdout)
+    (tmp_path / "plan.json").write_text(cli(tmp_path, "run", *small, "--plan-only", "--json").out)
     done = subprocess.run(
         ["bash", "-euc", "\n".join(middle)],
+        cwd=tmp_path,
         env=os.environ | {"PATH": f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
@@ -177,6 +157,6 @@ def test_the_slurm_scripts_of_the_documentation(tmp_path, data_dir, monkeypatch)
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("done: ") == done.stderr.count("done: ce type-I seed 0") == 1
-    last = hierbench("run", *small)
-    assert "2 jobs, 0 to train, 1 to re-rank, 1 cached" in last.stderr
-    assert last.returncode == 0 and "| type-I  | CRM" in last.stdout
+    last = cli(tmp_path, "run", *small)
+    assert "2 jobs, 0 to train, 1 to re-rank, 1 cached" in last.err
+    assert last.code == 0 and "| type-I  | CRM" in last.out

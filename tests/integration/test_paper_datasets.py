@@ -1,12 +1,9 @@
 """The paper's four datasets from archives in their official layouts to a leaderboard, under both protocols."""
 
-import io
 import json
 import subprocess
-import sys
 import tarfile
 import urllib.request
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -19,19 +16,6 @@ SMALL = ("model.backbone=wrn10-1-s4", "model.weights=none", "train.epochs=1", "t
 SHORT = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", *(part for key in SMALL for part in ("--set", key))]
 
 
-def command(folder, *arguments):
-    """Return exit code, standard output and standard error."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
 def archived(folder, name):
     with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as tar:
         tar.add(folder / name, name)
@@ -39,7 +23,7 @@ def archived(folder, name):
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory, shared, miniatures):
+def prepared(cli, tmp_path_factory, shared, miniatures):
     """A folder with all four prepared by the command line; {dataset: what it printed}."""
     folder, lists = tmp_path_factory.mktemp("paper"), shared / "data/making-better-mistakes"
     aircraft = miniatures.aircraft_of(shared / "facts/fgvc-aircraft.csv")
@@ -64,16 +48,14 @@ def prepared(tmp_path_factory, shared, miniatures):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=small.stdout.strip()))
         for name, arguments in sources.items():
-            code, out, err = command(folder, "data", "prepare", name, "--source", *arguments)
-            assert code == 0, err
+            _, out, err = cli(folder, "data", "prepare", name, "--source", *arguments).ok()
             printed[name] = out, err
         source = sources["fgvc"][0]
-        code, _, err = command(folder, "data", "prepare", "fgvc", "--protocol", "authors", "--source", source)
-        assert code == 0, err
+        cli(folder, "data", "prepare", "fgvc", "--protocol", "authors", "--source", source).ok()
     return folder, printed
 
 
-def test_classes_height_and_levels_are_table_1_s(prepared):
+def test_classes_height_and_levels_are_table_1_s(cli, prepared):
     folder, printed = prepared
     expected = {
         "fgvc": "100 classes, height 3, levels 30, 70, 100",
@@ -91,17 +73,16 @@ def test_classes_height_and_levels_are_table_1_s(prepared):
         )
     for name in ("inat19", "tieredimagenet-h"):
         assert "CC BY-NC-SA 4.0" in printed[name][1]
-    code, out, _ = command(folder, "data", "list")
+    code, out, _ = cli(folder, "data", "list")
     assert code == 0 and "fgvc-jpeg75" in out and out.count("prepared: train") == 5
 
 
 @pytest.mark.parametrize("protocol", ["paper", "authors"])
 @pytest.mark.parametrize("name", DATASETS)
-def test_a_shrunk_recipe_runs(prepared, name, protocol):
+def test_a_shrunk_recipe_runs(cli, prepared, name, protocol):
     folder, _ = prepared
     arguments = ("run", "--methods", "all", "--dataset", name, "--protocol", protocol, *SHORT, "--json")
-    code, out, err = command(folder, *arguments)
-    assert code == 0, err
+    _, out, _ = cli(folder, *arguments).ok()
     board = json.loads(out)
     assert board["protocol"] == protocol and len(board["rows"]) == 9
     assert board["distance"] == ("depth" if name == "tieredimagenet-h" else "height")
@@ -121,27 +102,25 @@ def test_a_shrunk_recipe_runs(prepared, name, protocol):
         assert sum(metrics["mistakes_by_distance"]) == mistakes
 
 
-def test_the_table_never_mixes_protocols(prepared):
+def test_the_table_never_mixes_protocols(cli, prepared):
     folder, _ = prepared
     for protocol in ("paper", "authors"):
-        code, _, err = command(folder, "run", "--methods", "ce", "--dataset", "fgvc", "--protocol", protocol, *SHORT)
-        assert code == 0, err
-    code, out, _ = command(folder, "leaderboard", "--dataset", "fgvc")
+        cli(folder, "run", "--methods", "ce", "--dataset", "fgvc", "--protocol", protocol, *SHORT).ok()
+    code, out, _ = cli(folder, "leaderboard", "--dataset", "fgvc")
     other = "there are runs under protocol paper, in a table of their own"
     assert code == 0 and "protocol authors" in out and other in out
-    code, out, _ = command(folder, "leaderboard", "--dataset", "fgvc", "--protocol", "paper")
+    code, out, _ = cli(folder, "leaderboard", "--dataset", "fgvc", "--protocol", "paper")
     assert code == 0 and "fgvc, protocol paper" in out
-    code, _, err = command(folder, "leaderboard", "--dataset", "inat19", "--protocol", "paper", "--runs", "nowhere")
+    code, _, err = cli(folder, "leaderboard", "--dataset", "inat19", "--protocol", "paper", "--runs", "nowhere")
     assert code == 2 and "no runs of inat19 under protocol paper" in err
 
 
-def test_the_ledger(prepared):
+def test_the_ledger(cli, prepared):
     folder, _ = prepared
     for name in DATASETS:
         arguments = ("run", "--methods", "all", "--dataset", name, *SHORT)
-        assert command(folder, *arguments)[0] == 0
-        code, out, err = command(folder, "leaderboard", "--dataset", name, "--source", "both", "--protocol", "paper")
-        assert code == 0, err
+        assert cli(folder, *arguments)[0] == 0
+        _, out, _ = cli(folder, "leaderboard", "--dataset", name, "--source", "both", "--protocol", "paper").ok()
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("|")]
         lines = lines[2:]
         assert len(lines) == 45 and {len(line) for line in lines} == {9}  # nine rows, five metrics
@@ -154,19 +133,19 @@ def test_the_ledger(prepared):
         assert ("33" in differences, "3" in differences) == (name == "fgvc", name == "tieredimagenet-h")
 
 
-def test_without_weights_the_error_names_the_way_out(prepared, monkeypatch):
+def test_without_weights_the_error_names_the_way_out(cli, prepared, monkeypatch):
     def no_network(*_, **__):
         raise OSError("no route to host")
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
     folder, _ = prepared
-    code, out, err = command(folder, "run", "--methods", "ce", "--dataset", "fgvc")
+    code, out, err = cli(folder, "run", "--methods", "ce", "--dataset", "fgvc")
     before, error = err.strip().splitlines()
     assert (code, out) == (2, "") and before.startswith("downloading the ImageNet-1K weights from https://")
     assert "--set model.weights=none" in error and "--weights FILE" in error
 
 
-def test_given_weights_are_loaded_and_are_part_of_the_id(prepared, tmp_path):
+def test_given_weights_are_loaded_and_are_part_of_the_id(cli, prepared, tmp_path):
     import torch
     from torchvision.models import resnet50
 
@@ -180,12 +159,10 @@ def test_given_weights_are_loaded_and_are_part_of_the_id(prepared, tmp_path):
         torch.manual_seed(seed)
         torch.save(resnet50(weights=None).state_dict(), tmp_path / f"{seed}.pth")
         arguments = ["run", "--methods", "ce", "--dataset", "cifar100", *shrunk, "--weights", tmp_path / f"{seed}.pth"]
-        code, out, err = command(folder, *arguments)
-        assert code == 0, err
+        _, out, _ = cli(folder, *arguments).ok()
         ids.append(json.loads(out)["jobs"][0]["id"])
     assert len(set(ids)) == 2
     arguments = [argument for argument in arguments if argument not in ("--dry-run", "--json")]
-    code, _, err = command(folder, *arguments)
-    assert code == 0, err
+    cli(folder, *arguments).ok()
     spec = json.loads((tmp_path / "runs" / ids[1] / "spec.json").read_text())
     assert len(spec["weights"]) == 64 and spec["model"]["weights"] == "imagenet1k-v1"

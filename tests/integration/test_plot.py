@@ -1,37 +1,19 @@
 """`hierbench plot` on runs of a real command."""
 
-import io
 import shutil
-import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
 FAST = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
 
 
-def command(folder, *arguments):
-    """Return exit code, standard output and standard error."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, data_dir):
+def folder(cli, tmp_path_factory, data_dir):
     """A folder with finished runs of three methods on type II."""
     folder = tmp_path_factory.mktemp("plot")
     shutil.copytree(data_dir, folder / "data")
     chosen = ("--methods", "ce,crm,haframe", "--types", "type-II")
-    code, _, err = command(folder, "run", "--dataset", "shapes", *chosen, *FAST)
-    assert code == 0, err
+    cli(folder, "run", "--dataset", "shapes", *chosen, *FAST).ok()
     return folder
 
 
@@ -51,8 +33,8 @@ def folder(tmp_path_factory, data_dir):
         ),
     ],
 )
-def test_every_kind(folder, arguments, name, labels):
-    code, out, err = command(folder, "plot", *arguments, "--dataset", "shapes")
+def test_every_kind(cli, folder, arguments, name, labels):
+    code, out, err = cli(folder, "plot", *arguments, "--dataset", "shapes")
     assert code == 0 and not err, err
     assert out.endswith(f"wrote runs/plots/{name}.svg\n")
     content = (folder / f"runs/plots/{name}.svg").read_text(encoding="utf-8")
@@ -60,17 +42,17 @@ def test_every_kind(folder, arguments, name, labels):
         assert label in content, label  # text is drawn as outlines, with the words in a comment
 
 
-def test_the_leaderboard_is_as_it_was(folder):
+def test_the_leaderboard_is_as_it_was(cli, folder):
     """The folder with the plots is none of a run."""
-    assert command(folder, "plot", "curves", "--dataset", "shapes")[0] == 0
-    code, out, _ = command(folder, "leaderboard", "--dataset", "shapes")
+    assert cli(folder, "plot", "curves", "--dataset", "shapes")[0] == 0
+    code, out, _ = cli(folder, "leaderboard", "--dataset", "shapes")
     assert code == 0 and out.count("| type-II ") == 3
 
 
-def test_published_numbers_and_every_tree_need_no_runs(tmp_path):
-    code, out, err = command(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--source", "paper")
+def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
+    code, out, err = cli(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--source", "paper")
     assert code == 0 and out == "wrote runs/plots/tradeoff-fgvc-published.svg\n", err
-    code, out, err = command(tmp_path, "plot", "similarity", "--dataset", "all", "--output", "all.pdf")
+    code, out, err = cli(tmp_path, "plot", "similarity", "--dataset", "all", "--output", "all.pdf")
     assert code == 0 and "not shown: fgvc, inat19, tieredimagenet-h" in out, err
     assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
 
@@ -100,15 +82,14 @@ def test_published_numbers_and_every_tree_need_no_runs(tmp_path):
         (["curves", "--dataset", "shapes", "--output", "nowhere/a.svg"], "there is no folder nowhere"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(folder, arguments, part):
+def test_a_mistake_is_one_line_and_leaves_nothing(cli, folder, arguments, part):
     before = sorted(folder.rglob("*"))
-    code, out, err = command(folder, "plot", *arguments)
-    assert code == 2 and not out and len(err.splitlines()) == 1 and part in err, err
+    assert cli(folder, "plot", *arguments).one_line(part)
     assert sorted(folder.rglob("*")) == before
 
 
-def test_predictions_that_are_gone_or_damaged(folder):
-    code, out, _ = command(folder, "plot", "confusion", "--dataset", "shapes", "--method", "crm", "--output", "c.svg")
+def test_predictions_that_are_gone_or_damaged(cli, folder):
+    code, out, _ = cli(folder, "plot", "confusion", "--dataset", "shapes", "--method", "crm", "--output", "c.svg")
     assert code == 0
     run = out.split()[1]
     path = folder / "runs" / run / "predictions.npz"
@@ -117,12 +98,11 @@ def test_predictions_that_are_gone_or_damaged(folder):
         path.unlink()
         if broken is not None:
             path.write_bytes(broken)
-        code, _, err = command(folder, "plot", "confusion", "--dataset", "shapes", "--run", run[:8])
-        assert code == 2 and len(err.splitlines()) == 1 and part in err, err
+        assert cli(folder, "plot", "confusion", "--dataset", "shapes", "--run", run[:8]).one_line(part)
     path.write_bytes(content)
 
 
-def test_plots_of_runs_without_torch(folder):
+def test_plots_of_runs_without_torch(cli, folder):
     code = (
         "import sys\nfrom hierbench.cli.main import main\n"
         "assert 'matplotlib' not in sys.modules\n"
@@ -132,5 +112,4 @@ def test_plots_of_runs_without_torch(folder):
         "    try:\n        main()\n    except SystemExit as end:\n        assert end.code == 0, end.code\n"
         "assert not {'torch', 'mlflow', 'matplotlib.pyplot'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    cli.real(folder, python=("-c", code)).ok()

@@ -1,6 +1,5 @@
 """A real cluster of two raylets on this machine: results, a node killed in the middle, storage that is not shared."""
 
-import io
 import json
 import os
 import shutil
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -59,18 +58,6 @@ class Patient(Method):
 """
 
 
-def hierbench(*arguments):
-    """Run a command in this process, which has paid for its imports."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
-
-
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes with one processor each; what starts them is Ray's own."""
@@ -96,14 +83,14 @@ def work(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(work, data_dir):
+def undisturbed(cli, work, data_dir):
     """The same jobs here, one after another with one thread each: {name of the run: its folder}."""
     arguments = ["run", "--methods", f"ce,crm,{work}/patient.py,{work}/calm.py", *FAST]
-    plan = hierbench(*arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir)
-    assert plan.returncode == 0, plan.stderr
-    for job in json.loads(plan.stdout)["jobs"]:
-        done = hierbench(*job["command"][1:])
-        assert done.returncode == 0, done.stderr
+    plan = cli(work, *arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir)
+    assert plan.code == 0, plan.err
+    for job in json.loads(plan.out)["jobs"]:
+        done = cli(work, *job["command"][1:])
+        assert done.code == 0, done.err
     for path in [*work.glob("steps-*"), *work.glob("pid-*")]:
         path.unlink()
     return work / "here"
@@ -126,7 +113,7 @@ def same_results(runs, undisturbed, count):
     return True
 
 
-def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, monkeypatch):
+def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbed, monkeypatch):
     """Its job goes on from its checkpoint on the other node, and all numbers are those of undisturbed jobs.
 
     A job that kills its worker every time is given up.
@@ -155,12 +142,12 @@ def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, mo
     killer.start()
     arguments = ["--methods", ",".join(f"{work}/{name}.py" for name in ("patient", "calm", "deadly")), *FAST]
     where = ["--runs", work / "shared", "--data-dir", data_dir, "--executor", "ray", "--address", cluster.address]
-    done = hierbench("run", *arguments, *where, "--json")
+    done = cli(work, "run", *arguments, *where, "--json")
     killer.join()
-    assert done.returncode == 1, done.stderr
-    assert done.stderr.count("its worker was lost; it is started again") == 2
-    assert "failed: deadly type-I seed 0: its worker was lost, 2 in all" in done.stderr
-    rows = json.loads(done.stdout)["rows"]
+    assert done.code == 1, done.err
+    assert done.err.count("its worker was lost; it is started again") == 2
+    assert "failed: deadly type-I seed 0: its worker was lost, 2 in all" in done.err
+    rows = json.loads(done.out)["rows"]
     assert {row["method"]: row["n"] for row in rows} == {"patient": 1, "calm": 1, "deadly": 0}
     assert same_results(work / "shared", undisturbed, 2)
     assert steps(doomed.node_id) == STEPS + 6  # into the second epoch
@@ -169,7 +156,7 @@ def test_a_node_is_killed_in_the_middle(cluster, work, data_dir, undisturbed, mo
 
 def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     """The driver's runs folder is a file system that only its own mount namespace has."""
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).code:
         pytest.skip("no right to make a mount namespace")
     runs, kept = work / "private", work / "kept"
     runs.mkdir()
@@ -183,8 +170,8 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    assert [row["method"] for row in json.loads(done.stdout)["rows"]] == ["ce", "crm"]
+    assert done.code == 0, done.err
+    assert [row["method"] for row in json.loads(done.out)["rows"]] == ["ce", "crm"]
     assert not list(runs.iterdir())  # where the node works, nothing was written
     assert same_results(kept, undisturbed, 2)
     assert sum(path.name == "checkpoint.pt" for path in kept.rglob("*")) == 1
@@ -192,7 +179,7 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     shutil.rmtree(kept)
 
 
-def test_a_grid_on_a_cluster(cluster, work, data_dir):
+def test_a_grid_on_a_cluster(cli, cluster, work, data_dir):
     """The same numbers, winner and table as on this machine with one thread for each job."""
     tune = ["tune", "--method", "haframe", "--data-dir", data_dir, "--mlflow", "off", "--set", "tune.runs=1"]
     for value in ("gamma=[2]", "alpha=[0.3,0.5]"):
@@ -201,9 +188,9 @@ def test_a_grid_on_a_cluster(cluster, work, data_dir):
     on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
     tables, metrics, winners = [], [], []
     for where in (on_ray, ("--runs", work / "grid-here", "--jobs", "2")):
-        done = hierbench(*tune, *where, "--output", work / "tuned.toml")
-        assert done.returncode == 0, done.stderr
-        tables.append(done.stdout.rpartition("written to")[0])
+        done = cli(work, *tune, *where, "--output", work / "tuned.toml")
+        assert done.code == 0, done.err
+        tables.append(done.out.rpartition("written to")[0])
         metrics.append({path.parent.name: path.read_bytes() for path in where[1].glob("*/metrics.json")})
         winners.append((work / "tuned.toml").read_text())
     assert tables[0] == tables[1] and "| 2 " in tables[0]

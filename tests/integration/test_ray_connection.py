@@ -1,6 +1,5 @@
 """What Ray does to the process that calls it, and what becomes of a cluster that does not answer."""
 
-import io
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -122,7 +121,7 @@ def test_uv_run_sends_nothing_of_the_working_folder(work, data_dir):
         file.truncate(600 * 2**20)
     process = start(work, data_dir, "uv", "run", "--no-project", "--offline")
     out, err = ended(process)
-    assert process.returncode == 0, err
+    assert process.code == 0, err
     assert [row["n"] for row in json.loads(out)["rows"]] == [1]
     import hierbench
 
@@ -168,7 +167,7 @@ def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server
     finally:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-    assert process.returncode == 1, err
+    assert process.code == 1, err
     assert "Traceback" not in err
     (line,) = [line for line in err.splitlines() if "error" in line.lower()]
     assert line.startswith(f"hierbench: error: {message}"), line
@@ -218,31 +217,12 @@ def test_a_process_that_asks_and_ends_without_an_answer(tmp_path, monkeypatch, s
         ray_connection.device_on_cluster("auto", "auto")
 
 
-def hierbench(*arguments):
-    """Run a command in this process, which has paid for its imports."""
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return subprocess.CompletedProcess(arguments, end.value.code, out.getvalue(), err.getvalue())
-
-
-def one_line(done, *parts):
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("hierbench: error: ") and all(part in line for part in parts), line
-    return True
-
-
 @pytest.mark.parametrize("command", ["run", "ablate"])
-def test_a_dry_run_connects_to_nothing(tmp_path, data_dir, command):
+def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
     where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
-    done = hierbench(command, "--dataset", "shapes", *where, "--dry-run")
-    assert done.returncode == 0 and " to train" in done.stderr
-    assert "on this machine" not in done.stderr  # the time of a cluster is not known
+    done = cli(tmp_path, command, "--dataset", "shapes", *where, "--dry-run")
+    assert done.code == 0 and " to train" in done.err
+    assert "on this machine" not in done.err  # the time of a cluster is not known
     assert not list(tmp_path.iterdir())
 
 
@@ -257,12 +237,12 @@ def test_a_dry_run_connects_to_nothing(tmp_path, data_dir, command):
         (["--executor", "slurm"], ["Invalid value for '--executor'"]),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, arguments, parts):
-    assert one_line(hierbench("run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments), *parts)
+def test_a_mistake_is_one_line(cli, tmp_path, arguments, parts):
+    assert cli(tmp_path, "run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments).one_line(*parts)
     assert not list(tmp_path.iterdir())
 
 
-def test_without_ray(tmp_path, monkeypatch):
+def test_without_ray(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    done = hierbench("run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
-    assert one_line(done, "pip install 'hierbench[ray]'")
+    done = cli(tmp_path, "run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
+    assert done.one_line("pip install 'hierbench[ray]'")

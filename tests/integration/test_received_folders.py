@@ -4,17 +4,14 @@ Nothing outside a folder of runs or data is read, changed or removed, whatever l
 """
 
 import contextlib
-import io
 import json
 import os
 import shutil
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
 
-from hierbench.cli.main import main
 from hierbench.runs.store import Store
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
@@ -42,17 +39,6 @@ PLACES = [f"runs/CE/{name}" for name in IN_A_RUN] + [f"runs/{name}" for name in 
 PLACES += [f"data/{name}" for name in IN_DATA]
 
 
-def hierbench(folder, *arguments):
-    """Call the command line in this process; return its exit code and all that it said."""
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, said.getvalue()
-
-
 def content(folder):
     """Return what is in a folder, with all that a command could change: bytes, times and kinds."""
     found = {}
@@ -64,12 +50,12 @@ def content(folder):
 
 
 @pytest.fixture(scope="module")
-def sent(data_dir, tmp_path_factory):
+def sent(cli, data_dir, tmp_path_factory):
     """Finished runs, a database of MLflow's, a remembered plan and prepared data."""
     folder = tmp_path_factory.mktemp("sent")
     shutil.copytree(data_dir / "prepared", folder / "data/prepared")
-    code, said = hierbench(folder, *RUN)
-    assert code == 0, said
+    done = cli(folder, *RUN)
+    assert done.code == 0, done.said
     return folder
 
 
@@ -118,14 +104,14 @@ def put(work, outside, place, kind):
     return path
 
 
-def check(work, outside, place, kind, *names):
+def check(cli, work, outside, place, kind, *names):
     path = put(work, outside, place, kind)
     mine = content(path) if kind == "folder" else {}
     before = content(outside)
     for name in names:
-        code, said = hierbench(work, *COMMANDS[name])
-        assert code in (0, 1, 2) and SECRET not in said, said
-        assert content(outside) == before, (name, said)
+        done = cli(work, *COMMANDS[name])
+        assert done.code in (0, 1, 2) and SECRET not in done.said, done.said
+        assert content(outside) == before, (name, done.said)
     others = {name: data for name, (data, *_) in content(work).items() if SECRET.encode() in data}
     assert set(others) <= {str(path.relative_to(work))} | {n for n in others if "/damaged/" in n}, others.keys()
     if kind == "folder":
@@ -164,20 +150,20 @@ def few(monkeypatch):
 
 
 @pytest.mark.parametrize(("place", "kind", "command"), QUICK)
-def test_what_is_outside_stays_as_it_is(work, few, tmp_path, place, kind, command):
-    check(work, tmp_path / "outside", place, kind, command)
+def test_what_is_outside_stays_as_it_is(cli, work, few, tmp_path, place, kind, command):
+    check(cli, work, tmp_path / "outside", place, kind, command)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["link", "hard link", "folder"])
 @pytest.mark.parametrize("place", PLACES)
-def test_every_command_with_something_odd_at_every_place(work, few, tmp_path, place, kind):
-    check(work, tmp_path / "outside", place, kind, *COMMANDS)
+def test_every_command_with_something_odd_at_every_place(cli, work, few, tmp_path, place, kind):
+    check(cli, work, tmp_path / "outside", place, kind, *COMMANDS)
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link"])
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_record_that_is_not_the_run_s_own_file_is_not_published(work, tmp_path, name, kind):
+def test_a_record_that_is_not_the_run_s_own_file_is_not_published(cli, work, tmp_path, name, kind):
     path = work / "runs" / cross_entropy(work) / name
     there = tmp_path / "there"
     if path.exists():
@@ -185,14 +171,14 @@ def test_a_record_that_is_not_the_run_s_own_file_is_not_published(work, tmp_path
     else:
         there.write_text(json.dumps({"trials": 1, "runs": 1, "study": SECRET}))
     (os.symlink if kind == "link" else os.link)(there, path)
-    code, said = hierbench(work, *PUBLISH)
-    assert not (work / "published/shapes").exists() and code == 2, said
+    done = cli(work, *PUBLISH)
+    assert not (work / "published/shapes").exists() and done.code == 2, done.said
     odd = "hard link" if kind == "hard link" else "symbolic link"
     damaged = kind == "link" and name != "tuning.json"  # found by the table already, which is then not complete
-    assert (name in said and odd in said) or (damaged and "is damaged" in said), said
+    assert (name in done.said and odd in done.said) or (damaged and "is damaged" in done.said), done.said
 
 
-def test_a_database_that_says_where_artifacts_go_is_not_believed(work, tmp_path):
+def test_a_database_that_says_where_artifacts_go_is_not_believed(cli, work, tmp_path):
     """As it came with a folder: an experiment whose files belong elsewhere, and a trigger that says so again."""
     database, elsewhere = work / "runs/mlflow.db", tmp_path / "elsewhere"
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
@@ -200,8 +186,8 @@ def test_a_database_that_says_where_artifacts_go_is_not_believed(work, tmp_path)
         assert before.startswith("file:")
         connection.execute("update experiments set artifact_location = ?", (elsewhere.as_uri(),))
     again = ("--set", "train.epochs=2")
-    code, said = hierbench(work, *RUN, *again)
-    assert code == 0 and "warning" not in said and not elsewhere.exists()
+    done = cli(work, *RUN, *again)
+    assert done.code == 0 and "warning" not in done.said and not elsewhere.exists()
     here = (work / "runs/mlartifacts").as_uri()
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         query = "select artifact_location from experiments where name = 'shapes'"
@@ -210,8 +196,8 @@ def test_a_database_that_says_where_artifacts_go_is_not_believed(work, tmp_path)
         assert newest.startswith(f"{here}/")
         text = f"update runs set artifact_uri = '{elsewhere.as_uri()}' where run_uuid = new.run_uuid"
         connection.execute(f"create trigger t after insert on runs begin {text}; end")
-    code, said = hierbench(work, *RUN, "--set", "train.epochs=3")
-    assert code == 0 and "warning" not in said and not elsewhere.exists()
+    done = cli(work, *RUN, "--set", "train.epochs=3")
+    assert done.code == 0 and "warning" not in done.said and not elsewhere.exists()
     copies = list((work / "runs/mlartifacts").glob("*/artifacts/metrics.json"))
     assert len(copies) == 6
 
@@ -222,13 +208,13 @@ def children(runs):
         return sorted(connection.execute(query).fetchall())
 
 
-def test_a_moved_folder_is_not_mirrored_again(work):
+def test_a_moved_folder_is_not_mirrored_again(cli, work):
     before = children(work / "runs")
     assert len(before) == 2 and {status for _, status in before} == {"FINISHED"}
     (work / "runs").rename(work / "moved")
     shutil.rmtree(work / "moved/.plans", ignore_errors=True)
-    code, said = hierbench(work, *RUN, "--runs", "moved")
-    assert code == 0 and children(work / "moved") == before, said
+    done = cli(work, *RUN, "--runs", "moved")
+    assert done.code == 0 and children(work / "moved") == before, done.said
 
 
 def parents(runs):
@@ -238,7 +224,7 @@ def parents(runs):
         return connection.execute(query).fetchall()
 
 
-def test_the_parent_run_of_a_killed_command_is_ended_by_the_next(work):
+def test_the_parent_run_of_a_killed_command_is_ended_by_the_next(cli, work):
     ((parent, status),) = parents(work / "runs")
     assert status == "FINISHED"
     dead = os.fork()
@@ -253,6 +239,6 @@ def test_the_parent_run_of_a_killed_command_is_ended_by_the_next(work):
             text = json.dumps(owner | {"pid": pid, "start": start})
             connection.execute("update tags set value = ? where key = 'hierbench.process'", (text,))
             connection.commit()
-            code, said = hierbench(work, *RUN)  # all of it is cached, and mirrored
-            assert code == 0 and parents(work / "runs") == [(parent, expected)], said
+            done = cli(work, *RUN)  # all of it is cached, and mirrored
+            assert done.code == 0 and parents(work / "runs") == [(parent, expected)], done.said
     os.waitpid(dead, 0)

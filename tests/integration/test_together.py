@@ -1,4 +1,4 @@
-"""Several `hierbench run` on one folder at once, folders that can not be written, and a server that dies."""
+"""Several `hierbench run` on one folder at once, folders that cannot be written, and a server that dies."""
 
 import json
 import os
@@ -123,7 +123,7 @@ class Disk:
 def disk(folder):
     (folder / "runs").mkdir()
     disk = Disk(folder / "runs")
-    disk.lock()  # skips here where it can not be done
+    disk.lock()  # skips here where it cannot be done
     disk.unlock()
     yield disk
     disk.unlock()
@@ -151,7 +151,7 @@ def test_a_read_only_folder_is_one_line(folder, disk, monkeypatch, capsys):
     disk.lock()
     code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
     assert (code, out) == (2, "")
-    assert err.strip().splitlines() == ["hierbench: error: runs can not be written to runs: Read-only file system"]
+    assert err.strip().splitlines() == ["hierbench: error: runs cannot be written to runs: Read-only file system"]
 
 
 def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(folder, disk, monkeypatch, capsys):
@@ -167,7 +167,7 @@ def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(folder, disk,
     code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
     assert (code, out) == (2, "")
     said = [line for line in err.strip().splitlines() if "Shapes" not in line and "not the whole dataset" not in line]
-    assert said == [f"hierbench: error: runs can not be written to {disk.path}: Read-only file system"]
+    assert said == [f"hierbench: error: runs cannot be written to {disk.path}: Read-only file system"]
     disk.unlock()
     monkeypatch.setattr(hierbench.training.trainer, "validate", real)
     code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
@@ -181,7 +181,7 @@ def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(folder, disk,
 def test_a_folder_that_no_address_of_a_database_can_hold(folder, monkeypatch, capsys, mark):
     arguments, name = RUN[:-1], f"the {mark} runs"
     code, _, err = here(folder, monkeypatch, capsys, *arguments, "--runs", name)
-    assert code == 2 and f"can not hold the {mark} of" in err
+    assert code == 2 and f"cannot hold the {mark} of" in err
     assert len(err.strip().splitlines()) == 1 and "--mlflow off" in err and not (folder / name).exists()
     tune = ("tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--runs", name)
     code, _, err = here(folder, monkeypatch, capsys, *tune)

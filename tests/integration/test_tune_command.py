@@ -1,12 +1,9 @@
 """`hierbench tune` as a user runs it: killed, started again, and two at once."""
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from importlib import resources
 
@@ -41,23 +38,6 @@ class Counted(HAFrame):
 """
 
 
-def start(folder, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "hierbench", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process):
-    out, err = process.communicate(timeout=500)
-    assert process.returncode == 0, err
-    return out, err
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory, data_dir):
     def folder(name):
@@ -69,10 +49,10 @@ def data(tmp_path_factory, data_dir):
 
 
 @pytest.fixture(scope="module")
-def alone(data):
-    """A search that nothing disturbs."""
+def alone(cli, data):
+    """A search that nothing disturbs, as a user starts it."""
     folder = data("alone")
-    return folder, finish(start(folder, *SMALL))
+    return folder, cli.real(folder, *SMALL).ok()
 
 
 def started(folder):
@@ -81,7 +61,7 @@ def started(folder):
 
 
 def test_all_configurations_are_compared(alone):
-    folder, (out, err) = alone
+    folder, (_, out, err) = alone
     rows = [line for line in out.splitlines() if re.match(r"\| [1-4] ", line)]
     values = [float(row.split("|")[4].split()[0]) for row in rows]
     assert len(rows) == 4 and values == sorted(values)
@@ -97,24 +77,22 @@ def test_all_configurations_are_compared(alone):
         assert not (folder / "runs" / name / "predictions.npz").exists()
 
 
-def test_killed_and_started_again_it_ends_with_the_same_winner(alone, data):
+def test_killed_and_started_again_it_ends_with_the_same_winner(cli, alone, data):
     folder = data("killed")
-    process = start(folder, *SMALL)
-    for line in process.stderr:
-        if "validation hierdist@1" in line:
-            break
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process = cli.start(folder, *SMALL)
+    assert any("validation hierdist@1" in line for line in process.stderr)
+    process.kill()
+    assert process.finish().code == -signal.SIGKILL
     before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
     assert 2 <= len(before) < 8
-    out, _ = finish(start(folder, *SMALL, "--output", "elsewhere.toml"))
+    out = cli.start(folder, *SMALL, "--output", "elsewhere.toml").finish().ok().out
     after = started(folder)
     assert {name: after[name] for name in before} == before  # nothing is trained twice
     expected = read_tuned(alone[0] / FOUND)[KEY]
     assert read_tuned(folder / "elsewhere.toml")[KEY].model_copy(update={"date": expected.date}) == expected
     assert not (folder / FOUND).exists()
     assert [line for line in out.splitlines() if line.startswith("|")] == [
-        line for line in alone[1][0].splitlines() if line.startswith("|")
+        line for line in alone[1].out.splitlines() if line.startswith("|")
     ]
 
 
@@ -123,47 +101,45 @@ def counted(arguments):
     return [argument.replace("haframe", "counted.py" if argument == "haframe" else "counted") for argument in arguments]
 
 
-def test_two_at_once_share_the_grid(alone, data):
+def test_two_at_once_share_the_grid(cli, alone, data):
     folder = data("two")
     (folder / "counted.py").write_text(COUNTED)
-    outputs = [finish(process) for process in [start(folder, *counted(SMALL)), start(folder, *counted(SMALL))]]
-    tried = [re.findall(r"alpha ([\d.]+), gamma ([\d.]+): validation", err) for _, err in outputs]
+    processes = [cli.start(folder, *counted(SMALL)) for _ in range(2)]
+    outputs = [process.finish().ok() for process in processes]
+    tried = [re.findall(r"alpha ([\d.]+), gamma ([\d.]+): validation", done.err) for done in outputs]
     assert sorted(tried[0] + tried[1]) == [("0.3", "2"), ("0.3", "4"), ("0.5", "2"), ("0.5", "4")]
     assert len((folder / "steps").read_text()) == 8 * STEPS  # nothing was trained twice
-    assert outputs[0][0] == outputs[1][0]
+    assert outputs[0].out == outputs[1].out
     expected = read_tuned(alone[0] / FOUND)[KEY]
     found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
     assert (found.params, found.mean) == (expected.params, expected.mean)
 
 
-def test_tpe_is_killed_and_resumes(data):
+def test_tpe_is_killed_and_resumes(cli, data):
     folder = data("tpe")
     (folder / "counted.py").write_text(COUNTED)
     tpe = [*counted(SMALL), "--sampler", "tpe", "--trials", "5"]
-    process = start(folder, *tpe)
-    for line in process.stderr:
-        if "validation hierdist@1" in line:
-            break
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    process = cli.start(folder, *tpe)
+    assert any("validation hierdist@1" in line for line in process.stderr)
+    process.kill()
+    assert process.finish().code == -signal.SIGKILL
     before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
     assert 5 <= len(before) < 10
-    out, err = finish(start(folder, *tpe))
+    _, out, err = cli.start(folder, *tpe).finish().ok()
     after = started(folder)
     assert {name: after[name] for name in before} == before and len(after) == 10
     assert "5 configurations x 2 runs" in err and len(re.findall(r"^\| [1-5] ", out, re.MULTILINE)) == 5
     steps = (folder / "steps").read_text()
-    assert finish(start(folder, *tpe))[0] == out and (folder / "steps").read_text() == steps
+    assert cli.start(folder, *tpe).finish().ok().out == out and (folder / "steps").read_text() == steps
 
 
-def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_next_command(data):
+def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_next_command(cli, data):
     folder = data("diverges")
     (folder / "counted.py").write_text(COUNTED)
     grid = [*counted(SMALL), "--set", "tune.grid.counted.gamma=[13,2]", "--set", "tune.grid.counted.alpha=[0.3]"]
     grid += ["--set", "tune.runs=1"]
-    process = start(folder, *grid)
-    out, err = process.communicate(timeout=500)
-    assert process.returncode == 1 and "failed: counted type-II alpha 0.3, gamma 13 seed 1000: " in err
+    code, out, err = cli(folder, *grid)
+    assert code == 1 and "failed: counted type-II alpha 0.3, gamma 13 seed 1000: " in err
     assert len(re.findall(r"^\| [1-4] ", out, re.MULTILINE)) == 1
     found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
     assert (found.params, found.trials, found.runner_up) == ({"alpha": 0.3, "gamma": 2.0}, 1, {})
@@ -171,7 +147,7 @@ def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_ne
 
     (folder / "mended").touch()
     before = (folder / "steps").stat().st_size
-    out, err = finish(start(folder, *grid))
+    _, out, err = cli(folder, *grid).ok()
     assert "2 configurations x 1 runs, 1 done" in err and "gamma 13: validation hierdist@1" in err
     assert len(re.findall(r"^\| [1-4] ", out, re.MULTILINE)) == 2
     assert (folder / "steps").stat().st_size == before + STEPS  # the other configuration is not trained again
@@ -185,10 +161,8 @@ def recorded(folder):
     return sorted(trial.state.name for trial in study.trials)
 
 
-def test_a_search_resumes_after_the_clock_was_moved_back(alone, tmp_path, monkeypatch, capsys):
+def test_a_search_resumes_after_the_clock_was_moved_back(cli, alone, tmp_path, monkeypatch):
     """With one configuration left to try, and files and records of the other three that lie in the future."""
-    from hierbench.cli.main import main
-
     folder = shutil.copytree(alone[0], tmp_path / "moved")
     before = started(folder)
     specs = {name: json.loads((folder / "runs" / name / "spec.json").read_text()) for name in before}
@@ -199,24 +173,19 @@ def test_a_search_resumes_after_the_clock_was_moved_back(alone, tmp_path, monkey
     now, now_ns = time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: now() - DAY)
     monkeypatch.setattr(time, "time_ns", lambda: now_ns() - DAY * 10**9)
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["hierbench", *SMALL])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    assert end.value.code == 0, err
-    assert out == alone[1][0]  # the same table and winner
+    out = cli(folder, *SMALL).ok().out
+    assert out == alone[1].out  # the same table and winner
     after = started(folder)
     assert len(left) == 2 and after.keys() == before.keys()
     for name in after:
         assert after[name]["started"] < before[name]["started"] if name in left else after[name] == before[name]
 
 
-def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path):
+def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp_path):
     folder = shutil.copytree(alone[0], tmp_path / "tuned")
     fast = ("--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96")
     run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", *fast)
-    out, err = finish(start(folder, *run, "--tuned"))
+    _, out, err = cli(folder, *run, "--tuned").ok()
     params = read_tuned(folder / FOUND)[KEY].params
     assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err
     rows = {
@@ -243,14 +212,5 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(alone, tmp_path
         (["run", "--dataset", "shapes", "--tuned", "--runs", "none"], "nothing in none/tuned/shapes.toml was tuned"),
     ],
 )
-def test_a_mistake_is_one_line(alone, monkeypatch, capsys, arguments, part):
-    from hierbench.cli.main import main
-
-    monkeypatch.chdir(alone[0])
-    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    assert (end.value.code, out) == (2, "")
-    (line,) = err.strip().splitlines()
-    assert line.startswith("hierbench: error: ") and part in line
+def test_a_mistake_is_one_line(cli, alone, arguments, part):
+    assert cli(alone[0], *arguments).one_line(part)

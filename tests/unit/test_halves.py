@@ -38,7 +38,7 @@ def test_the_next_who_writes_a_file_removes_what_was_half_written_of_it(tmp_path
 
 
 def test_a_database_is_there_when_it_is_whole(tmp_path):
-    """Its tables are made one after the other; a library finds half of them and can not go on."""
+    """Its tables are made one after the other; a library finds half of them and cannot go on."""
     final, asked = tmp_path / "a.db", []
 
     def make(uri, fail=False):
