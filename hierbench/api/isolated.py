@@ -1,7 +1,5 @@
 """What runs in the process of `hierbench.api.isolation`: a method is imported there, and checked."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ The process sends a line of JSON for each step and one with a number of its own 
 verdict, whatever its exit code says. This is for mistakes, not for malice: the file runs with the user's rights.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

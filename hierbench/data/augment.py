@@ -3,8 +3,6 @@
 Shapes: B batch, N examples, images [., 3, H, W].
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, Protocol

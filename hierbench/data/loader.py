@@ -3,8 +3,6 @@
 Shapes: B batch, N examples, images [., 3, H, W].
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

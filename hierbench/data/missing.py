@@ -1,7 +1,5 @@
 """Images that are missing or unreadable: listed and refused, or left out where the user allows it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

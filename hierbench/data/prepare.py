@@ -1,7 +1,5 @@
 """Preparing a dataset: from its source to a complete folder of arrays, resumable where the source allows it."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import functools

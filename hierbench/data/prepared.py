@@ -4,8 +4,6 @@ A prepared dataset is a folder `<data-dir>/prepared/<name>/` with, per split, `<
 and `<split>-labels.npy` ([N] int64), and `meta.json`, which is written last: without it nothing is prepared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a dataset module hands over for preparing: classes, their tree, labels, and the images piece by piece."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a recipe needs before anything can be trained: its dataset, prepared, and its weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

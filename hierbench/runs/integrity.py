@@ -1,7 +1,5 @@
 """Checksums of a run's files: its status.json, written last, lists them and ends with a checksum of itself."""
 
-from __future__ import annotations
-
 import json
 import stat
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """A job: a spec with the method that it runs, and what a plan says will happen to it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self

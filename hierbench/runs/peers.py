@@ -1,7 +1,5 @@
 """Jobs of a plan that other processes are running: which, by whom, and how far they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from hierbench.runs.job import Job

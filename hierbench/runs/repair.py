@@ -1,7 +1,5 @@
 """What is damaged in a run's folder is set aside and said; the job is then run again as far as need be."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """The runs on disk: `<runs>/<id>/` with the files of one job, each written atomically; the disk is the truth."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

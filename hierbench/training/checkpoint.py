@@ -1,7 +1,5 @@
 """Checkpoints: what `torch.save` writes, sealed by its SHA-256 in the comment that a zip archive may end with."""
 
-from __future__ import annotations
-
 import io
 import math
 import struct

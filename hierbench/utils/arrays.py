@@ -4,8 +4,6 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 (.npz) may not.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 from io import BytesIO

@@ -4,8 +4,6 @@ What is read may be damaged or made to harm: a pipe that never answers, a file w
 measure. All of these are an OSError or a ValueError here, so that no reader above has to know of them.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import math

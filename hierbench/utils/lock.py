@@ -6,8 +6,6 @@ machines is compared. An owner that was stopped for longer finds out by `check`,
 that was under way when it was stopped still ends; it is whole, and of the same job.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import time

@@ -1,7 +1,5 @@
 """What this machine has. Nothing heavy is imported here."""
 
-from __future__ import annotations
-
 import os
 
 

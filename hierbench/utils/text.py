@@ -1,7 +1,5 @@
 """Text that comes from data, on its way to people: one line, nothing hidden, nothing that is acted upon."""
 
-from __future__ import annotations
-
 import re
 
 REPLACEMENT = "\ufffd"

@@ -4,8 +4,6 @@ Nothing is unpacked. An archive is read once, and so are archives within it (ILS
 class); the memory it takes does not grow with it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from functools import partial

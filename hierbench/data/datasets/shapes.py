@@ -6,8 +6,6 @@ and noise are random. Two fills of one shape share their outline, two shapes of 
 that are close in the tree look alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any

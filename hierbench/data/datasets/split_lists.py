@@ -4,8 +4,6 @@ Both come from the repository of Bertinetto et al., Making Better Mistakes, CVPR
 (CC BY-NC-SA 4.0) is not this project's, so they are downloaded when they are needed and never shipped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
