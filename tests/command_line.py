@@ -44,11 +44,11 @@ class Done(NamedTuple):
         assert self.code == 0, self.err
         return self
 
-    def one_line(self, *parts, code=2):
+    def one_line(self, *parts, codes=(2,)):
         """Return the one line on standard error that a user's mistake ends in; it names the parts."""
-        assert (self.code, self.out) == (code, ""), self
+        assert self.code in codes and self.out == "", self
         lines = self.err.strip().splitlines()
-        assert len(lines) == 1 and lines[0].startswith("hierbench: error: "), self.err
+        assert len(lines) == 1 and lines[0].startswith("hierbench: error: ") and len(lines[0]) < 5000, self.err
         assert all(part in lines[0] for part in parts), lines[0]
         return lines[0]
 
@@ -222,8 +222,8 @@ def serve(connection):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     while True:
         order, pipes, *_ = socket.recv_fds(connection, 1 << 20, 3)
-        if not order:
-            sys.exit()
+        if not order:  # the tests are over
+            os._exit(0)
         if os.fork():
             for pipe in pipes:
                 os.close(pipe)

@@ -1,6 +1,7 @@
-"""One of the two processes of `test_classes_under_ddp`: python tests/ddp_rank.py RANK PORT CASE.pt."""
+"""The two processes of `test_classes_under_ddp`: python tests/ddp_rank.py PORT CASE.pt; prints a line for each."""
 
 import json
+import os
 import sys
 
 import torch
@@ -10,10 +11,14 @@ from hierbench import Hierarchy
 from hierbench.metrics.classes import HierarchicalMetrics
 
 if __name__ == "__main__":
-    rank, port, case = int(sys.argv[1]), sys.argv[2], torch.load(sys.argv[3], weights_only=True)
+    child = os.fork()  # nothing is computed yet, so that no thread is lost
+    rank, port, case = int(child == 0), sys.argv[1], torch.load(sys.argv[2], weights_only=True)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     metric = HierarchicalMetrics(Hierarchy.from_paths({path[-1]: tuple(path) for path in case["paths"]}))
     share = [slice(0, 5), slice(5, None)][rank]  # unequal shares
     metric.update(case["scores"][share], case["targets"][share])
-    print(json.dumps(metric.compute()))
+    print(json.dumps(metric.compute()), flush=True)
     dist.destroy_process_group()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os._exit(0)  # without the seconds in which Python takes its modules apart

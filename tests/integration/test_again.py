@@ -2,16 +2,17 @@
 
 import json
 import os
+import platform
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import hierbench.experiments.plan_cache as module
 from hierbench.config.options import Options
+from hierbench.config.recipe import load_recipe
 from hierbench.experiments.plan_cache import again
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
@@ -27,20 +28,16 @@ finally:
 """
 
 
-def hierbench(folder, *arguments):
-    """Return standard output, what was said, and the heavy packages that were imported."""
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
-    ran = subprocess.run(
-        [sys.executable, "-c", LOOK, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ran.returncode == 0, ran.stderr
-    said, _, heavy = ran.stderr.rpartition("heavy: ")
-    return ran.stdout, said, heavy.strip()
+@pytest.fixture(scope="module")
+def hierbench(cli):
+    """Runs a command as a user does; returns its output, what it said, and the heavy packages that it imported."""
+
+    def run(folder, *arguments):
+        done = cli.real(folder, *arguments, python=("-c", LOOK), NO_COLOR="1", COLUMNS="200").ok()
+        said, _, heavy = done.err.rpartition("heavy: ")
+        return done.out, said, heavy.strip()
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +48,11 @@ def folder(tmp_path_factory, data_dir):
 
 
 @pytest.fixture(scope="module")
-def first(folder):
+def first(hierbench, folder):
     return hierbench(folder, *COMMAND)
 
 
-def test_the_second_time_needs_no_pytorch_and_says_the_same(folder, first):
+def test_the_second_time_needs_no_pytorch_and_says_the_same(hierbench, folder, first):
     records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
     table, said, heavy = hierbench(folder, *COMMAND)
     assert heavy == "[]"
@@ -65,7 +62,7 @@ def test_the_second_time_needs_no_pytorch_and_says_the_same(folder, first):
     assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
 
 
-def test_a_leaderboard_needs_no_pytorch(folder, first):
+def test_a_leaderboard_needs_no_pytorch(hierbench, folder, first):
     for source in ("runs", "paper"):
         dataset = "shapes" if source == "runs" else "fgvc"
         table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--source", source)
@@ -122,9 +119,15 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     monkeypatch.chdir(tmp_path / "copy")
     off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
     assert again(off)
-    for name in ("_code", "_machine", "_entries"):  # a file of the package, the processor, an installed method
+    others = {
+        "PACKAGES": ("hierbench",),
+        "version": lambda package: "another",
+        "platform": SimpleNamespace(node=lambda: "another", python_version=platform.python_version),
+        "entry_points": lambda group: ["an installed method"],
+    }
+    for name, another in others.items():
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, lambda: ["another"])
+            patch.setattr(module, name, another)
             assert not again(off), name
     meta = Path("data/prepared/shapes/meta.json")
     before = meta.read_text()
@@ -150,8 +153,30 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     assert not again(off)
 
 
-def test_a_touched_file_of_the_package_is_noticed():
-    before = module._code()
-    assert any(entry.split()[0].endswith("haframe.py") for entry in before)
-    assert any(entry.split()[0].endswith("shapes.toml") for entry in before)
-    assert before == module._code()
+def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tmp_path):
+    """Of one that is added to the packages, so that the real ones are left alone."""
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    off = replace(OPTIONS, mlflow="off")
+    assert {"hierbench", "hierbench.methods", "hierbench.benchmarks"} <= set(module.PACKAGES)
+    package = tmp_path / "one_more_package"
+    package.mkdir()
+    files = [package / name for name in ("__init__.py", "method.py", "recipe.toml", "tree.csv")]
+    for file in files:
+        file.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, package.name))
+    assert not again(off)
+    (plan,) = Path("runs/.plans").iterdir()
+    jobs = []
+    for job in json.loads(plan.read_text()):
+        spec = SimpleNamespace(method=SimpleNamespace(name=job["method"]), type=job["type"], seed=job["seed"])
+        jobs.append(SimpleNamespace(id=job["id"], spec=spec, shown=job["shown"]))
+    module.remember(off, load_recipe("shapes", off.overrides))(jobs)
+    assert again(off)
+    for file in files:
+        before = file.stat().st_mtime_ns
+        os.utime(file, ns=(before, before + 1))
+        assert not again(off), file.name
+        os.utime(file, ns=(before, before))
+    assert again(off)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import sys
 import time
 
 import pytest
@@ -40,18 +39,9 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def hierbench(tmp_path, data_dir, monkeypatch, capsys):
-    from hierbench.cli.main import main
-
-    def call(*arguments):
-        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
-            patch.setattr(sys, "argv", ["hierbench", *arguments, "--runs", str(tmp_path / "runs")])
-            main()
-        out, err = capsys.readouterr()
-        assert end.value.code == 0, err
-        return out, err
-
-    return call
+def hierbench(cli, tmp_path):
+    """The command line on one folder of runs; what it prints."""
+    return lambda *arguments: cli(tmp_path, *arguments, "--runs", tmp_path / "runs").ok()[1:]
 
 
 def test_a_clock_that_jumps_between_epochs(tmp_path, data_dir, clock, hierbench, monkeypatch):

@@ -63,23 +63,15 @@ def server(folder, port):
 
 @pytest.mark.soak
 def test_a_server_that_is_killed_in_the_middle_gets_the_rest_from_the_next_command(
-    tmp_path, data_dir, monkeypatch, capsys
+    cli, tmp_path, data_dir, monkeypatch
 ):
     from mlflow import MlflowClient
-
-    from hierbench.cli.main import main
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     where = ("--data-dir", str(data_dir), "--runs", str(tmp_path / "runs"), "--mlflow", f"http://127.0.0.1:{port}")
-    monkeypatch.setattr(sys, "argv", ["hierbench", *RUN, *where])
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-
-    def hierbench():
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code, *capsys.readouterr()
 
     with server(tmp_path, port) as kill, monkeypatch.context() as patch:
         real, batches = MlflowClient.log_batch, []
@@ -91,13 +83,13 @@ def test_a_server_that_is_killed_in_the_middle_gets_the_rest_from_the_next_comma
             return real(*arguments, **options)
 
         patch.setattr(MlflowClient, "log_batch", log_batch)
-        code, out, err = hierbench()
+        code, out, err = cli(tmp_path, *RUN, *where)
     assert len(batches) == 3 and code == 0 and out.count("| 1 ") == 2
     assert err.count("warning") == 1 and "does not take the results" in err and "Traceback" not in err
     with server(tmp_path, port):
-        code, again, err = hierbench()
+        code, again, err = cli(tmp_path, *RUN, *where)
         assert (code, again) == (0, out) and "warning" not in err and "2 cached" in err
-        code, again, err = hierbench()
+        code, again, err = cli(tmp_path, *RUN, *where)
         assert code == 0 and "warning" not in err
     children = "select r.status, count(*) from tags t join runs r on t.run_uuid = r.run_uuid "
     children += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' group by t.value"

@@ -6,7 +6,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import sys
 from functools import partial
 from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -66,31 +65,10 @@ def disk(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def hierbench(data_dir):
-    """Run a command in this process; return its exit code and what it said."""
-    from hierbench.cli.main import main
-
-    def call(capsys, *arguments):
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-            patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-            main()
-        return end.value.code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, data_dir, hierbench):
+def whole(cli, tmp_path_factory, data_dir):
     """The folder of runs of a command that nothing disturbed."""
     runs = tmp_path_factory.mktemp("whole") / "runs"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        from hierbench.cli.main import main
-
-        patch.setattr(
-            sys, "argv", ["hierbench", *RUN, "--mlflow", "off", "--data-dir", str(data_dir), "--runs", str(runs)]
-        )
-        main()
-    assert end.value.code == 0
+    cli(runs.parent, *RUN, "--mlflow", "off", "--data-dir", data_dir, "--runs", runs).ok()
     return runs
 
 
@@ -138,14 +116,14 @@ WRITES = (
 
 
 @pytest.mark.parametrize("left", [0, 8192])
-def test_every_write_of_a_run(disk, whole, data_dir, hierbench, capsys, monkeypatch, left):
+def test_every_write_of_a_run(disk, whole, data_dir, cli, monkeypatch, left):
     """One folder: the disk is full at one file after the other, and given back each time."""
     runs = disk.path / "runs"
     command = (*RUN, "--mlflow", "off", "--data-dir", data_dir, "--runs", runs)
     for name in WRITES:
         with monkeypatch.context() as patch:
             seen = fill_at(patch, disk, name, left)
-            code, _, err = hierbench(capsys, *command)
+            code, _, err = cli(disk.path.parent, *command)
             assert seen, name
             if code or not left:  # a small file finds room
                 assert_one_line(code, err)
@@ -153,28 +131,29 @@ def test_every_write_of_a_run(disk, whole, data_dir, hierbench, capsys, monkeypa
         disk.free()
     with monkeypatch.context() as patch:  # a plan that cannot be remembered is none the worse
         seen = fill_at(patch, disk, ".plans/*.json", left)
-        code, out, err = hierbench(capsys, *command)
+        code, out, err = cli(disk.path.parent, *command)
         assert (seen or left) and code == 0 and out.count("| 1 ") == 2, err
         assert_nothing_torn(runs)
     disk.free()
-    code, out, err = hierbench(capsys, *command)
+    code, out, err = cli(disk.path.parent, *command)
     assert code == 0 and out.count("| 1 ") == 2, err
     same_results(runs, whole)
     assert not list(runs.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("at", ["mlflow.db", "artifacts/metrics.json"])
-def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, hierbench, capsys, monkeypatch, at):
+def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, cli, monkeypatch, at):
+    monkeypatch.setattr(cli, "copy_databases", False)
     runs = disk.path / "runs"
     shutil.copytree(whole, runs)
     command = (*RUN, "--data-dir", data_dir, "--runs", runs)
     with monkeypatch.context() as patch:
         assert fill_at(patch, disk, at, 0) == []
-        code, _, err = hierbench(capsys, *command)
+        code, _, err = cli(disk.path.parent, *command)
     assert code == 0 and err.count("warning: MLflow") == 1 and "Traceback" not in err
     assert_nothing_torn(runs)
     disk.free()
-    code, _, err = hierbench(capsys, *command)
+    code, _, err = cli(disk.path.parent, *command)
     assert code == 0 and "warning" not in err
     with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
         children = "select r.status from tags t join runs r on t.run_uuid = r.run_uuid where t.key = 'hierbench.id'"
@@ -201,9 +180,7 @@ LONG = ("runs", "search", "collapse")  # what they do on a good disk is tested e
 
 @pytest.mark.parametrize("how", ["full", "read-only"])
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_an_output_that_can_not_be_written(
-    name, how, disk, whole, data_dir, miniatures, hierbench, capsys, monkeypatch, tmp_path
-):
+def test_an_output_that_can_not_be_written(name, how, disk, whole, data_dir, miniatures, cli, monkeypatch, tmp_path):
     from hierbench.data.datasets import shapes
 
     monkeypatch.setattr(shapes, "PER_CLASS", {"train": 2, "val": 1, "test": 1})
@@ -219,13 +196,13 @@ def test_an_output_that_can_not_be_written(
     where = {"--runs": whole, "--data-dir": data_dir}
     command += [part for option in takes.get(command[0], ()) for part in (option, where[option])]
     disk.fill() if how == "full" else disk.lock()
-    code, out, err = hierbench(capsys, *command)
+    code, out, err = cli(disk.path.parent, *command)
     assert_one_line(code, err)
     assert out == "" and disk.files() == ["filler"] * (how == "full")
     if name in LONG:
         return
     disk.free() if how == "full" else disk.lock("rw")
-    code, _, err = hierbench(capsys, *command)
+    code, _, err = cli(disk.path.parent, *command)
     assert code == 0 and disk.files(), err
 
 

@@ -156,7 +156,7 @@ def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbe
 
 def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     """The driver's runs folder is a file system that only its own mount namespace has."""
-    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).code:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("no right to make a mount namespace")
     runs, kept = work / "private", work / "kept"
     runs.mkdir()
@@ -170,8 +170,8 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
         text=True,
         timeout=300,
     )
-    assert done.code == 0, done.err
-    assert [row["method"] for row in json.loads(done.out)["rows"]] == ["ce", "crm"]
+    assert done.returncode == 0, done.stderr
+    assert [row["method"] for row in json.loads(done.stdout)["rows"]] == ["ce", "crm"]
     assert not list(runs.iterdir())  # where the node works, nothing was written
     assert same_results(kept, undisturbed, 2)
     assert sum(path.name == "checkpoint.pt" for path in kept.rglob("*")) == 1

@@ -121,7 +121,7 @@ def test_uv_run_sends_nothing_of_the_working_folder(work, data_dir):
         file.truncate(600 * 2**20)
     process = start(work, data_dir, "uv", "run", "--no-project", "--offline")
     out, err = ended(process)
-    assert process.code == 0, err
+    assert process.returncode == 0, err
     assert [row["n"] for row in json.loads(out)["rows"]] == [1]
     import hierbench
 
@@ -167,7 +167,7 @@ def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server
     finally:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-    assert process.code == 1, err
+    assert process.returncode == 1, err
     assert "Traceback" not in err
     (line,) = [line for line in err.splitlines() if "error" in line.lower()]
     assert line.startswith(f"hierbench: error: {message}"), line

@@ -1,13 +1,11 @@
 """Several `hierbench run` on one folder at once, folders that cannot be written, and a server that dies."""
 
 import json
-import os
 import re
 import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 
 import pytest
@@ -29,24 +27,17 @@ STEPS = 10  # an epoch of 960 images in batches of 96
 
 
 @pytest.fixture
-def folder(tmp_path, data_dir):
+def folder(tmp_path, data_dir, monkeypatch):
+    monkeypatch.setenv("STEP_LOG", str(tmp_path / "log"))
     shutil.copytree(data_dir, tmp_path / "data")
     (tmp_path / "logged.py").write_text(METHOD)
     return tmp_path
 
 
-def start(folder, *arguments, seeds, epochs, jobs=1):
-    options = ("--methods", "./logged.py", "--dataset", "shapes", "--seeds", str(seeds), "--jobs", str(jobs))
+def start(cli, folder, *arguments, seeds, epochs, jobs=1):
+    options = ("--methods", "./logged.py", "--dataset", "shapes", "--seeds", seeds, "--jobs", jobs)
     sets = ("--set", f"train.epochs={epochs}", "--set", "train.batch_size=96")
-    return subprocess.Popen(
-        [sys.executable, "-m", "hierbench", "run", *options, *sets, *arguments],
-        cwd=folder,
-        env=os.environ | {"STEP_LOG": str(folder / "log")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return cli.start(folder, "run", *options, *sets, *arguments)
 
 
 def steps(folder):
@@ -60,14 +51,13 @@ def wait_for(condition, seconds=120):
         time.sleep(0.02)
 
 
-def test_two_at_once_train_every_job_once(folder):
+def test_two_at_once_train_every_job_once(cli, folder):
     """Each of the four jobs needs 20 steps, so 80 in all say that none was trained twice, not even in part."""
-    processes = [start(folder, seeds=2, epochs=2) for _ in range(2)]
-    (first, errors), (second, more) = [process.communicate(timeout=400) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], errors + more
+    processes = [start(cli, folder, seeds=2, epochs=2) for _ in range(2)]
+    first, second = [process.finish().ok() for process in processes]
     assert len(steps(folder)) == 4 * 2 * STEPS
-    assert first == second and first.count("| 2 ") == 2
-    assert "warning" not in errors + more and "Traceback" not in errors + more
+    assert first.out == second.out and first.out.count("| 2 ") == 2
+    assert "warning" not in first.err + second.err and "Traceback" not in first.err + second.err
     runs = list((folder / "runs").glob("*/status.json"))
     assert len(runs) == 4 and {json.loads(path.read_text())["state"] for path in runs} == {"done"}
     assert not list((folder / "runs").rglob(".*"))  # neither lock nor torn file is left
@@ -76,22 +66,22 @@ def test_two_at_once_train_every_job_once(folder):
         assert database.execute(f"{children} and r.lifecycle_stage = 'active'").fetchone() == (4,)
 
 
-def test_what_a_killed_process_had_is_taken_over_from_its_last_epoch(folder):
+def test_what_a_killed_process_had_is_taken_over_from_its_last_epoch(cli, folder):
     arguments = ("--types", "type-I", "--mlflow", "off")
-    first = start(folder, *arguments, seeds=2, epochs=4, jobs=2)  # both jobs are in its workers
+    first = start(cli, folder, *arguments, seeds=2, epochs=4, jobs=2)  # both jobs are in its workers
     wait_for(lambda: list((folder / "runs").glob("*/checkpoint.pt")))
-    os.killpg(first.pid, signal.SIGSTOP)  # so that it is in the middle of something when the other has started
+    first.kill(signal.SIGSTOP)  # so that it is in the middle of something when the other has started
     before = len(steps(folder))
     assert before < 2 * 4 * STEPS
-    second = start(folder, *arguments, seeds=2, epochs=4)
+    second = start(cli, folder, *arguments, seeds=2, epochs=4)
     while "waiting for it" not in (line := second.stderr.readline()):
         assert line, "it ended"
     assert re.search(r"note: logged type-I seed \d is with process \d+ on \S+; waiting for it", line)
     assert len(steps(folder)) == before
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
-    table, errors = second.communicate(timeout=400)
-    assert second.returncode == 0 and table.count("| 2 ") == 1 and "Traceback" not in errors, errors
+    first.kill()
+    first.finish()
+    _, table, errors = second.finish().ok()
+    assert table.count("| 2 ") == 1 and "Traceback" not in errors, errors
     assert len(steps(folder)) < before + 2 * 4 * STEPS  # it went on from what there was
     assert len(steps(folder)) <= (2 * 4 + 2) * STEPS  # and repeated at most an epoch of each
     assert not list((folder / "runs").rglob(".*"))
@@ -129,32 +119,19 @@ def disk(folder):
     disk.unlock()
 
 
-def here(folder, monkeypatch, capsys, *arguments):
-    """Run a command in this process; return its exit code, and what it said."""
-    from hierbench.cli.main import main
-
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("STEP_LOG", str(folder / "log"))
-    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code, *capsys.readouterr()
-
-
 RUN = (
     "run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1",
     "--set", "train.epochs=2", "--set", "train.batch_size=96", "--mlflow",
 )  # fmt: skip
 
 
-def test_a_read_only_folder_is_one_line(folder, disk, monkeypatch, capsys):
+def test_a_read_only_folder_is_one_line(cli, folder, disk):
     disk.lock()
-    code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
-    assert (code, out) == (2, "")
-    assert err.strip().splitlines() == ["hierbench: error: runs cannot be written to runs: Read-only file system"]
+    line = "hierbench: error: runs cannot be written to runs: Read-only file system"
+    assert cli(folder, *RUN, "off").one_line() == line
 
 
-def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(folder, disk, monkeypatch, capsys):
+def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(cli, folder, disk, monkeypatch):
     import hierbench.training.trainer
 
     real = hierbench.training.trainer.validate
@@ -164,25 +141,23 @@ def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(folder, disk,
         return real(*arguments)
 
     monkeypatch.setattr(hierbench.training.trainer, "validate", remount)
-    code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
+    code, out, err = cli(folder, *RUN, "off")
     assert (code, out) == (2, "")
     said = [line for line in err.strip().splitlines() if "Shapes" not in line and "not the whole dataset" not in line]
     assert said == [f"hierbench: error: runs cannot be written to {disk.path}: Read-only file system"]
     disk.unlock()
     monkeypatch.setattr(hierbench.training.trainer, "validate", real)
-    code, out, err = here(folder, monkeypatch, capsys, *RUN, "off")
+    code, out, err = cli(folder, *RUN, "off")
     assert code == 0 and "2 to train" in err and not list(disk.path.rglob(".*"))
     disk.lock()
-    code, out, err = here(folder, monkeypatch, capsys, "leaderboard", "--dataset", "shapes")
+    code, out, err = cli(folder, "leaderboard", "--dataset", "shapes")
     assert code == 0 and "| 2 " in out and err == ""
 
 
 @pytest.mark.parametrize("mark", ["?", "#", "%"])
-def test_a_folder_that_no_address_of_a_database_can_hold(folder, monkeypatch, capsys, mark):
+def test_a_folder_that_no_address_of_a_database_can_hold(cli, folder, mark):
     arguments, name = RUN[:-1], f"the {mark} runs"
-    code, _, err = here(folder, monkeypatch, capsys, *arguments, "--runs", name)
-    assert code == 2 and f"cannot hold the {mark} of" in err
-    assert len(err.strip().splitlines()) == 1 and "--mlflow off" in err and not (folder / name).exists()
+    assert cli(folder, *arguments, "--runs", name).one_line(f"cannot hold the {mark} of", "--mlflow off")
+    assert not (folder / name).exists()
     tune = ("tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--runs", name)
-    code, _, err = here(folder, monkeypatch, capsys, *tune)
-    assert code == 2 and "--storage URL" in err and len(err.strip().splitlines()) == 1
+    assert cli(folder, *tune).one_line("--storage URL")

@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hierbench.data.datasets.cifar100 import _unpickled
 from hierbench.data.datasets.fgvc import load_image
 from hierbench.data.datasets.fgvc import open_source as open_fgvc
 from hierbench.data.datasets.image_finder import Locator
@@ -360,11 +359,12 @@ class Marker:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_no_pickle_runs_code(tmp_path, protocol):
+def test_no_pickle_runs_code(tmp_path, miniatures, protocol):
+    source = miniatures.cifar100(tmp_path / "source")
     for content in (Marker(str(tmp_path / "harm")), {"data": [Marker(str(tmp_path / "harm"))]}):
-        (tmp_path / "given").write_bytes(pickle.dumps(content, protocol))
-        with pytest.raises(UserError, match=r"refers to posix\.mkdir"):
-            _unpickled(tmp_path / "given")
+        (source / "cifar-100-python/train").write_bytes(pickle.dumps(content, protocol))
+        with pytest.raises(UserError, match=r"train refers to posix\.mkdir"):
+            prepare("cifar100", tmp_path / "data", source)
     assert not (tmp_path / "harm").exists()
 
 
@@ -384,10 +384,11 @@ def test_no_pickle_runs_code(tmp_path, protocol):
         b"",
     ],
 )
-def test_pickles_that_ask_for_what_no_file_needs(tmp_path, little_memory, code):
-    (tmp_path / "given").write_bytes(code)
-    with pytest.raises(UserError):
-        _unpickled(tmp_path / "given")
+def test_pickles_that_ask_for_what_no_file_needs(tmp_path, miniatures, little_memory, code):
+    source = miniatures.cifar100(tmp_path / "source")
+    (source / "cifar-100-python/train").write_bytes(code)
+    with pytest.raises(UserError, match="train (is truncated or damaged|holds a|refers to)"):
+        prepare("cifar100", tmp_path / "data", source)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """Records of runs and prepared data that are damaged or made to harm: one line, never a traceback, never a wait."""
 
 import contextlib
-import io
 import json
 import os
 import shutil
-import sys
 
 import pytest
 import torch
@@ -195,31 +193,12 @@ def work(tmp_path, targets):
     return tmp_path
 
 
-def hierbench(folder, *arguments):
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["hierbench", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
-def one_line(done):
-    code, _, err = done
-    assert code in (1, 2), done
-    assert err.startswith("hierbench: error: ") and err.count("\n") == 1 and len(err) < 5000, err
-    return err
-
-
 LEADERBOARD = ("leaderboard", "--dataset", "tiny-imagenet")
 
 
 @pytest.mark.parametrize("name", ["spec.json", "status.json", "metrics.json"])
 @pytest.mark.parametrize("content", ["pipe", "folder", "[" * 100_000, "\0", '{"state": NaN}', "[1]"], ids=range(6))
-def test_a_table_of_a_broken_folder(work, name, content):
+def test_a_table_of_a_broken_folder(cli, work, name, content):
     file = sorted((work / "runs").iterdir())[0] / name
     file.unlink()
     if content == "pipe":
@@ -228,63 +207,63 @@ def test_a_table_of_a_broken_folder(work, name, content):
         file.mkdir()
     else:
         file.write_text(content)
-    code, out, err = hierbench(work, *LEADERBOARD)
+    code, out, err = cli(work, *LEADERBOARD)
     assert code == 0 and "| type-" in out  # the others
     (note,) = err.splitlines()
     assert note.startswith("note: run ") and f"is damaged ({name}) and not counted" in note
 
 
-def test_records_that_are_not_there_or_of_no_version_are_no_rows(work):
+def test_records_that_are_not_there_or_of_no_version_are_no_rows(cli, work):
     first, second, _ = sorted((work / "runs").iterdir())
     (first / "spec.json").write_text("{}")
     (second / "spec.json").unlink()
     (second / "spec.json").symlink_to("nowhere")
-    code, out, _ = hierbench(work, *LEADERBOARD)
+    code, out, _ = cli(work, *LEADERBOARD)
     assert code == 0 and out.count("| type-") == 1
 
 
-def test_an_error_of_a_million_characters_is_cut_and_moves_no_cursor(work):
+def test_an_error_of_a_million_characters_is_cut_and_moves_no_cursor(cli, work):
     file = sorted((work / "runs").iterdir())[0] / "metrics.json"
     odd = work / "runs" / ("\x1b[31m" + "x" * 200)
     file.parent.rename(odd)
     (odd / "metrics.json").write_text("{}")
     Run(odd).set_status("done", files=fingerprints(odd))
-    assert "\x1b" not in one_line(hierbench(work, *LEADERBOARD))
-    line = one_line(hierbench(work, "leaderboard", "--dataset", "y" * 1_000_000))
+    assert "\x1b" not in cli(work, *LEADERBOARD).one_line(codes=(1, 2))
+    line = cli(work, "leaderboard", "--dataset", "y" * 1_000_000).one_line()
     assert line.endswith("…\n")
 
 
 @pytest.mark.parametrize("kind", ["curves", "severity", "confusion", "tradeoff"])
-def test_a_figure_of_a_broken_folder(work, kind):
+def test_a_figure_of_a_broken_folder(cli, work, kind):
     for run in (work / "runs").iterdir():
         for name in ("history.csv", "metrics.json"):
             (run / name).unlink(missing_ok=True)
             os.mkfifo(run / name)
-    one_line(hierbench(work, "plot", kind, "--dataset", "tiny-imagenet", "--output", "x.svg"))
+    cli(work, "plot", kind, "--dataset", "tiny-imagenet", "--output", "x.svg").one_line(codes=(1, 2))
 
 
 @pytest.mark.parametrize("name", ["meta.json", "test-labels.npy", "test-images.npy"])
 @pytest.mark.parametrize(
     "command", [("data", "list"), ("data", "verify", "shapes"), ("run", "--dataset", "shapes", "--dry-run")]
 )
-def test_prepared_data_that_are_a_pipe(tmp_path, data_dir, name, command):
+def test_prepared_data_that_are_a_pipe(cli, tmp_path, data_dir, name, command):
     shutil.copytree(data_dir / "prepared/shapes", tmp_path / "data/prepared/shapes")
     (tmp_path / "data/prepared/shapes" / name).unlink()
     os.mkfifo(tmp_path / "data/prepared/shapes" / name)
-    assert "not a regular file" in one_line(hierbench(tmp_path, *command))
+    cli(tmp_path, *command).one_line("not a regular file", codes=(1, 2))
 
 
 @pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc"])
-def test_a_source_that_is_no_archive(tmp_path, name):
+def test_a_source_that_is_no_archive(cli, tmp_path, name):
     (tmp_path / "given").write_bytes(b"\x1f\x8b" + b"x" * 100)
-    one_line(hierbench(tmp_path, "data", "prepare", name, "--source", "given"))
+    cli(tmp_path, "data", "prepare", name, "--source", "given").one_line(codes=(1, 2))
     os.mkfifo(tmp_path / "pipe")
-    one_line(hierbench(tmp_path, "data", "prepare", name, "--source", "pipe"))
+    cli(tmp_path, "data", "prepare", name, "--source", "pipe").one_line(codes=(1, 2))
     assert {entry.name for entry in tmp_path.iterdir()} <= {"given", "pipe", "data"}
 
 
 @pytest.mark.parametrize(
     "override", ["train.epochs=" + "9" * 5000, "x=" + "[" * 50_000, "train.epochs=nan", "train\ud800=1"], ids=range(4)
 )
-def test_an_override_of_the_command_line(tmp_path, override):
-    one_line(hierbench(tmp_path, "run", "--dataset", "shapes", "--dry-run", "--set", override))
+def test_an_override_of_the_command_line(cli, tmp_path, override):
+    cli(tmp_path, "run", "--dataset", "shapes", "--dry-run", "--set", override).one_line(codes=(1, 2))

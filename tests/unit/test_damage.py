@@ -92,26 +92,19 @@ def test_a_finished_run_has_digests_and_no_lock(whole):
 
 @pytest.mark.parametrize("damage", [flip, truncate, empty])
 @pytest.mark.parametrize("name", FILES)
-def test_damage_is_detected_by_the_table_which_changes_nothing(work, capsys, monkeypatch, name, damage):
-    from hierbench.cli.main import main
-
+def test_damage_is_detected_by_the_table_which_changes_nothing(cli, work, tmp_path, name, damage):
     damage(work.ce.folder / name)
     assert work.ce.damaged() == [name] and not work.ce.done
     assert states(work.plan, work.store) == {work.ce.folder.name: "train", work.crm.id: "cached"}
     before = contents(work.setting.runs)
-    monkeypatch.setattr(
-        sys, "argv", ["hierbench", "leaderboard", "--dataset", "shapes", "--runs", str(work.setting.runs)]
-    )
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
+    code, out, err = cli(tmp_path, "leaderboard", "--dataset", "shapes", "--runs", work.setting.runs)
     assert contents(work.setting.runs) == before
     (line,) = err.strip().splitlines()[:1]
     assert f"run {work.ce.folder.name[:12]}" in line and f"is damaged ({name})" in line
     if name == "spec.json":  # then nobody knows what it was; CRM has lost its base
-        assert end.value.code == 2 and "have lost their bases" in err
+        assert code == 2 and "have lost their bases" in err
     else:
-        assert end.value.code == 0 and len(err.strip().splitlines()) == 1
+        assert code == 0 and len(err.strip().splitlines()) == 1
         assert "0 of 1" in out
 
 

@@ -1,13 +1,16 @@
 import errno
+import io
 import os
 import pickle
 import shutil
 import tarfile
+import zipfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hierbench.data import prepared as data
 from hierbench.data.datasets import shapes
@@ -72,11 +75,19 @@ def test_tiny_imagenet(tmp_path, miniatures):
 
 
 def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
-    from hierbench.data.datasets.tiny_imagenet import _train_and_val
+    from hierbench.data.datasets.tiny_imagenet import open_source
+    from hierbench.data.source import Request
 
-    names = [f"tiny-imagenet-200/train/n1/images/n1_{i}.JPEG" for i in (10, 9, 2, 1, 0, 3, 4, 5, 6, 7, 8, 11)]
-    train, val = _train_and_val(names, {"n1": 0}, "zip")
-    assert len(train) == 11 and val == [("tiny-imagenet-200/train/n1/images/n1_11.JPEG", 0)]
+    archive = miniatures.tiny_imagenet(tmp_path / "ordered.zip", train_per_class=12)
+    black, other = io.BytesIO(), tmp_path / "tiny-imagenet-200.zip"
+    Image.new("L", (64, 64), 0).save(black, "JPEG")
+    with zipfile.ZipFile(archive) as ordered, zipfile.ZipFile(other, "w") as shuffled:
+        for name in sorted(ordered.namelist(), reverse=True):  # 9 comes first, then 8 to 2, 11, 10, 1 and 0
+            shuffled.writestr(name, black.getvalue() if name.endswith("_11.JPEG") else ordered.read(name))
+    source = open_source(Request(other, tmp_path))
+    assert [len(source.labels[split]) for split in ("train", "val")] == [11 * 200, 200]
+    held_out = next(piece for piece in source.pieces() if piece.split == "val")
+    assert not held_out.load().any()
 
 
 def test_real_photographs(tmp_path, shared):

@@ -187,31 +187,21 @@ def test_a_dataset_without_a_published_table(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", [None, "authors"])
-def test_without_runs_the_published_column_is_printed(tmp_path, monkeypatch, capsys, protocol):
-    from hierbench.cli.main import main
-
+def test_without_runs_the_published_column_is_printed(cli, tmp_path, protocol):
     ledger = ledger_from_runs("fgvc", Store(tmp_path), protocol)
     printed = [cell for row in board_from_paper("fgvc").rows for cell in row.metrics.values()]
     assert [line.published for line in ledger.lines] == printed and not any(line.ours for line in ledger.lines)
     assert ledger.protocol == (protocol or "paper")
     option = [] if protocol is None else ["--protocol", protocol]
     arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--runs", str(tmp_path / "runs"), *option]
-    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    assert end.value.code == 0 and "| type-I  | cross-entropy | Top-1 accuracy ↑   | 79.18 +/- 0.5511 | -" in out
+    code, out, err = cli(tmp_path, *arguments)
+    assert code == 0 and "| type-I  | cross-entropy | Top-1 accuracy ↑   | 79.18 +/- 0.5511 | -" in out
     assert err.startswith("note: no runs of fgvc") and "run: hierbench run --methods all --dataset fgvc" in err
 
 
-def test_publishing_a_ledger_is_a_mistake(tmp_path, monkeypatch, capsys):
-    from hierbench.cli.main import main
-
+def test_publishing_a_ledger_is_a_mistake(cli, tmp_path):
     arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--publish", str(tmp_path / "here")]
-    monkeypatch.setattr(sys, "argv", ["hierbench", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2 and "--publish is for runs" in capsys.readouterr().err
+    assert cli(tmp_path, *arguments).one_line("--publish is for runs")
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import tarfile
 import threading
 
@@ -112,11 +111,12 @@ def test_table_1_from_the_real_split_lists(tiered_lists):
 
 
 @pytest.mark.parametrize(("name", "file"), [("tieredimagenet-h", tieredimagenet_h.TREE), ("inat19", inat19.TREE)])
-def test_distances_of_all_pairs(files, name, file):
+def test_distances_of_all_pairs(tmp_path, files, inat, tiered_lists, name, file):
     text = (files / file.name).read_text()
     leaves, heights, depths = lca_height_and_depth(text)
     recipe = load_recipe(name)
-    paths = split_lists._paths(text)
+    lists = tiered_lists if file == tieredimagenet_h.TREE else read_lists(file, inat19.SPLITS, tmp_path, inat[0])
+    paths = lists.paths
     tree = Hierarchy.from_paths(paths, recipe.distance)
     assert list(paths) == leaves and tree.classes == tuple(leaves)
     assert (tree.height, tree.level_sizes) == (recipe.expected.height, recipe.expected.level_sizes)
@@ -127,11 +127,11 @@ def test_distances_of_all_pairs(files, name, file):
     assert differ == {"tieredimagenet-h": 50_383, "inat19": 0}[name]
 
 
-def test_coarse_targets_of_tiered_imagenet_are_the_tree_s(files):
+def test_coarse_targets_of_tiered_imagenet_are_the_tree_s(files, tiered_lists):
     """Two classes share their node at a level exactly if their lowest common ancestor lies there or below."""
     text = (files / tieredimagenet_h.TREE.name).read_text()
     _, _, depths = lca_height_and_depth(text)
-    tree = Hierarchy.from_paths(split_lists._paths(text))
+    tree = Hierarchy.from_paths(tiered_lists.paths)
     for level in range(tree.num_levels - 1):
         same = tree.level_targets[:, level][:, None] == tree.level_targets[:, level][None]
         assert (same == (depths >= level + 1) | np.eye(608, dtype=bool)).all(), level
@@ -153,7 +153,7 @@ def test_inat19_from_the_archive(tmp_path, inat, miniatures):
     assert "CC BY-NC-SA 4.0" in there.meta["notice"]
     with tarfile.open(archive) as tar:
         contents = {name.rpartition("/")[2]: tar.extractfile(name).read() for name in tar.getnames()}
-    listed = split_lists._rows(offline / inat19.SPLITS.name, dict.fromkeys(tree.classes, ()))[1]
+    listed = read_lists(inat19.TREE, inat19.SPLITS, tmp_path, offline).names
     for split in ("train", "test"):
         images, labels = there.arrays(split)
         for image, label, name in zip(images, labels, listed[split], strict=True):
@@ -543,11 +543,17 @@ def test_two_files_of_one_name(tmp_path, inat, miniatures):
 
 
 def test_lists_that_name_an_image_twice(tmp_path, miniatures):
-    path = miniatures.split_lists(tmp_path / "s.zip", "s", {"train": {"a": ["x.jpg"]}, "test": {"b": ["x.jpg"]}})
+    miniatures.split_lists(tmp_path / "s.zip", "s", {"train": {"a": ["x.jpg"]}, "test": {"b": ["x.jpg"]}})
+    (tmp_path / "both").write_text("root a\nroot b\n")
+    (tmp_path / "one").write_text("root a\n")
+    both, one, lists = (
+        File(name, sha256=hashlib.sha256((tmp_path / name).read_bytes()).hexdigest())
+        for name in ("both", "one", "s.zip")
+    )
     with pytest.raises(UserError, match=r"lists x\.jpg twice, in train and in test"):
-        split_lists._rows(path, {"a": ("a",), "b": ("b",)})
+        read_lists(both, lists, tmp_path, tmp_path)
     with pytest.raises(UserError, match="do not have the same classes: b"):
-        split_lists._rows(path, {"a": ("a",)})
+        read_lists(one, lists, tmp_path, tmp_path)
 
 
 def test_offline_files_are_checked_too(tmp_path, files):
@@ -635,31 +641,31 @@ print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "
 """
 
 
-def test_a_killed_preparation_goes_on_and_ends_the_same(tmp_path, inat, miniatures):
+def test_a_killed_preparation_goes_on_and_ends_the_same(cli, tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
-    command = [sys.executable, "-c", KILLED, inat19.SPLITS.blob, tmp_path]
+    command = (tmp_path, inat19.SPLITS.blob, tmp_path)
     for lines in (15, 30):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            for _ in range(lines):
-                assert process.stdout.readline() == "piece\n"
-            process.send_signal(signal.SIGKILL)
+        process = cli.start(*command, python=("-c", KILLED))
+        for _ in range(lines):
+            assert process.stdout.readline() == "piece\n"
+        process.kill()
+        assert process.finish().code == -signal.SIGKILL
         assert prepared.find("inat19", tmp_path / "data") is None
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    *pieces, digest = done.stdout.split()
-    assert digest == whole.digest, done.stderr
+    done = cli.real(*command, python=("-c", KILLED))
+    *pieces, digest = done.out.split()
+    assert digest == whole.digest, done.err
     assert 45 <= len(pieces) <= 90  # of 100; what was flushed before each kill is not read again
     there = prepared.verify("inat19", tmp_path / "data")
     assert there.meta == whole.meta
     assert sorted(os.listdir(there.folder)) == sorted(os.listdir(whole.folder))
 
 
-def test_two_at_once_prepare_once(tmp_path, inat, miniatures):
+def test_two_at_once_prepare_once(cli, tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    command = [sys.executable, "-c", KILLED, inat19.SPLITS.blob, tmp_path]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [process.communicate(timeout=200)[0].split() for process in processes]
+    processes = [cli.start(tmp_path, inat19.SPLITS.blob, tmp_path, python=("-c", KILLED)) for _ in range(2)]
+    outputs = [process.finish().ok().out.split() for process in processes]
     assert outputs[0][-1] == outputs[1][-1] == prepare("inat19", tmp_path / "x", archive, offline=offline).digest
     assert sorted(len(output) - 1 for output in outputs) == [0, 100]

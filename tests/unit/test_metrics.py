@@ -1,8 +1,6 @@
 import json
 import math
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -220,7 +218,7 @@ def test_classes_do_not_depend_on_batching(sizes, seed):
         assert metric.compute().item() == pytest.approx(value, rel=0, abs=0, nan_ok=True)
 
 
-def test_classes_under_ddp(tmp_path):
+def test_classes_under_ddp(cli, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -228,15 +226,6 @@ def test_classes_under_ddp(tmp_path):
     scores, targets = torch.randn(17, 5, generator=generator), torch.randint(0, 5, (17,), generator=generator)
     torch.save({"paths": PATHS, "scores": scores, "targets": targets}, tmp_path / "case.pt")
     script = Path(__file__).parents[1] / "ddp_rank.py"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, str(rank), str(port), tmp_path / "case.pt"], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    try:
-        results = [json.loads(process.communicate(timeout=300)[0]) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
+    done = cli.real(tmp_path, port, tmp_path / "case.pt", python=(script,)).ok()
+    results = [json.loads(line) for line in done.out.splitlines()]
     assert results == [evaluate(scores, targets, TREE)] * 2

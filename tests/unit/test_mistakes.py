@@ -4,8 +4,6 @@ import importlib.util
 import io
 import json
 import re
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 
@@ -59,19 +57,8 @@ def pair_of(work, a="ce", b="haframe", **how):
     return read_pair(*(named_run(name, "shapes", store, None) for name in (a, b)), work / "data", store, **how)
 
 
-def hierbench(*arguments):
-    from hierbench.cli.main import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-    return end.value.code, out.getvalue(), err.getvalue()
-
-
-def mistakes(work, *arguments):
-    return hierbench("mistakes", "--dataset", "shapes", "--data-dir", work / "data", *arguments)
+def mistakes(cli, work, *arguments):
+    return cli(work, "mistakes", "--dataset", "shapes", "--data-dir", work / "data", *arguments)
 
 
 def test_heights_by_hand(work):
@@ -212,12 +199,12 @@ def test_choice_of_fewer_than_there_are_heights(work, limit):
     assert text.endswith(f"and none of {', '.join(sorted(every - shown))}.")
 
 
-def test_no_mistakes_at_all(work):
+def test_no_mistakes_at_all(cli, work):
     prepared = pair_of(work).prepared
     _, labels = prepared.arrays("test")
     for seed in (1, 2):
         mistake_runs.store_run(Store(work / "runs"), prepared, "ce", "type-I", one_hot(labels), labels, seed)
-    code, out, err = mistakes(work, "--runs", work / "runs", "ce:type-I:1", "ce:type-I:2")
+    code, out, err = mistakes(cli, work, "--runs", work / "runs", "ce:type-I:1", "ce:type-I:2")
     assert code == 0 and "All 0 test images" in err and "wrote" in out
     page = (work / "runs/mistakes-shapes.html").read_text()
     assert 'class="number">-</td>' in page
@@ -344,13 +331,13 @@ def test_a_run_by_method_and_by_id(work):
         (["ce", "haframe", "--output", "nowhere/page.html"], "--output nowhere/page.html: No such file"),
     ],
 )
-def test_a_mistake_in_the_command_is_one_line(work, names, problem):
-    refused(work, names, problem)
+def test_a_mistake_in_the_command_is_one_line(cli, work, names, problem):
+    refused(cli, work, names, problem)
 
 
-def refused(work, names, problem):
+def refused(cli, work, names, problem):
     before = sorted(work.rglob("*"))
-    code, out, err = mistakes(work, "--runs", work / "runs", *names)
+    code, out, err = mistakes(cli, work, "--runs", work / "runs", *names)
     assert code == 2 and not out and problem in err
     assert len(err.splitlines()) == 1 and err.startswith("hierbench: error: ")
     assert sorted(work.rglob("*")) == before
@@ -436,11 +423,11 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_what_is_missing_or_damaged_is_one_line(work, damage):
-    refused(work, ["ce", "haframe"], damage(work))
+def test_what_is_missing_or_damaged_is_one_line(cli, work, damage):
+    refused(cli, work, ["ce", "haframe"], damage(work))
 
 
-def test_runs_that_can_not_be_compared(work):
+def test_runs_that_can_not_be_compared(cli, work):
     prepared = pair_of(work).prepared
     _, labels = prepared.arrays("test")
     store = Store(work / "runs")
@@ -449,42 +436,42 @@ def test_runs_that_can_not_be_compared(work):
         return mistake_runs.store_run(store, prepared, "ce", "type-I", one_hot(labels), labels, 0, overrides, **recipe)
 
     a = run_of(work, "ce").folder.name
-    refused(work, [a, other("evaluation.drop_last=true")], "evaluation.drop_last is set in one of them")
+    refused(cli, work, [a, other("evaluation.drop_last=true")], "evaluation.drop_last is set in one of them")
     by_class, by_file = (other("evaluation.drop_last=true", *more) for more in ((), ("evaluation.drop_order=file",)))
-    refused(work, [by_class, by_file], "evaluation.drop_order is set in one of them")
-    refused(work, [a, other("distance=depth")], "measure two distances, height and depth")
-    refused(work, [a, other(protocol="authors")], "under two protocols, paper and authors")
+    refused(cli, work, [by_class, by_file], "evaluation.drop_order is set in one of them")
+    refused(cli, work, [a, other("distance=depth")], "measure two distances, height and depth")
+    refused(cli, work, [a, other(protocol="authors")], "under two protocols, paper and authors")
     longer = other("train.epochs=9")  # other settings on the same data may be compared
-    assert mistakes(work, "--runs", work / "runs", a, longer)[0] == 0
+    assert mistakes(cli, work, "--runs", work / "runs", a, longer)[0] == 0
     path = store.run(longer).folder / "spec.json"
     content = json.loads(path.read_text())
     content["dataset"]["digest"] = "f" * 64
     path.write_text(json.dumps(content))
     mistake_runs.seal(store.run(longer))
-    refused(work, [a, longer], "are of different data")
+    refused(cli, work, [a, longer], "are of different data")
     content["dataset"]["name"] = "fgvc"
     path.write_text(json.dumps(content))
     mistake_runs.seal(store.run(longer))
-    refused(work, [a, longer[:10]], "is of fgvc, not of shapes")
+    refused(cli, work, [a, longer[:10]], "is of fgvc, not of shapes")
 
 
-def test_a_run_of_tuning_has_no_mistakes_to_show(work):
+def test_a_run_of_tuning_has_no_mistakes_to_show(cli, work):
     run = run_of(work, "haframe")
     path = run.folder / "spec.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"split": "val"}))
     mistake_runs.seal(run)
-    refused(work, ["ce", run.folder.name[:12]], "leaves the test images alone")
+    refused(cli, work, ["ce", run.folder.name[:12]], "leaves the test images alone")
 
 
-def test_the_page_is_written_where_it_is_asked_for(work, monkeypatch):
-    code, out, err = mistakes(work, "--runs", work / "runs", "ce", "haframe", "--limit", "3")
+def test_the_page_is_written_where_it_is_asked_for(cli, work, monkeypatch):
+    code, out, err = mistakes(cli, work, "--runs", work / "runs", "ce", "haframe", "--limit", "3")
     assert code == 0 and "note: 3 of the 5 test images that A or B gets wrong" in err
     page = (work / "runs/mistakes-shapes.html").read_text()
     assert "wrote" in out and "Shapes (generated)" in page and "3 of the 5 test images" in page
     assert "alpha=0.4" in page and "protocol paper" in page and "HAFrame, type-II, seed 0" in page
-    assert mistakes(work, "--runs", work / "runs", "haframe", "ce", "--output", work / "page.html")[0] == 0
+    assert mistakes(cli, work, "--runs", work / "runs", "haframe", "ce", "--output", work / "page.html")[0] == 0
     assert "A</span> HAFrame" in (work / "page.html").read_text()
     monkeypatch.chdir(work)
     (work / "runs/mistakes-shapes.html").unlink()
-    assert mistakes(work, "--runs", "ce", "haframe")[0] == 0  # `--runs A B`, in the default folder
+    assert mistakes(cli, work, "--runs", "ce", "haframe")[0] == 0  # `--runs A B`, in the default folder
     assert (work / "runs/mistakes-shapes.html").exists()

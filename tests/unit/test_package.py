@@ -42,17 +42,14 @@ def test_help_opens_with_a_quick_start_that_runs_and_the_public_names():
     assert "'top1':" in printed.getvalue() and "'hierdist@2':" in printed.getvalue()
 
 
-def test_the_version_is_that_of_the_package():
+def test_the_version_is_that_of_the_package(cli, tmp_path):
     from importlib.metadata import version
 
-    from hierbench.cli.main import main
-
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["hierbench", "--version"])
-        main()
-    assert end.value.code == 0
-    assert printed.getvalue() == f"hierbench {hierbench.__version__}\n" == f"hierbench {version('hierbench')}\n"
+    assert (
+        cli(tmp_path, "--version").ok().out
+        == f"hierbench {hierbench.__version__}\n"
+        == f"hierbench {version('hierbench')}\n"
+    )
 
 
 def tracked():
