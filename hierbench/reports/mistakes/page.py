@@ -24,18 +24,14 @@ from hierbench.utils.files import read_text
 
 THUMBNAIL = 160  # pixels of the longer side at most
 LOSSLESS = 32  # images up to this side are stored as they are: lossy compression shows on them
-MEASURES = {
-    "height": (
-        "LCA height",
-        "The height of a prediction is that of its lowest common ancestor (LCA) with the target: the edges from there "
-        "down to the deepest class. 0 is right, {height} means that they share nothing but the root.",
-    ),
-    "depth": (
-        "distance",
-        "The distance of a prediction is the height of the tree, {height}, minus the depth of its lowest common "
-        "ancestor (LCA) with the target. 0 is right, {height} means that they share nothing but the root.",
-    ),
+MEASURES = {"height": "LCA height", "depth": "distance"}
+EXPLAINED = {
+    "height": "The height of a prediction is that of its lowest common ancestor (LCA) with the target: the edges from "
+    "there down to the deepest class.",
+    "depth": "The distance of a prediction is the height of the tree, {height}, minus the depth of its lowest common "
+    "ancestor (LCA) with the target.",
 }
+EXTREMES = " 0 is right, {height} means that they share nothing but the root."
 
 
 def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None) -> str:
@@ -44,7 +40,6 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None)
     environment.filters["csp_hash"] = csp_hash
     template = (resources.files("hierbench.reports.mistakes") / "page.html.j2").read_text(encoding="utf-8")
     spec, counts = pair.sides[0].spec, pair.counts()
-    measure, explained = MEASURES[spec.dataset.distance]
     text = environment.from_string(template).render(
         title=load_recipe(spec.dataset.name).title,
         spec=spec,
@@ -52,8 +47,8 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None)
         sides=pair.sides,
         settings=[settings(side) for side in pair.sides],
         metrics=metric_rows(*(side.metrics for side in pair.sides)),
-        measure=measure,
-        explained=explained.format(height=pair.hierarchy.height),
+        measure=MEASURES[spec.dataset.distance],
+        explained=(EXPLAINED[spec.dataset.distance] + EXTREMES).format(height=pair.hierarchy.height),
         per_height=list(enumerate(zip(counts.sum(axis=1).tolist(), counts.sum(axis=0).tolist(), strict=True))),
         num_examples=len(pair.targets),
         choice=describe_choice(pair, chosen),
@@ -91,7 +86,7 @@ def page_data(pair: Pair, chosen: IntArray, names: Mapping[str, str]) -> dict[st
     return {
         "tree": tree_of(pair.prepared.meta["paths"], names),
         "height": pair.hierarchy.height,
-        "measure": MEASURES[pair.hierarchy.distance][0],
+        "measure": MEASURES[pair.hierarchy.distance],
         "counts": pair.counts().tolist(),
         "examples": [
             {

@@ -1,4 +1,4 @@
-"""A run's confusion matrix, its classes ordered by the tree, with the tree at its side."""
+"""The confusion matrix of a run, its classes in the order of the tree."""
 
 from itertools import pairwise
 from typing import Any
@@ -122,7 +122,6 @@ def _matrix(axes: Axes, below: Axes, counts: IntArray) -> None:
     image = axes.imshow(shown, cmap=colours, norm=LogNorm(1, largest), interpolation="none", aspect="auto")
     for spine in axes.spines.values():
         spine.set_visible(True)
-    axes.set_ylabel("")
     axes.set_xlabel("predicted class (rows: true class), both in the order of the tree", labelpad=3)
     bar = axes.figure.colorbar(image, cax=below, orientation="horizontal")
     ticks = [digit * 10**power for power in range(7) for digit in (1, 2, 5) if digit * 10**power <= largest]

@@ -1,4 +1,4 @@
-"""Training curves: loss, validation accuracy and validation HierDist@1 per epoch, methods side by side."""
+"""Training loss, validation accuracy and HierDist@1 per epoch, methods side by side."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A hierarchy-aware frame beside the simplex equiangular tight frame (ETF), after PCA, with the trees they embed."""
+"""A hierarchy-aware frame beside the simplex equiangular tight frame (ETF), after PCA."""
 
 import math
 from typing import Any

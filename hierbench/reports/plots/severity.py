@@ -1,4 +1,4 @@
-"""How far mistakes go: their share of all test examples by hierarchical distance, methods side by side."""
+"""Mistakes by hierarchical distance, methods side by side."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The mapping from hierarchical distance to cosine similarity, exponential and linear, per hierarchy."""
+"""The mapping from hierarchical distance to cosine similarity, exponential and linear."""
 
 import math
 from typing import NamedTuple

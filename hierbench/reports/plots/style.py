@@ -32,7 +32,6 @@ STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same everywhere
     "font.size": 8.0,
     "axes.titlesize": 8.0,
-    "axes.labelsize": 8.0,
     "xtick.labelsize": SMALL,
     "ytick.labelsize": SMALL,
     "legend.fontsize": SMALL,
@@ -50,7 +49,6 @@ STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.5,
     "savefig.dpi": 300,
     "svg.hashsalt": "hierbench",  # else the ids within an SVG are new each time
-    "svg.fonttype": "path",
     "pdf.fonttype": 42,
 }
 # Leaves out what would make two files of the same figure differ.

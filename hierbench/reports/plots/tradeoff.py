@@ -1,4 +1,4 @@
-"""Accuracy against mistake severity, one marker per row of the leaderboard, with 95% intervals both ways."""
+"""Accuracy against mistake severity, one marker per row of the leaderboard, with 95% intervals."""
 
 import math
 from collections.abc import Sequence
@@ -52,13 +52,13 @@ def draw(request: Request) -> style.Drawing:
     axes = figure.subplots()
     low, high = competitive_band(rows)
     axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
-    for row, (severity, top1), half_widths in zip(rows, *numbers_of(rows), strict=True):
+    for row, (severity, top1) in zip(rows, numbers_of(rows)[0], strict=True):
         look = looks[style.key_of(row)]
         axes.errorbar(
             severity,
             top1,
-            xerr=half_widths[0],
-            yerr=half_widths[1],
+            xerr=row.metrics["mistake_severity"].ci95,
+            yerr=row.metrics["top1"].ci95,
             color=look.colour,
             marker=look.marker,
             markersize=5.5,
@@ -77,7 +77,7 @@ def draw(request: Request) -> style.Drawing:
     axes.set_xlabel("mistake severity (mean hierarchical distance of the mistakes; smaller is better)")
     axes.set_ylabel("top-1 accuracy (%; larger is better)")
     _annotate(figure, axes, rows)
-    absent = [row for row in board.rows if row.n and not any(row is other for other in rows)]
+    absent = [row for row in board.rows if row.n and row not in rows]
     return style.Drawing(figure, remarks_on(board, absent, "no mistakes, so no severity"))
 
 
