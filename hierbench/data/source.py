@@ -16,7 +16,8 @@ from hierbench.data.image import Images
 from hierbench.utils.archives import DAMAGED, open_tar, tar_members
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import process_is_gone, refuse_links
+from hierbench.utils.files import refuse_links
+from hierbench.utils.processes import process_is_gone
 
 Labels = NDArray[np.int64]
 CHUNK = 256  # rows of arrays that are there already, written at a time

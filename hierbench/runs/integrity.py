@@ -1,4 +1,4 @@
-"""Checksums of a run's files: its status.json, written last, lists them and ends with a checksum of itself."""
+"""SHA-256 of a run's files: status.json, written last, is their manifest and ends with a checksum of itself."""
 
 import json
 import stat
@@ -12,28 +12,24 @@ from hierbench.utils.files import as_json_text, file_digest, parse_json_object
 RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
 RESULTS = (*RECORDS, PREDICTIONS)
-ALWAYS = {"spec.json", "metrics.json"}  # that every finished run has written
+ALWAYS = {"spec.json", "metrics.json"}  # every finished run has these
 FINGERPRINT = {"sha256": str, "size": int, "mtime_ns": int}
 
 
 def sealed(status: dict[str, Any]) -> dict[str, Any]:
-    """Return a status with a checksum of what else it holds."""
+    """Return a status with its checksum."""
     return {**status, "checksum": sha256(json.dumps(status, sort_keys=True).encode()).hexdigest()}
 
 
 def unsealed(text: str) -> dict[str, Any]:
-    """Return the status that a file's text holds.
-
-    Raises:
-        ValueError: it is not, to the byte, what was written.
-    """
+    """Return the status in a file's text; a ValueError unless it is, byte for byte, what was written."""
     status = parse_json_object(text)
     status.pop("checksum", None)
     if text != as_json_text(sealed(status)):
         raise ValueError("its checksum is another")
-    files = status.get("files", {})  # checked as well: anybody can compute a checksum
+    files = status.get("files", {})  # anyone can compute a checksum
     if not isinstance(files, dict) or not set(RESULTS) >= files.keys() or not all(map(_fits, files.values())):
-        raise ValueError("its list of files is no such list")
+        raise ValueError("its list of files is invalid")
     if status.get("state") == "done" and not files.keys() >= ALWAYS:
         raise ValueError("it has no digests of the files of a finished run")
     return status
@@ -44,7 +40,7 @@ def _fits(record: Any) -> bool:
 
 
 def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return {name: {"sha256", "size", "mtime_ns"}} of a run's result files, those that exist."""
+    """Return {name: {"sha256", "size", "mtime_ns"}} of the result files that exist."""
     return {name: _fingerprint(folder / name) for name in RESULTS if (folder / name).exists()}
 
 
@@ -54,7 +50,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def is_as_recorded(path: Path, record: dict[str, Any], *, trust_time: bool) -> bool:
-    """Whether a file has its recorded digest; with `trust_time` its recorded size and time are enough."""
+    """Whether a file has its recorded digest; with `trust_time`, the recorded size and time suffice."""
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode) or found.st_size != record["size"]:
@@ -69,5 +65,5 @@ def is_as_recorded(path: Path, record: dict[str, Any], *, trust_time: bool) -> b
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, size: int, mtime_ns: int) -> str:
-    """Return the digest of a copied file, read once per process."""
+    """Cache the digest of a copied file, whose time differs from the record."""
     return file_digest(path)

@@ -1,4 +1,4 @@
-"""What is damaged in a run's folder is set aside and said; the job is then run again as far as need be."""
+"""Quarantine corrupted run files, so that the job can be recomputed."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Note = Callable[[str], None]  # takes one line for the user
 
 
 def is_finished(spec: Spec, store: Store) -> bool:
-    """Whether a job's result is there and whole, and if re-ranked, is of what its base predicts today."""
+    """Whether a job's result is complete and uncorrupted, and a re-ranked one is of its base's present predictions."""
     run = store.run(spec.id)
     return run.status.get("state") == "done" and not _damaged(spec, run) and _is_of_base(spec, run, store)
 
@@ -38,15 +38,12 @@ def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:
 
 
 def needs_mending(spec: Spec, run: Run, *, read: bool = False) -> bool:
-    """Whether a run's folder lacks its first record, or something in it is damaged; `read` also reads predictions."""
+    """Whether a run has no status yet, or corrupted files; `read` also verifies the predictions' content."""
     return not run.status or bool(_damaged(spec, run, read=read))
 
 
 def mend(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
-    """Set aside what is damaged, so that the job counts as not finished; with the run's lock alone.
-
-    What remains of its time stays in the status; everything else of a result is written again by the job.
-    """
+    """Quarantine corrupted files and plan the job again; to be called with the run's lock. Its time so far is kept."""
     if names := _damaged(spec, run, read=read):
         before = run.status
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
@@ -59,7 +56,7 @@ def mend(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
 
 
 def set_aside(run: Run, names: list[str]) -> Path | None:
-    """Move files into the run's folder `damaged`, beside what is there; return it, None if no file was there."""
+    """Move files to the run's folder `damaged` without overwriting; return it, or None if there were none."""
     place = run.subfolder("damaged")
     there = [run.folder / name for name in names if os.path.lexists(run.folder / name)]
     for path in there:

@@ -34,16 +34,12 @@ from hierbench.utils.files import (
 HistoryRow = dict[str, float]
 STEP = 1_000_000  # ns between two file times that every file system tells apart
 LARGEST = 1e6  # of a metric: per cent and distances have three digits
-# What is written into a run's folder, and its names where it was damaged.
+# The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
     r"(spec|status|metrics|environment|mirrored|tuning|ablation)\.json|history\.csv|predictions\.npz|checkpoint\.pt"
 )
 DAMAGED = re.compile(MADE.pattern.replace(r"\.", r"(-\d+)?\."))
 RUN_ID = re.compile(r"[0-9a-f]{64}")
-
-
-def _nothing() -> None:
-    """Guard nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,24 +51,24 @@ class Run:
     environment.json. A run is done when its status says so, which is written last and holds the others' digests.
 
     Attributes:
-        guard: called before each write; it raises where another process has taken the job over.
+        guard: called before each write; raises if another process has taken over the job.
     """
 
     folder: Path
-    guard: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+    guard: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     def clear(self) -> None:
-        """Remove what runs write into their folders, so that the job starts anew; whatever else is there stays."""
+        """Remove the run's own files, so that the job starts from the beginning; other files stay."""
         remove_made(self.folder, MADE)
         remove_made(self.subfolder("damaged"), DAMAGED)
 
     def subfolder(self, name: str) -> Path:
-        """Return a folder within the run's; a LinkError if it is a link, which would lead out of it."""
+        """Return a folder inside the run's; a LinkError if it is a symbolic link."""
         return refuse_links(self.folder, name)
 
     @property
     def status(self) -> dict[str, Any]:
-        """What status.json says, {} without one, {"state": "damaged"} where it is not what was written."""
+        """The content of status.json: {} if it is missing, {"state": "damaged"} if it is corrupted."""
         try:
             return unsealed(read_text(self.folder / "status.json"))
         except FileNotFoundError:
@@ -82,22 +78,22 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished, and its files are what it wrote."""
+        """Whether the run is finished and its files are uncorrupted."""
         return self.status.get("state") == "done" and not self.damaged()
 
     @property
     def state(self) -> str:
-        """What an error's line says of a run that is not done."""
+        """The reason, for an error's line, why a run is not done."""
         if names := self.damaged():
             return f"is damaged ({', '.join(names)}); hierbench run sets that aside and computes it again"
         return f"is not finished: {self.status.get('state')}"
 
     def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:
-        """Return the names of the result files that are not what the run wrote, that it did not write, or are gone.
+        """Return the names of result files that were changed, added or removed since the run wrote them.
 
         Args:
-            predictions: "optional" ones may be gone, as they are from published records, "needed" ones not; their
-                size and time are enough, unless they are to be "read".
+            predictions: "optional" may be missing, as in published records; "needed" may not; of both, size and time
+                are compared; "read" also compares the digest.
         """
         status = self.status
         if status.get("state") != "done":
@@ -113,19 +109,19 @@ class Run:
 
     @property
     def has_spec(self) -> bool:
-        """Whether spec.json is there and can be read."""
+        """Whether spec.json exists and can be read."""
         try:
             return bool(self.spec())
         except UserError:
             return False
 
     def digest_of(self, name: str) -> str | None:
-        """Return the SHA-256 that was recorded of a result file, None where there is none."""
+        """Return the recorded SHA-256 of a result file, or None."""
         record = self.status.get("files", {}).get(name)
         return None if record is None else str(record["sha256"])
 
     def metrics(self) -> dict[str, Any]:
-        """Return metrics.json; it has the section "val" in a run of tuning, otherwise "test"."""
+        """Return metrics.json, which has the section "val" in tuning runs, otherwise "test"."""
         content = self._read("metrics.json")
         result = content.get(self.spec().get("split", "test"))
         if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
@@ -149,10 +145,7 @@ class Run:
         return UserError(f"{self.folder / name} is damaged{reason}; remove the folder {self.folder} to run it again")
 
     def plan(self, spec: dict[str, Any]) -> None:
-        """Create the folder with its spec, so that a planned job counts even if it never runs.
-
-        Where other processes may be at work, only with the run's lock: this must not overwrite their status.
-        """
+        """Create the folder with its spec; needs the run's lock where other processes may write its status."""
         if not (self.folder / "spec.json").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             self.write_record("spec.json", spec)
@@ -192,7 +185,7 @@ class Run:
 
     @property
     def epochs_done(self) -> int:
-        """How many epochs history.csv has; 0 before the first is over, or where it is damaged."""
+        """How many epochs history.csv has; 0 if it is missing or corrupted."""
         try:
             return len(self.history())
         except (OSError, UserError):
@@ -204,15 +197,11 @@ class Run:
         write_atomically(self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets))
 
     def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
-        """Read the test scores [N, K] and targets [N].
-
-        Raises:
-            ValueError: the file is missing or damaged.
-        """
+        """Read the test scores [N, K] and targets [N]; a ValueError if the file is missing or corrupted."""
         try:
             path, recorded = self.folder / PREDICTIONS, self.digest_of(PREDICTIONS)
             if recorded is not None and file_digest(path) != recorded:
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum differs")
             scores, targets = load_arrays(path, "scores", "targets")
             return scores, targets
         except (OSError, ValueError) as error:
@@ -230,30 +219,29 @@ class Store:
 
     Attributes:
         root: the folder.
-        apart: ids of jobs whose runs lie in `<root>/collapse` instead, where no table looks for them: they are trained
-            a second time, for what the first did not keep.
+        apart: ids of jobs whose runs are in `<root>/collapse`, which no table reads: second trainings with snapshots.
     """
 
     root: Path
     apart: frozenset[str] = frozenset()
 
     def run(self, job_id: str) -> Run:
-        """Return the run of a job, whose id may come out of a damaged record."""
+        """Return the run of a job; a UserError for an id, perhaps of a corrupted record, that is not a file name."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
             raise UserError(f"{job_id[:80]!r} is no id of a run")
         return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
 
     def runs(self) -> Iterator[Run]:
-        """Yield every run that has a spec, oldest first; what a link leads to is none."""
+        """Yield every run that has a spec, oldest first; symbolic links are left out."""
         for _, folder in sorted((asked, folder) for folder, asked in self._folders().items() if asked is not None):
             yield Run(folder)
 
     def lost(self) -> list[Run]:
-        """Return what a table must not pass over in silence: folders of runs that are links or have no spec."""
+        """Return the runs that a table must report as unreadable: links, and folders without a spec."""
         return [Run(folder) for folder, asked in sorted(self._folders().items()) if asked is None]
 
     def _folders(self) -> dict[Path, int | None]:
-        """Return {folder: time of its spec in ns}, None for a run's folder that is a link or has no spec."""
+        """Return {folder: time of its spec in ns, or None for a run that is a link or has no spec}."""
         found: dict[Path, int | None] = {}
         for entry in os.scandir(self.root) if self.root.is_dir() else ():
             folder, is_run = self.root / entry.name, RUN_ID.fullmatch(entry.name) is not None
@@ -270,12 +258,12 @@ class Store:
         return found
 
     def now(self) -> int:
-        """Return a file time in ns that is later than all runs', also where the clock was ahead and was put right."""
+        """Return a file time in ns that is later than that of every run, even if the clock was set back."""
         times = [asked for asked in self._folders().values() if asked is not None]
         return max(time.time_ns(), max(times, default=0) + STEP)
 
     def ask_for(self, ids: Sequence[str]) -> None:
-        """Make these the runs that were asked for last, in this order; and remove what killed commands left there."""
+        """Mark these runs as requested last, in this order, and remove temporary files of killed commands."""
         remove_abandoned(self.root)
         now = self.now()
         for job_id in ids:
@@ -286,7 +274,7 @@ class Store:
                 set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was asked for last
 
     def writable(self) -> None:
-        """Raise a UserError unless runs can be written here."""
+        """Raise a UserError unless the folder can be written."""
         probe = temporary_beside(self.root / "probe")
         try:
             self.root.mkdir(parents=True, exist_ok=True)

@@ -1,25 +1,23 @@
-"""Writing files so that a kill or a full disk leaves the old file, the new one or none; reading files of any content.
+"""Atomic writing, and safe reading of files that may be corrupted or malicious (endless, a pipe, deeply nested JSON).
 
-What is read may be damaged or made to harm: a pipe that never answers, a file without end, numbers or nesting without
-measure. All of these are an OSError or a ValueError here, so that no reader above has to know of them.
+Whatever is wrong with a file is an OSError or a ValueError here.
 """
 
 import errno
 import json
 import math
 import os
-import platform
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 from hierbench.utils.errors import UserError
+from hierbench.utils.processes import process_is_gone, this_machine
 
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
 JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite writes beside a database
@@ -27,24 +25,14 @@ DEEPEST = 32  # JSON values within values; recipes and records have six
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return a new name beside a file, which `remove_abandoned` takes for this process' own."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{_this_machine()}.{os.getpid()}.tmp")
-
-
-@cache
-def _this_machine() -> str:
-    """Return what tells those apart who count their processes for themselves: machines and containers."""
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:  # no Linux: the name has to do
-        namespace = ""
-    return sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
+    """Return a new temporary name beside a file; `remove_abandoned` knows which process it belongs to."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{this_machine()}.{os.getpid()}.tmp")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; rename it to `path` at the end, or remove it if that is an exception."""
-    remove_abandoned(path.parent, path.name)  # of a program that was killed here, and may have filled the disk
+    """Yield a temporary name beside `path`; rename it to `path` at the end, or remove it after an exception."""
+    remove_abandoned(path.parent, path.name)  # left by killed processes, perhaps on a full disk
     temporary = temporary_beside(path)
     try:
         yield temporary
@@ -73,41 +61,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def process_is_gone(pid: str) -> bool:
-    """Whether no running process of this machine has the number, so that its temporary files can be removed.
-
-    A zombie is gone: it has ended, and only its parent has not yet asked how.
-    """
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, OverflowError):
-        return False
-    found = process_state(int(pid))
-    return found is not None and found[0] in "ZX"
-
-
-def process_state(pid: int) -> tuple[str, str] | None:
-    """Return a process' state letter and its start in ticks since the boot, None where that is not known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return fields[0], fields[19]
-    except (OSError, IndexError):
-        return None
-
-
 class LinkError(UserError):
-    """A symbolic link where this program keeps its own files; following it would leave the folder."""
+    """A symbolic link among this program's own files; following it would leave the folder."""
 
 
 def refuse_links(root: Path, *parts: str) -> Path:
-    """Return `root / parts[0] / parts[1] / ...`; the root itself may be a link, as the user names it.
+    """Return `root / parts[0] / ...`; a LinkError if a part, but not the root, is a symbolic link.
 
-    Whoever sends a folder may have put links in it, so none is followed: neither to read, nor to write, nor to remove.
-
-    Raises:
-        LinkError: one of the parts is a symbolic link.
+    A folder received from someone else may contain links, so none is followed.
     """
     path = root
     for part in parts:
@@ -139,12 +100,12 @@ def set_time(path: Path, time_ns: int) -> None:
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:
-    """Remove the temporary files, of one file or of all, that processes of this machine left which are gone."""
-    with suppress(OSError):  # a folder that cannot be listed can perhaps be written
+    """Remove temporary files, of one file or of all, that ended processes of this machine left."""
+    with suppress(OSError):  # a folder that cannot be listed may still be writable
         for left in os.listdir(folder):
             *_, machine, pid, kind = ("", "", *left.split("."))
-            # A database may have a file of its own beside it, whose name goes on.
-            ours = left.startswith(f".{name}") and kind.startswith("tmp") and machine == _this_machine()
+            # SQLite's journals have a longer suffix.
+            ours = left.startswith(f".{name}") and kind.startswith("tmp") and machine == this_machine()
             if ours and process_is_gone(pid):
                 (folder / left).unlink(missing_ok=True)
 
@@ -155,7 +116,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically; a half of a surrogate pair is no text and becomes a question mark."""
+    """Write text atomically; unpaired surrogates become question marks."""
     write_bytes(path, text.encode(errors="replace"))
 
 
@@ -178,16 +139,12 @@ def _only_finite(content: Any) -> Any:
 
 
 def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
-    """Open a file for reading.
-
-    Args:
-        path: of the file.
-        follow: whether it may be a symbolic link; so for a user's own files, not for records and prepared data.
+    """Open a file for reading; `follow` allows a symbolic link, as for a user's own files.
 
     Raises:
-        OSError: there is none, or it is no regular file: a pipe waits for its writer, a device may never end.
+        OSError: it does not exist, or is not a regular file: a pipe waits for its writer, a device may never end.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK  # else the opening of a pipe waits already
+    flags = os.O_RDONLY | os.O_NONBLOCK  # otherwise opening a pipe waits
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except OSError as error:
@@ -204,7 +161,7 @@ def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
 
 
 def read_bytes(path: Path, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
-    """Read a regular file whole; one of more than `limit` bytes is an OSError. `follow` as for `open_regular`."""
+    """Read a whole regular file; more than `limit` bytes are an OSError. `follow` as for `open_regular`."""
     with open_regular(path, follow=follow) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -213,31 +170,20 @@ def read_bytes(path: Path, limit: int = LARGEST_TEXT, *, follow: bool = False) -
 
 
 def read_text(path: Path, encoding: str = "utf-8", *, follow: bool = False) -> str:
-    """Read a regular file of text whole, with its line ends as they are; `follow` as for `open_regular`.
-
-    Raises:
-        OSError: it cannot be read, or is too large.
-        ValueError: it is not in the encoding.
-    """
+    """Read a regular text file, line ends unchanged; wrongly encoded text is a ValueError."""
     return read_bytes(path, follow=follow).decode(encoding)
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON of the kind that `write_json` writes; see `parse_json`.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is no such JSON.
-    """
+    """Read a JSON file; errors as for `parse_json`."""
     return parse_json(read_text(path))
 
 
 def parse_json(text: str) -> Any:
-    """Return what JSON says; a half of a surrogate pair becomes a question mark.
+    """Parse JSON; unpaired surrogates become question marks.
 
     Raises:
-        ValueError: it is no JSON, holds a number that is not finite or an integer beyond 64 bits, or is nested more
-            than `DEEPEST` deep.
+        ValueError: it is not JSON, or has an infinite number, an integer beyond 64 bits, or too deep nesting.
     """
     try:
         content = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_finite)
@@ -250,12 +196,12 @@ def parse_json(text: str) -> Any:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Read JSON that is an object; anything else is a ValueError too."""
+    """Read a JSON file that holds an object; anything else is a ValueError."""
     return parse_json_object(read_text(path))
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
-    """Return what JSON says that is an object; anything else is a ValueError too."""
+    """Parse a JSON object; anything else is a ValueError."""
     content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("it is no JSON object")

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
-from hierbench.utils.files import process_is_gone, process_state
+from hierbench.utils.processes import process_is_gone, process_state
 
 BEAT = 2.0  # seconds between two signs of life
 LIMIT = 30.0  # seconds without one, after which an owner counts as dead

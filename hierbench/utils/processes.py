@@ -1,8 +1,43 @@
-"""What this machine has. Nothing heavy is imported here."""
+"""Processes and cores of this machine."""
 
 import os
+import platform
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 
 
 def num_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def this_machine() -> str:
+    """Return a digest that tells machines and containers apart, which number their processes separately."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:  # not Linux: the host name must do
+        namespace = ""
+    return sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
+
+
+def process_is_gone(pid: str) -> bool:
+    """Whether no process of this machine has this number; a zombie has ended too."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    found = process_state(int(pid))
+    return found is not None and found[0] in "ZX"
+
+
+def process_state(pid: int) -> tuple[str, str] | None:
+    """Return a process's state letter and its start in ticks since the boot; None if unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return None
