@@ -26,7 +26,7 @@ def unsealed(text: str) -> dict[str, Any]:
     status = parse_json_object(text)
     status.pop("checksum", None)
     if text != as_json_text(sealed(status)):
-        raise ValueError("its checksum is another")
+        raise ValueError("its checksum differs")
     files = status.get("files", {})  # anyone can compute a checksum
     if not isinstance(files, dict) or not set(RESULTS) >= files.keys() or not all(map(_fits, files.values())):
         raise ValueError("its list of files is invalid")

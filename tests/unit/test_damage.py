@@ -190,12 +190,12 @@ def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
     found = path.stat()
     flip(path)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    with pytest.raises(ValueError, match="cannot be read: its checksum is another"):
+    with pytest.raises(ValueError, match="cannot be read: its checksum differs"):
         work.ce.predictions()
     assert is_finished(work.plan[0].spec, work.store)  # nothing reads them
     shutil.rmtree(work.store.run(work.crm.id).folder)
     error = execute(work.crm, work.setting, lambda *_: None).error
-    assert "its checksum is another; the same command computes them again" in error
+    assert "its checksum differs; the same command computes them again" in error
     notes, ended = run(work.plan, work.setting)
     assert len(notes) == 1 and "predictions.npz of ce type-I seed 0: damaged" in notes[0]
     assert ended == {"ce": "done", "crm": "done"} and same_results(work.store.run(work.crm.id), whole)
