@@ -5,8 +5,6 @@ that says which rows are on the disk. Marks are written after their rows are flu
 cut leaves a mark without its row.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable

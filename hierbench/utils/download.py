@@ -1,7 +1,5 @@
 """Downloads: the digest that a file is compared with is printed first, and only a whole and correct file is kept."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import time
