@@ -1,11 +1,16 @@
-"""Batched augmentation on the device: crops, flips, normalising; whole batches at once, no image by itself.
+"""Batched augmentation on the device: crops, flips and normalisation of whole batches.
 
-Shapes: B batch, N examples, images [., 3, H, W].
+Shapes: B batch, b examples of it, N examples, images [., 3, H, W].
+
+A crop picks the examples `rows` [b] from uint8 images [N, 3, H, W] and augments them: [b, 3, H, W], 0 to 255. `rows`
+may be a part of a batch: those from `first` on of `batch` examples, all of them by default. Random numbers come from
+the global generator of the images' device and are drawn for the whole batch, so that an example's do not depend on how
+the batch is divided.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,21 +18,9 @@ from torch import Tensor
 
 from hierbench.config.recipe import Augment
 
-PadMode = Literal["reflect", "zero"]
 AREA = (0.08, 1.0)  # of a random part, as a share of the image
 RATIO = 4.0 / 3.0  # of a random part's sides, at most, either way
 ATTEMPTS = 10
-
-
-class Crop(Protocol):
-    """Picks the examples `rows` [b] from uint8 images [N, 3, H, W] and augments them: [b, 3, H, W], 0 to 255.
-
-    `rows` may be a part of a batch: those from `first` on of `batch` examples, all of them by default. Random numbers
-    are drawn for the whole batch, so that each example's do not depend on how the batch is divided.
-    """
-
-    def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
-        """Pick and augment."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +35,12 @@ class PadAndCrop:
     """
 
     pad: int
-    pad_mode: PadMode
+    pad_mode: Literal["reflect", "zero"]
     flip: bool
     last_offset: bool = True
 
     def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
-        """Pick, crop and flip as one gather, so that nothing is copied in between.
-
-        Randomness is the global generator's of the images' device.
-        """
+        """Pick, crop and flip as one gather, so that nothing is copied in between."""
         if not self.pad and not self.flip:
             return images[rows]
         num, (height, width), device = len(rows), images.shape[2:], images.device
@@ -74,14 +64,10 @@ class PadAndCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of each image stretched to the whole, bilinearly, and horizontal flip; of the default dtype.
+    """A random part of each image stretched to the whole, bilinearly, and, with `flip`, half of them flipped.
 
-    The part has between 8 and 100 % of the area and sides in a ratio between 3/4 and 4/3, drawn at most ten times;
-    if none fits, the whole image is taken. As torchvision's transform of the same name, which rounds to whole grey
-    values at the end.
-
-    Attributes:
-        flip: flip half of the images.
+    As torchvision's transform of the same name, but not rounded to whole grey values: the part has between 8 and 100 %
+    of the area and sides in a ratio between 3/4 and 4/3, drawn at most ten times; if none fits, it is the whole image.
     """
 
     flip: bool
@@ -96,17 +82,13 @@ class RandomResizedCrop:
         if self.flip:
             flipped = torch.rand(batch, 1, device=device)[part] < 0.5
             x = torch.where(flipped, x.flip(1), x)
-        grid = torch.stack(
-            [
-                (x * (2.0 / (width - 1)) - 1.0)[:, None, :].expand(num, height, width),
-                (y * (2.0 / (height - 1)) - 1.0)[:, :, None].expand(num, height, width),
-            ],
-            dim=3,
-        )
+        x = (x * (2.0 / (width - 1)) - 1.0)[:, None, :].expand(num, height, width)
+        y = (y * (2.0 / (height - 1)) - 1.0)[:, :, None].expand(num, height, width)
+        grid = torch.stack([x, y], dim=3)
         return F.grid_sample(images[rows].to(grid.dtype), grid, mode="bilinear", align_corners=True)
 
 
-def crop_of(how: Augment) -> Crop:
+def crop_of(how: Augment) -> PadAndCrop | RandomResizedCrop:
     """Return the crop that a recipe's section asks for."""
     if how.crop == "random-resized":
         return RandomResizedCrop(how.flip)
@@ -130,10 +112,7 @@ def _random_parts(batch: int, height: int, width: int, device: torch.device) -> 
 
 
 def _sample_points(start: Tensor, length: Tensor, size: int) -> Tensor:
-    """Return [B, size]: where the centres of `size` pixels lie when they cover `length` pixels from `start` on.
-
-    Nothing outside the part enters: what lies beyond its outermost pixel centres takes their value.
-    """
+    """Return [B, size]: the centres of `size` pixels that cover `length` pixels from `start` on, clamped to these."""
     centres = (torch.arange(size, device=start.device) + 0.5) / size
     points = (centres * length[:, None] - 0.5).clamp_min(0.0).minimum(length[:, None] - 1.0)
     return start[:, None] + points

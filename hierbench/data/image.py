@@ -1,8 +1,7 @@
 """Images: from the bytes of a file to pixels of one size.
 
-JPEGs go through torchvision's decoder, whose pixels are Pillow's, and are stretched by PyTorch in whole numbers, the
-same on every processor. Pillow's own stretching takes as long as its decoding; the two differ by one grey level at
-most, in one value of five or far fewer, depending on the image's size.
+JPEGs are decoded by torchvision, with the same pixels as Pillow, and stretched by PyTorch in integers, which gives the
+same result on every processor and is faster than Pillow; the two differ by at most one grey level.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
 class UnreadableImageError(UserError):
-    """An image that is missing or damaged, found out while reading it; its row is left out or refused."""
+    """An image that is missing or damaged, found while reading it."""
 
 
 def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Tensor], Tensor] | None = None) -> Images:
@@ -39,15 +38,21 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
     Args:
         content: of the file.
         name: for the error.
-        size: (H, W); an image that has it is not resampled.
+        size: (H, W); an image of this size is not resampled.
         crop: applied first, to uint8 [3, H', W'].
 
     Raises:
-        UnreadableImageError: it is damaged, of a format that is not read, or what `crop` raised.
+        UnreadableImageError: it is damaged or not a JPEG or PNG, or `crop` raised an error.
     """
+    import torch.nn.functional as F
+
     try:
         pixels = pixels_of(content)
-        return stretched(pixels if crop is None else crop(pixels), size).numpy()[None]
+        if crop is not None:
+            pixels = crop(pixels)
+        if pixels.shape[1:] != size:
+            pixels = F.interpolate(pixels[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
+        return pixels.contiguous().numpy()[None]
     except MemoryError:
         raise
     except Exception as error:  # decoders fail in many ways
@@ -77,12 +82,3 @@ def pixels_of(content: bytes) -> Tensor:
             pixels: Tensor = decode_jpeg(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
             return pixels
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
-
-
-def stretched(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return pixels uint8 [3, H', W'] stretched to [3, H, W], contiguous; those that have the size as they are."""
-    import torch.nn.functional as F
-
-    if pixels.shape[1:] != size:
-        pixels = F.interpolate(pixels[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
-    return pixels.contiguous()

@@ -1,4 +1,4 @@
-"""The way of a batch to the device: from prepared arrays to augmented, normalised images.
+"""Batches from prepared arrays to augmented, normalised images on the device.
 
 Shapes: B batch, N examples, images [., 3, H, W].
 """
@@ -24,7 +24,7 @@ class Split:
     """One split of a dataset, fed to one device as images of PyTorch's default dtype.
 
     The images stay on the device where they fit. Otherwise they stay memory-mapped, and a thread copies the next batch
-    through pinned memory while the device computes on the one before. Nothing here waits for the device.
+    through pinned memory while the device computes on the previous one. Nothing here waits for the device.
     """
 
     def __init__(
@@ -37,16 +37,9 @@ class Split:
         num_ranks: int = 1,
         resident: bool | None = None,
     ) -> None:
-        """Open a split.
+        """Open "train", "val" or "test" for one of `num_ranks` processes; each takes its share of every batch.
 
-        Args:
-            prepared: the dataset.
-            name: "train", "val" or "test".
-            spec: says how to augment and what to evaluate.
-            device: where batches go.
-            rank: of this process; each takes its share of every batch.
-            num_ranks: processes that train together.
-            resident: whether the images stay on the device; None decides by its free memory.
+        `resident` says whether the images stay on the device; None decides by its free memory.
         """
         images, labels = prepared.arrays(name)
         with warnings.catch_warnings():  # read-only memory: nothing here writes to it
@@ -101,15 +94,10 @@ class Split:
 
 
 def evaluated_rows(labels: Labels, name: str, spec: Spec) -> Labels:
-    """Return the rows [M] of a split that are evaluated, in ascending order: all, unless the spec says otherwise.
+    """Return the rows [M] of a split with labels [N] that are evaluated, in ascending order.
 
     With `evaluation.drop_last` the last incomplete batch of validation and test is left out, as in the published
     pipeline (docs/protocols.md, row 5); a split that is smaller than a batch is kept whole.
-
-    Args:
-        labels: [N] of the split.
-        name: "train", "val" or "test".
-        spec: of the run.
     """
     batch = EVAL_BATCH if name == "test" else spec.train.batch_size
     num_dropped = len(labels) % batch

@@ -23,14 +23,14 @@ def leave_out_missing(
     listed: Path,
     allow_missing: bool,
 ) -> dict[str, Labels]:
-    """Return the labels [M] of each split without those of missing images; its images are in `images_file` then.
+    """Return the labels of each split without those of missing images; `images_file` has its images then.
 
     Args:
         source: what was read.
-        done: per split [N], which rows are written.
+        done: see `write_images`.
         unreadable: see `write_images`.
-        partial: the folder of the rows; the remaining rows of a split that lacks some are copied there.
-        listed: gets the names of all that is missing.
+        partial: the folder of the rows.
+        listed: gets the names of all missing images.
         allow_missing: False refuses if anything is missing.
 
     Raises:

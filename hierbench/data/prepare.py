@@ -77,10 +77,10 @@ def prepare(
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
-        full = error.errno == errno.ENOSPC
-        reason = "the disk is full" if full else f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
+        why = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
         kept = "what was read is kept" if target.with_name(f".{variant}.partial").exists() else "nothing was kept"
-        raise UserError(f"preparing {name} in {target.parent}: {reason}; {kept}") from None
+        said = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
+        raise UserError(f"preparing {name} in {target.parent}: {said}") from None
 
 
 @contextmanager
@@ -172,9 +172,8 @@ def _check_space(source: Source, partial: Path) -> None:
     there = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
     free = shutil.disk_usage(partial).free
     if free < needed - there:
-        kept = "what was read is kept" if there else "nothing was kept"
-        what = f"{(needed - there) / (1 << 30):.1f} GiB are needed, {free / (1 << 30):.1f} GiB are free"
-        raise KeptError(f"preparing in {partial.parent}: the disk is full; {kept} ({what})")
+        gib = 1 << 30
+        raise OSError(errno.ENOSPC, f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free")
 
 
 def _complete(name: str, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:

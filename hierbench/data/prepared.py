@@ -62,16 +62,11 @@ def variant_name(dataset: str, jpeg_quality: int = 0) -> str:
     return f"{dataset}-jpeg{jpeg_quality}" if jpeg_quality else dataset
 
 
-def folder_of(name: str, data_dir: Path) -> Path:
-    """Return where a dataset's prepared arrays lie; a UserError for what is no name of a folder."""
-    if name in ("", ".", "..") or "/" in name or "\0" in name:  # it may come out of a received record
-        raise UserError(f"{name[:80]!r} is no name of a dataset")
-    return data_dir / "prepared" / name
-
-
 def find(name: str, data_dir: Path) -> Prepared | None:
     """Return the prepared dataset, or None where there is none."""
-    folder = folder_of(name, data_dir)
+    if name in ("", ".", "..") or "/" in name or "\0" in name:  # it may come from a received record
+        raise UserError(f"{name[:80]!r} is no name of a dataset")
+    folder = data_dir / "prepared" / name
     try:
         try:
             meta = parse_json_object(read_text(folder / "meta.json", follow=True))

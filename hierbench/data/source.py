@@ -116,9 +116,17 @@ def obtain_archive(archive: Remote, downloads: Path, dataset: str) -> Path:
     return obtain(archive, downloads, way_out)
 
 
-def root_of(source: Path, folder: str, downloads: Path) -> Path:
-    """Return the folder that holds `folder`: the user's own, or the one where the user's archive is unpacked."""
-    root = source if source.is_dir() else unpack(source, downloads)
+def root_of(request: Request, folder: str, archive: Remote, dataset: str, is_whole: Callable[[Path], bool]) -> Path:
+    """Return the folder that holds a dataset's `folder`: the user's, or the one where an archive is unpacked.
+
+    The official archive is downloaded if the user gives nothing, unless the downloads are already `is_whole`.
+    """
+    source = request.source
+    if source is None:
+        if is_whole(request.downloads):
+            return request.downloads
+        source = obtain_archive(archive, request.downloads, dataset)
+    root = source if source.is_dir() else unpack(source, request.downloads)
     return root.parent if root.name == folder else root
 
 
@@ -132,10 +140,10 @@ def unpack(archive: Path, folder: Path) -> Path:
     if not archive.is_file():
         raise UserError(f"no archive {archive}")
     refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".unpacking-*"):
+    for left in folder.glob(".unpacked.partial-*"):
         if process_is_gone(left.name.rpartition("-")[2]):
             shutil.rmtree(left, ignore_errors=True)
-    staging, bytes_left = folder / f".unpacking-{os.getpid()}", MOST_BYTES
+    staging, bytes_left = folder / f".unpacked.partial-{os.getpid()}", MOST_BYTES
     try:
         staging.mkdir()
         with open_tar(archive) as stream:

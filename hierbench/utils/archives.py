@@ -1,7 +1,5 @@
 """Untrusted tar and zip archives, read in bounded time and memory; tar archives are read once, as a stream."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import hashlib
@@ -104,7 +102,7 @@ class _Header(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10
 
 
-def open_tar(path: Path) -> io.BufferedReader[Counted]:
+def open_tar(path: Path) -> "io.BufferedReader[Counted]":
     """Open a tar archive for `tar_members`; an OSError if it cannot be read or is no regular file."""
     return io.BufferedReader(Counted(path), 1 << 20)
 

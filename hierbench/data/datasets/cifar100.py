@@ -17,7 +17,7 @@ from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, obtain_archive, root_of, shipped_paths, unpack
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, root_of, shipped_paths
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_bytes
@@ -45,7 +45,7 @@ def open_source(request: Request) -> Source:
     Raises:
         UserError: no data, damaged data, or files that hold more than arrays and lists.
     """
-    root = _root(request.source, request.downloads)
+    root = root_of(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
             raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
@@ -67,14 +67,6 @@ def open_source(request: Request) -> Source:
     remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
     checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in MD5S}
     return Source(paths, labels_of, (32, 32), pieces, checksums=checksums, remarks=remarks)
-
-
-def _root(source: Path | None, downloads: Path) -> Path:
-    if source is not None:
-        return root_of(source, FOLDER, downloads)
-    if not _changed(downloads):
-        return downloads
-    return unpack(obtain_archive(ARCHIVE, downloads, "cifar100"), downloads)
 
 
 def _changed(root: Path) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.datasets import FGVCAircraft
 
 from hierbench.data.image import Images, decode_file, pixels_of
-from hierbench.data.source import Piece, Request, Source, identity_of, obtain_archive, root_of, unpack
+from hierbench.data.source import Piece, Request, Source, identity_of, root_of
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -34,12 +34,16 @@ def open_source(request: Request) -> Source:
     Raises:
         UserError: no data, or annotations that contradict each other.
     """
-    root = _root(request)
+    dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
+    root = root_of(request, FOLDER, ARCHIVE, dataset, lambda downloads: (downloads / FOLDER).is_dir())
+    images_folder = root / FOLDER / "data" / "images"
+    if not images_folder.is_dir():
+        raise UserError(f"no folder {images_folder}; --source takes the folder that holds {FOLDER}")
     annotated = {split: _annotations(root, split) for split in SPLITS}
     paths = _paths(annotated)
     variants = root / FOLDER / "data" / "variants.txt"
     if unlisted := paths.keys() - {line.strip() for line in _lines(variants)}:
-        raise UserError(f"{min(unlisted)} is not in {variants}, or the folder is not whole")
+        raise UserError(f"{min(unlisted)} is not in {variants}, or the folder is incomplete")
     index = {variant: i for i, variant in enumerate(paths)}
     labels = {
         split: np.array([index[names["variant"]] for names in images.values()], dtype=np.int64)
@@ -49,8 +53,7 @@ def open_source(request: Request) -> Source:
     def pieces() -> Iterator[Piece]:
         for split, images in annotated.items():
             for row, image in enumerate(images):
-                file = root / FOLDER / "data" / "images" / f"{image}.jpg"
-                yield Piece(split, row, partial(load_image, file, request.jpeg_quality))
+                yield Piece(split, row, partial(load_image, images_folder / f"{image}.jpg", request.jpeg_quality))
 
     lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
     checksums = {path.name: file_digest(path, follow=True) for path in lists}
@@ -71,24 +74,9 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
     return decode_file(path, (SIZE, SIZE), without_banner)
 
 
-def _root(request: Request) -> Path:
-    source, downloads = request.source, request.downloads
-    if source is None:
-        if (downloads / FOLDER).is_dir():
-            return downloads
-        dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
-        return unpack(obtain_archive(ARCHIVE, downloads, dataset), downloads)
-    root = root_of(source, FOLDER, downloads)
-    if not (root / FOLDER / "data" / "images").is_dir():
-        raise UserError(f"no folder {root / FOLDER / 'data' / 'images'}; --source takes the folder that holds {FOLDER}")
-    return root
-
-
 def _lines(path: Path) -> list[str]:
     try:
         return read_text(path, follow=True).splitlines()
-    except FileNotFoundError:
-        raise UserError(f"no file {path}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 ({error})") from None
 

@@ -30,7 +30,7 @@ class Locator:
 
     def __init__(self, names: dict[str, list[str]], image_size: tuple[int, int]) -> None:
         self.wanted = {name: (split, row) for split, listed in names.items() for row, name in enumerate(listed)}
-        self.found: set[str] = set()
+        self.found: dict[str, str] = {}  # name: where
         self.image_size = image_size
         self.md5s: dict[str, str] = {}  # of the archives given by the user, once they are read
 
@@ -50,15 +50,14 @@ class Locator:
             raise UserError(f"no folder or archive {source}")
 
     def _in_folder(self, folder: Path) -> Iterator[Piece]:
-        places: dict[str, str] = {}
         archives = []
         for path in _files_below(folder):
             name = os.path.basename(path)
             if name in self.wanted:
-                if name in places:
-                    raise KeptError(f"{name} is there twice: {places[name]} and {path}; say which folder with --source")
-                places[name] = path
-                yield self._piece(name, partial(decode_file, Path(path), self.image_size, limit=LARGEST))
+                if name in self.found:
+                    where = f"{self.found[name]} and {path}"
+                    raise KeptError(f"{name} is there twice: {where}; say which folder with --source")
+                yield self._piece(name, path, partial(decode_file, Path(path), self.image_size, limit=LARGEST))
             elif name.endswith(ARCHIVES):
                 archives.append(Path(path))
         for archive in sorted(archives):
@@ -88,14 +87,14 @@ class Locator:
                 continue
             if name in self.wanted and name not in self.found:
                 if member.size > LARGEST:
-                    yield self._piece(name, partial(_too_large, place))
+                    yield self._piece(name, place, partial(_too_large, place))
                 else:
-                    yield self._piece(name, partial(decode, content.read(), place, self.image_size))
+                    yield self._piece(name, place, partial(decode, content.read(), place, self.image_size))
             elif name.endswith(ARCHIVES) and nested:
                 yield from self._in_tar(content, counted, place, nested - 1)
 
-    def _piece(self, name: str, load: Callable[[], Images]) -> Piece:
-        self.found.add(name)
+    def _piece(self, name: str, place: str, load: Callable[[], Images]) -> Piece:
+        self.found[name] = place
         return Piece(*self.wanted[name], load)
 
 

@@ -1,9 +1,8 @@
 """`shapes`: generated 32x32 colour images of 48 classes, for a comparison that needs no download.
 
-The tree has height 3: four outline families, three shapes each, four fills each. A shape is given by its radius as a
-function of the angle, a fill by a texture in the shape's own coordinates; position, scale, rotation, colours, clutter
-and noise are random. Two fills of one shape share their outline, two shapes of one family their character, so classes
-that are close in the tree look alike.
+The tree has height 3: four outline families, three shapes each, four fills each, so that classes that are close in the
+tree look alike. A shape is its radius as a function of the angle, a fill a texture in the shape's own coordinates;
+position, scale, rotation, colours, clutter and noise are random.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,47 +16,40 @@ from hierbench.data.image import Images
 from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths
 
 Floats = NDArray[np.float32]
+Radius = Callable[[Any], Any]  # of float32 angles
 
 SIZE = 32
 SEED = 20231002
 PER_CLASS = {"train": 100, "val": 20, "test": 40}
 
 
-def _regular(corners: int) -> Callable[[Floats], Floats]:
+def _regular(corners: int) -> Radius:
     """Return the radius of a regular polygon with the given number of corners."""
-
-    def radius(angle: Floats) -> Floats:
-        sector = np.float32(2.0 * np.pi / corners)
-        return _float32(np.cos(sector / 2.0) / np.cos(angle % sector - sector / 2.0))
-
-    return radius
+    sector = np.float32(2.0 * np.pi / corners)
+    return lambda angle: np.cos(sector / 2.0) / np.cos(angle % sector - sector / 2.0)
 
 
-def _star(points: int) -> Callable[[Floats], Floats]:
+def _star(points: int) -> Radius:
     """Return the radius of a star: straight lines between radius 1 and 0.42."""
+    half, inner = np.float32(np.pi / points), np.float32(0.42)
 
-    def radius(angle: Floats) -> Floats:
-        half, inner = np.float32(np.pi / points), np.float32(0.42)
+    def radius(angle: Any) -> Any:
         turn = np.abs((angle + half) % (2.0 * half) - half)  # angle from the nearest point
-        return _float32(inner * np.sin(half) / (np.sin(half - turn) * inner + np.sin(turn)))
+        return inner * np.sin(half) / (np.sin(half - turn) * inner + np.sin(turn))
 
     return radius
 
 
-def _flower(petals: int) -> Callable[[Floats], Floats]:
+def _flower(petals: int) -> Radius:
     """Return the radius of a flower with round petals."""
-    return lambda angle: _float32(0.68 + 0.32 * np.cos(petals * angle))
+    return lambda angle: 0.68 + 0.32 * np.cos(petals * angle)
 
 
-def _float32(values: NDArray[Any]) -> Floats:
-    return np.asarray(values, dtype=np.float32)
-
-
-FAMILIES: dict[str, dict[str, Callable[[Floats], Floats]]] = {
+FAMILIES: dict[str, dict[str, Radius]] = {
     "round": {
         "circle": lambda angle: np.full_like(angle, 0.85),
-        "ellipse": lambda angle: _float32(0.62 / np.sqrt(1.0 - 0.55 * np.cos(angle) ** 2)),
-        "egg": lambda angle: _float32(0.76 * (1.0 + 0.25 * np.cos(angle))),
+        "ellipse": lambda angle: 0.62 / np.sqrt(1.0 - 0.55 * np.cos(angle) ** 2),
+        "egg": lambda angle: 0.76 * (1.0 + 0.25 * np.cos(angle)),
     },
     "polygon": {"triangle": _regular(3), "square": _regular(4), "pentagon": _regular(5)},
     "star": {"star-6": _star(6), "star-7": _star(7), "star-8": _star(8)},
@@ -84,15 +76,7 @@ def class_paths() -> dict[str, tuple[str, ...]]:
 
 
 def draw(labels: Labels, rng: np.random.Generator) -> Images:
-    """Draw one image per label.
-
-    Args:
-        labels: [n] class indices in the order of `class_paths`.
-        rng: source of everything random.
-
-    Returns:
-        uint8 [n, 3, 32, 32].
-    """
+    """Draw one image per label [n], an index into `class_paths`: uint8 [n, 3, 32, 32]."""
     num = len(labels)
 
     def uniform(low: float, high: float, *shape: int) -> Floats:
@@ -134,12 +118,11 @@ def open_source(request: Request) -> Source:
     """Return the generated dataset; the request is for datasets that are read from files."""
     paths = shipped_paths("shapes")
     labels = {name: np.tile(np.arange(len(paths)), per_class) for name, per_class in PER_CLASS.items()}
-    return Source(paths, labels, (SIZE, SIZE), lambda: _drawn(labels), checksums={"seed": str(SEED)})
 
+    def pieces() -> Iterator[Piece]:
+        for number, (split, rows) in enumerate(labels.items()):
+            rng = np.random.default_rng([SEED, number])
+            for start in range(0, len(rows), CHUNK):
+                yield Piece(split, start, partial(np.asarray, draw(rows[start : start + CHUNK], rng)))
 
-def _drawn(labels: dict[str, Labels]) -> Iterator[Piece]:
-    for number, (split, rows) in enumerate(labels.items()):
-        rng = np.random.default_rng([SEED, number])
-        for start in range(0, len(rows), CHUNK):
-            images = draw(rows[start : start + CHUNK], rng)
-            yield Piece(split, start, partial(np.asarray, images))
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums={"seed": str(SEED)})

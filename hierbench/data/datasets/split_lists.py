@@ -81,13 +81,8 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
 def open_listed(tree: File, splits: File, request: Request, source: Path, archive: str = "", md5: str = "") -> Source:
     """Return the images that the lists name, stretched (docs/protocols.md, row 24); they are located and decoded later.
 
-    Args:
-        tree: see `read_lists`.
-        splits: see `read_lists`.
-        request: says where the lists come from.
-        source: an archive of the images, or a folder that holds images or archives at any depth.
-        archive: the official archive, where there is a single one.
-        md5: of that.
+    `source` is an archive, or a folder that holds images or archives at any depth; where there is a single official
+    archive, its name and MD5 are given.
     """
     lists = read_lists(tree, splits, request.downloads, request.offline)
     locator = Locator(lists.names, IMAGE_SIZE)
