@@ -56,7 +56,7 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
         return
     with connected(setting.address) as watch:
         try:
-            write_text(probe, "hierbench looks here whether a node shares this folder\n")
+            write_text(probe, "a node that sees this file shares the folder\n")
             # Ray prints the log of every raylet that dies; lost workers are reported below.
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
                 _train(jobs, setting, probe.name, queue, watch)

@@ -36,7 +36,8 @@ SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2: lengt
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS  # how a client begins (RFC 9113, 3.4)
 # Our defaults for what Ray reads from the environment: no usage statistics, and under `uv run` the working folder is
 # not sent to every node and installed there.
-OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+OURS = {"RAY_USAGE_STATS_ENABLED": "0", UV: "0"}
 TOKEN = secrets.token_hex(32)  # of clusters started here; without it Ray leaves one in the user's home
 RESUME = "finished jobs are kept; run the same command to resume"
 
@@ -140,7 +141,10 @@ def connected(address: str | None) -> Iterator[Watch]:
 
 
 def _join(ray: Any, where: str) -> Watch:
-    own: dict[str, Any] = {}
+    constants, own = ray._private.ray_constants, dict[str, Any]()
+    switch = getattr(constants, UV, None)  # Ray may have been imported earlier, without `OURS`
+    if os.environ[UV] == OURS[UV]:
+        setattr(constants, UV, False)
     if where == LOCAL:
         own["include_dashboard"] = False
         os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
@@ -154,6 +158,8 @@ def _join(ray: Any, where: str) -> Watch:
         if isinstance(error, ConnectionError) and where not in (LOCAL, "auto"):  # its head node answers
             why = f"this machine must be one of its nodes (ray start --address={where}), with its token if it has one"
         raise UserError(f"{what}: {why}") from None
+    finally:
+        setattr(constants, UV, switch)
 
 
 def _abandon() -> None:

@@ -165,7 +165,7 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Outside the handler, which keeps what was in memory alive.
+    # Outside the handler, whose traceback keeps the tensors alive.
     raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
 
 

@@ -19,7 +19,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes, read_json, remove_made
 from hierbench.utils.lock import Lock
 
-PART_OF_TRAINING = 20  # by default, one epoch in so many is kept
+PART_OF_TRAINING = 20  # the default keeps one epoch in so many
 MOST_BETWEEN = 5
 SNAPSHOT = re.compile(r"epoch-\d{3,}\.(pt|json)")
 
@@ -50,7 +50,7 @@ def keep_snapshot(run: Run, every: int, epochs: int, epoch: int, model: Classifi
         run.guard()
         file = snapshot_file(run, epoch)
         file.parent.mkdir(exist_ok=True)
-        measured_file(run, epoch).unlink(missing_ok=True)  # it was of what is overwritten
+        measured_file(run, epoch).unlink(missing_ok=True)  # of the snapshot that is overwritten
         save_checkpoint(file, {"model": model.state_dict()})
 
 
@@ -125,7 +125,7 @@ def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
 def _threads_of(run: Run) -> int | None:
     try:
         return int(read_json(run.folder / "environment.json")["threads"])
-    except (OSError, ValueError, KeyError, TypeError):  # none, as it is not finished
+    except (OSError, ValueError, KeyError, TypeError):  # the run is not finished
         return None
 
 

@@ -63,7 +63,6 @@ def cluster():
     """Two nodes with one processor each; what starts them is Ray's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # Ray is imported here, before hierbench sets it
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 

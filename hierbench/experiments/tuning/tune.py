@@ -120,13 +120,13 @@ class Tuning:
 
     def _end_if_complete(self, job: Job) -> None:
         trial = self._trials[job.id]
-        if all(is_finished(run.spec, self.store) for run in self._jobs[trial.number]):
+        if all(is_finished(run.spec, self.store) for run in self._jobs.get(trial.number, [])):
             self._end(trial)
 
     def _end(self, trial: Trial) -> None:
-        """End a trial, record and show its result, once."""
+        """End a trial, record and show its result."""
         jobs = self._jobs.pop(trial.number, [])
-        if not jobs:
+        if not jobs:  # it ended when another command finished the runs that ours waited for
             return
         self._count(jobs)  # also those that will not run
         runs, failed = [job.id for job in jobs], self.execution.failed
