@@ -387,7 +387,7 @@ def test_no_pickle_runs_code(tmp_path, miniatures, protocol):
 def test_pickles_that_ask_for_what_no_file_needs(tmp_path, miniatures, little_memory, code):
     source = miniatures.cifar100(tmp_path / "source")
     (source / "cifar-100-python/train").write_bytes(code)
-    with pytest.raises(UserError, match="train (is truncated or damaged|holds a|refers to)"):
+    with pytest.raises(UserError, match=r"train (is truncated or damaged|holds a|refers to)"):
         prepare("cifar100", tmp_path / "data", source)
 
 
