@@ -91,15 +91,7 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
 
 
 def ablation_from_runs(dataset: str, title: str, backbone: str, store: Store, ids: Sequence[Sequence[str]]) -> Ablation:
-    """Return the table of the runs on disk.
-
-    Args:
-        dataset: its name.
-        title: of the dataset, as the table prints it.
-        backbone: as the recipe names it.
-        store: where the runs are.
-        ids: the runs of each variant, in the order of VARIANTS.
-    """
+    """Return the table of the runs on disk; `ids` has those of each variant, in the order of VARIANTS."""
     board = board_from_runs(dataset, store, [run_id for group in ids for run_id in group])
     rows = [next(row for row in board.rows if group[0] in row.runs) for group in ids]
     for row, name in zip(rows, model_names(backbone), strict=True):

@@ -43,16 +43,7 @@ class Difference(BaseModel):
     def touches(
         self, dataset: str, kind: str, method: str, metric: str, protocol: str, spec: Spec | None = None
     ) -> bool:
-        """Return whether it makes a published cell differ from ours.
-
-        Args:
-            dataset: of both.
-            kind: type of model.
-            method: its name.
-            metric: its name.
-            protocol: of ours.
-            spec: of one of our runs, whose recorded setting decides; None without a run.
-        """
+        """Whether it makes a published cell differ from ours; with a run's spec, the recorded setting decides."""
         names = {method, BASES.get(method, method)}
         own = ((dataset, self.datasets), (kind, self.types), (metric, self.metrics))
         if any(known and name not in known for name, known in own) or (self.methods and names.isdisjoint(self.methods)):
@@ -130,14 +121,9 @@ def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = Non
 
 
 def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | None] = lambda row: None) -> Ledger:
-    """Return a line per metric of every row that either board has.
+    """Return a line per metric of every row that either board has; `spec_of` returns the spec of a row's runs if known.
 
-    Of several variants of a method, only those with the recipe's hyperparameters stand beside the published row.
-
-    Args:
-        ours: from runs.
-        published: from the paper.
-        spec_of: the spec of a row's runs, None where it is not known.
+    Of several variants of a method, only those with the recipe's hyperparameters are beside the published row.
     """
     known, recipe = known_differences(), recipe_of(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}

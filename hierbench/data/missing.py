@@ -25,16 +25,10 @@ def leave_out_missing(
 ) -> dict[str, Labels]:
     """Return the labels of each split without those of missing images; `images_file` has its images then.
 
-    Args:
-        source: what was read.
-        done: see `write_images`.
-        unreadable: see `write_images`.
-        partial: the folder of the rows.
-        listed: gets the names of all missing images.
-        allow_missing: False refuses if anything is missing.
+    `done` and `unreadable` are what `write_images` returns. The names of all missing images are written to `listed`.
 
     Raises:
-        UserError: naming the images.
+        UserError: images are missing and `allow_missing` is False; the error names some.
     """
     for split in done:
         (partial / f"{split}-images.npy").unlink(missing_ok=True)  # of a killed attempt, which may have had fewer

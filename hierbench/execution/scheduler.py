@@ -53,14 +53,7 @@ def run_plan(
 ) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
 
-    Args:
-        plan: the jobs.
-        setting: where and on what they run.
-        on_progress: called with the progress of jobs.
-        on_end: called when a job is done or has failed.
-        note: called with what users should know, a line each.
-        is_over: asked about jobs that wait or run on this machine; one that is over is stopped or not started, without
-            a call of `on_end`, and can be resumed.
+    A job that `is_over` is not started, or is stopped, without a call of `on_end`, and can be resumed.
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.

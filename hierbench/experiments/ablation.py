@@ -76,15 +76,7 @@ def _methods(session: Session) -> list[Found]:
 def plan_variants(
     recipe: Recipe, prepared: Prepared, methods: Sequence[Found], seeds: int, weights: str | None
 ) -> list[list[Job]]:
-    """Return the jobs of each variant by seed; a comparison has the same ones, except for the frame alone.
-
-    Args:
-        recipe: the configuration.
-        prepared: the dataset.
-        methods: those of the variants.
-        seeds: how many, from 0.
-        weights: see `make_plan`.
-    """
+    """Return the jobs of each variant by seed; a comparison has the same ones, except for the frame alone."""
     values = recipe.params_of("haframe") | {"alpha": 0.0}
     frame_alone = recipe.model_copy(update={"methods": recipe.methods | {"haframe": values}})
     by_name = {found.name: [found] for found in methods}

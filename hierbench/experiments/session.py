@@ -122,13 +122,7 @@ class Session:
 class Execution:
     """Plans that are run with progress bars and mirrored under one parent run in MLflow.
 
-    Args:
-        session: of the command.
-        what: the name of the parent run, before the time.
-        work: of all plans, see `work_of`.
-
-    Attributes:
-        failed: {id: error}.
+    `what` begins the parent run's name, `work` is that of all plans (see `work_of`), and `failed` has {id: error}.
     """
 
     def __init__(self, session: Session, what: str, work: float) -> None:

@@ -26,12 +26,7 @@ def estimate(
 ) -> float:
     """Return seconds for the jobs that train: their steps, a validation per epoch and a test.
 
-    Args:
-        recipe: the configuration.
-        to_train: the type of every job that is not cached.
-        hierarchy: of the dataset, or one with the same level sizes.
-        sizes: images of train, val and test.
-        setting: on "cpu" or "cuda"; where devices share a job, one is timed on its part of a batch.
+    `to_train` has the type of each job to train; where devices share a job, one is timed on its part of a batch.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(setting.threads or before)

@@ -20,14 +20,7 @@ from hierbench.utils.files import file_digest
 
 @dataclass(frozen=True)
 class Inputs:
-    """The data and the weights of a recipe.
-
-    Attributes:
-        prepared: the dataset, None where a dry run has found anything missing.
-        weights: file of the backbone's weights, if the recipe has any.
-        digest: its SHA-256.
-        missing: what a dry run has not found, and how to get it.
-    """
+    """The data and the weights of a recipe; after a dry run that misses any, `missing` says what, and how to get it."""
 
     prepared: Prepared | None
     weights: Path | None = None

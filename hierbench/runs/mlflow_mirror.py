@@ -57,13 +57,7 @@ def sqlite_uri(path: Path, instead: str) -> str:
 class Mirror:
     """Writes finished jobs to MLflow, which is imported only when there is something to write or to ask.
 
-    Args:
-        uri: of the tracking server or database; "off" for none.
-        runs: folder of the runs.
-        dataset: names the experiment.
-        title: of the parent run.
-        warn: takes a line for the user.
-        store: the runs, if not all of them lie in `runs`.
+    `uri` "off" means none. `store` has the runs that are not all directly in the folder `runs`.
     """
 
     def __init__(

@@ -81,11 +81,7 @@ def is_usable(run: Run, every: int, epochs: int) -> bool:
 def place(plan: Sequence[Job], store: Store, every: int, elsewhere: frozenset[str]) -> Store:
     """Return the store in which every job has its snapshots, or can be trained to have them.
 
-    Args:
-        plan: jobs that train.
-        store: of all runs.
-        every: epochs between snapshots.
-        elsewhere: ids of jobs that belong in no table, whose runs lie apart in any case.
+    Jobs of `elsewhere` belong in no table; their runs are apart in any case.
     """
     lacking = {job.id for job in plan if not is_usable(store.run(job.id), every, job.spec.train.epochs)}
     return Store(store.root, elsewhere | lacking)

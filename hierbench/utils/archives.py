@@ -108,14 +108,10 @@ def open_tar(path: Path) -> "io.BufferedReader[Counted]":
 
 
 def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """Yield the archive and its members one by one, in memory that does not grow with it; read it to its end.
-
-    Args:
-        file: a buffered stream of a tar archive, compressed with gzip or not.
-        counted: the outermost archive.
+    """Yield the archive and its members one by one, in constant memory, to the end of a stream, gzipped or not.
 
     Raises:
-        DAMAGED: it is no whole tar archive, or a bomb.
+        DAMAGED: it is not a whole tar archive, or it is a bomb.
     """
     stream: Any = _Expanded(file, counted) if file.peek(2)[:2] == b"\x1f\x8b" else file
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:

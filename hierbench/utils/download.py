@@ -68,12 +68,7 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
     """Return a remote file from a folder, downloaded with progress unless it is there.
 
     The SHA-256 of a file whose digest is not published is recorded beside it, in the form that `sha256sum -c` reads.
-
-    Args:
-        remote: the file.
-        folder: where it is kept.
-        way_out: what the user can do instead; ends the error.
-        check: raises a UserError if the downloaded file is unusable.
+    `check` raises a UserError for an unusable file; `way_out` ends the error with what the user can do instead.
 
     Raises:
         UserError: the download failed or is not the published file; nothing of it is kept.

@@ -17,14 +17,8 @@ PREFIX = "sqlite:///"
 def make_database(uri: str, make: Callable[[str], object]) -> None:
     """Let a library create a SQLite database under a temporary name, and rename it when complete.
 
-    Does nothing if the database exists or is not a SQLite file. Only one process may call it at a time.
-
-    Args:
-        uri: `sqlite:///` and a path, or of another kind.
-        make: called with the URI of a new file; creates the tables and leaves no transaction open.
-
-    Raises:
-        OSError: the folder cannot be written. Errors of `make` are passed on.
+    Does nothing if the database exists or `uri` is not a SQLite file. Only one process may call it at a time. `make`
+    gets the URI of a new file, creates the tables and leaves no transaction open.
     """
     path = Path(uri.removeprefix(PREFIX))
     if not uri.startswith(PREFIX) or path.name in ("", ":memory:") or path.exists():
@@ -42,14 +36,9 @@ def refuse_shared(path: Path) -> None:
 
 
 def keep_artifacts(path: Path, experiment: str, location: str) -> None:
-    """Make an MLflow database keep an experiment's artifacts beside it, even if it was moved or came from elsewhere.
+    """Make an MLflow database keep an experiment's artifacts at a `file:` URI, even after it was moved.
 
     MLflow has no call for this; without it, artifacts would go wherever the database says, anywhere on this machine.
-
-    Args:
-        path: of the SQLite file.
-        experiment: its name.
-        location: `file:` URI of the folder.
     """
     with closing(sqlite3.connect(path, timeout=60)) as database, database:
         where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"

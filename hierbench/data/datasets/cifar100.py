@@ -37,14 +37,7 @@ ALLOWED_GLOBALS = {  # all that the official files refer to besides plain contai
 
 
 def open_source(request: Request) -> Source:
-    """Read CIFAR-100.
-
-    Args:
-        request: `source` is the folder that holds `cifar-100-python`, or the archive; None downloads it.
-
-    Raises:
-        UserError: no data, damaged data, or files that hold more than arrays and lists.
-    """
+    """Read CIFAR-100 from the folder that holds `cifar-100-python`, or from its archive; None downloads that."""
     root = root_of(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
     for name in MD5S:
         if not (root / FOLDER / name).is_file():

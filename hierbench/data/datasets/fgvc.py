@@ -26,14 +26,7 @@ LEVELS = ("manufacturer", "family", "variant")
 
 
 def open_source(request: Request) -> Source:
-    """Read the annotations; images are decoded later.
-
-    Args:
-        request: `source` is the folder that holds `fgvc-aircraft-2013b`, or the archive; None downloads it.
-
-    Raises:
-        UserError: no data, or annotations that contradict each other.
-    """
+    """Read the annotations in the folder that holds `fgvc-aircraft-2013b`, or in its archive; None downloads that."""
     dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
     root = root_of(request, FOLDER, ARCHIVE, dataset, lambda downloads: (downloads / FOLDER).is_dir())
     images_folder = root / FOLDER / "data" / "images"

@@ -12,14 +12,7 @@ MD5 = "c60a6e2962c9b8ccbd458d12c8582644"
 
 
 def open_source(request: Request) -> Source:
-    """Read tree and split lists; images are located and decoded later.
-
-    Args:
-        request: `source` is the archive, or a folder that holds its images at any depth.
-
-    Raises:
-        UserError: no source, or lists that cannot be downloaded.
-    """
+    """Read tree and split lists; the source is the archive, or a folder that holds its images at any depth."""
     if request.source is None:
         raise UserError(
             f"iNaturalist 2019 is not downloaded automatically (82 GB): get {URL} (md5 {MD5}) and run: "

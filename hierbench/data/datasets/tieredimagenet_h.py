@@ -11,14 +11,7 @@ SPLITS = File(
 
 
 def open_source(request: Request) -> Source:
-    """Read tree and split lists; images are located and decoded later.
-
-    Args:
-        request: `source` is a folder that holds ILSVRC2012's train and val images at any depth, or its tar archives.
-
-    Raises:
-        UserError: no source, or lists that cannot be downloaded.
-    """
+    """Read tree and split lists; the source holds ILSVRC2012's train and val images at any depth, or its tars."""
     if request.source is None:
         raise UserError(
             "tieredImageNet-H is made of your own copy of ImageNet (ILSVRC2012, train and val), which is never "

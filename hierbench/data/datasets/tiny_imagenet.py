@@ -30,14 +30,7 @@ LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list 
 
 
 def open_source(request: Request) -> Source:
-    """Read the zip's table of contents and annotations; images are decoded later.
-
-    Args:
-        request: `source` is the zip, or a folder that holds it; None downloads it.
-
-    Raises:
-        UserError: no archive, a damaged one, or one without the official layout.
-    """
+    """Read the zip's contents and annotations; the source is the zip or a folder that holds it, None downloads it."""
     source = request.source
     if source is None:
         path = obtain_archive(ARCHIVE, request.downloads, "tiny-imagenet")

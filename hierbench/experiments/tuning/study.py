@@ -172,15 +172,10 @@ class Search:
 
 
 class Record:
-    """A study in a database, to which trials are added as they end; commands may share it.
-
-    Args:
-        storage: URL of a database, or path of a SQLite file with `sqlite:///`.
-        name: of the study; equal names share their trials.
-        folder: the runs folder, whose lock "study" keeps commands from writing at the same time.
+    """A study in a database, to which trials are added as they end; commands share it under a lock in the folder.
 
     Raises:
-        UserError: from all methods: the database is full, gone or none.
+        UserError: from all methods: the database is full, unreachable or not a database.
     """
 
     def __init__(self, storage: str, name: str, folder: Path) -> None:
