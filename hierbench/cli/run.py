@@ -18,9 +18,9 @@ def run(
     tuned_file: Annotated[Path | None, typer.Option(help="File with them, if not in the runs folder.")] = None,
 ) -> int:
     """Train and re-rank what is missing, and print the leaderboard."""
-    from hierbench.experiments.plan_cache import again
+    from hierbench.experiments.plan_cache import answer_from_cache
 
-    if not tuned and tuned_file is None and again(options):
+    if not tuned and tuned_file is None and answer_from_cache(options):
         return 0
     from hierbench.experiments.comparison import compare
 

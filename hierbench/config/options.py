@@ -84,7 +84,7 @@ class Options:
             raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
 
     @property
-    def elsewhere(self) -> bool:
+    def remote(self) -> bool:
         """Whether the jobs run on machines whose hardware is unknown here."""
         return self.executor == "ray" or self.plan_only
 

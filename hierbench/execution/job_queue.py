@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hierbench.execution.run_job import Outcome, StoppedError, execute
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
-from hierbench.runs.peers import Elsewhere, OnProgress
+from hierbench.runs.peers import OnProgress, Peers
 from hierbench.runs.repair import Note, is_finished
 from hierbench.runs.store import Store
 from hierbench.utils.console import throttled
@@ -26,7 +26,7 @@ class Queue:
     is_over: Callable[[Job], bool]
 
     def __post_init__(self) -> None:
-        self.elsewhere = Elsewhere(self.store)
+        self.peers = Peers(self.store)
         self.failed: dict[str, str] = {}
         self.waiting = [job for job in self.plan if not is_finished(job.spec, self.store)]
         self._started = {job.id for job in self.waiting}
@@ -72,7 +72,7 @@ class Queue:
                 self.end(job, Outcome("failed", f"its base failed: {self.failed[job.spec.base]}"))
             elif self.is_over(job):
                 self.waiting.remove(job)
-            elif job.spec.base in unfinished or self.elsewhere.has(job):
+            elif job.spec.base in unfinished or self.peers.has(job):
                 continue
             elif is_finished(job.spec, self.store):
                 self.waiting.remove(job)
@@ -84,4 +84,4 @@ class Queue:
 
     def follow(self) -> None:
         """Show the progress of other processes that have waiting jobs."""
-        self.elsewhere.follow(self.waiting, self.on_progress, self.note)
+        self.peers.follow(self.waiting, self.on_progress, self.note)

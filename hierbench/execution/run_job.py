@@ -18,8 +18,8 @@ from hierbench.execution.train_job import Report, data_of, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.job import Job
-from hierbench.runs.peers import POLL, Elsewhere
-from hierbench.runs.repair import Note, is_finished, mend, set_aside
+from hierbench.runs.peers import POLL, Peers
+from hierbench.runs.repair import Note, is_finished, quarantine, repair
 from hierbench.runs.store import Run
 from hierbench.training.checkpoint import load_checkpoint
 from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
@@ -77,13 +77,13 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
 
 def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:
     """Run one job as `execute` does, after waiting for any other process that has it."""
-    elsewhere = Elsewhere(setting.store)
+    peers = Peers(setting.store)
     while True:
-        if elsewhere.has(job) is None:
+        if peers.has(job) is None:
             outcome = execute(job, setting, report, note)
             if outcome.state != "taken":
                 return outcome
-        elsewhere.follow([job], lambda job, done, total: report(done, total), note)
+        peers.follow([job], lambda job, done, total: report(done, total), note)
         time.sleep(POLL)
 
 
@@ -104,11 +104,13 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
     if setting.threads:
         torch.set_num_threads(setting.threads)
     try:
-        mend(job.spec, run, note)
+        repair(job.spec, run, note)
         remove_abandoned(run.folder)
         if checkpoint.exists() and load_checkpoint(checkpoint) is None:
-            place = set_aside(run, [checkpoint.name])
-            note(f"note: {checkpoint.name} of {job.spec.label}: damaged; set aside in {place}, trained from the start")
+            place = quarantine(run, [checkpoint.name])
+            note(
+                f"note: {checkpoint.name} of {job.spec.label}: damaged; quarantined in {place}, trained from the start"
+            )
         if checkpoint.exists():  # the job resumes: its time is that of all its sessions
             details |= {key: value for key, value in run.status.items() if key in details}
         _keep_source(job, run)

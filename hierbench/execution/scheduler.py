@@ -13,7 +13,7 @@ from hierbench.execution.workers import Worker
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.peers import POLL, OnProgress
-from hierbench.runs.repair import Note, is_finished, mend, needs_mending
+from hierbench.runs.repair import Note, is_finished, needs_repair, repair
 from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.lock import Lock, LostError
@@ -29,13 +29,13 @@ def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
     re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
     for job in plan:
         run, read = store.run(job.id), job.id in re_ranked
-        if not needs_mending(job.spec, run, read=read):
+        if not needs_repair(job.spec, run, read=read):
             continue
         run.folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(run.folder)
         try:
             if lock.acquire():  # else another process runs the job, and repairs its folder
-                mend(job.spec, replace(run, guard=lock.check), note, read=read)
+                repair(job.spec, replace(run, guard=lock.check), note, read=read)
         except LostError:
             pass
         finally:

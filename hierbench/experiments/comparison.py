@@ -12,7 +12,7 @@ from hierbench.config.recipe import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands
-from hierbench.experiments.plan_cache import remember
+from hierbench.experiments.plan_cache import plan_writer
 from hierbench.experiments.publishing import publish_board, show_board
 from hierbench.experiments.session import Session
 from hierbench.leaderboard.board import Board
@@ -43,7 +43,7 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     if inputs.prepared is None:
         session.announce(blocked_lines(methods, types, session.num_seeds), models)
         return 0
-    cache_plan = (lambda plan: None) if tuned or broken else remember(options, asked)
+    cache_plan = (lambda plan: None) if tuned or broken else plan_writer(options, asked)
     params = {key: entry.params for key, entry in tuned_by.items()}
     plan = make_plan(session.recipe, inputs.prepared, methods, types, session.num_seeds, inputs.digest, params)
     state = states(plan, session.store)

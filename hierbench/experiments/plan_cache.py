@@ -38,7 +38,7 @@ KEPT = 50  # plans per folder of runs
 PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")
 
 
-def again(options: Options) -> bool:
+def answer_from_cache(options: Options) -> bool:
     """Print the table of a command whose jobs are all done; return False if there may be something left to do."""
     store = Store(options.runs)
     try:
@@ -47,7 +47,7 @@ def again(options: Options) -> bool:
         lines = [Line(job["method"], job["type"], job["seed"], "cached", job["id"]) for job in content]
         ids, shown = [job["id"] for job in content], [job["id"] for job in content if job["shown"]]
         if not ids or not all(job_id.isalnum() for job_id in ids):
-            return False  # `remember` did not write this
+            return False  # `plan_writer` did not write this
         specs = [Spec.model_validate(store.run(job_id).spec()) for job_id in ids]
     except (UserError, ValidationError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -67,7 +67,7 @@ def again(options: Options) -> bool:
     return True
 
 
-def remember(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None]:
+def plan_writer(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None]:
     """Return a function that caches the command's plan; the key is made now, before anything can change."""
     try:
         file = _file(options, recipe)
@@ -97,8 +97,7 @@ def _file(options: Options, recipe: Recipe) -> Path:
         UserError: the plan depends on more than the key can hold.
     """
     names = [name.strip() for name in options.methods.split(",")]
-    elsewhere = options.executor != "local" or options.plan_only
-    if options.dry_run or elsewhere or any(map(is_path, names)) or _entries():
+    if options.dry_run or options.remote or any(map(is_path, names)) or _entries():
         raise UserError("methods from outside this project may depend on anything")
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
     if prepared is None:

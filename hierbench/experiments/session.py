@@ -69,7 +69,7 @@ class Session:
         if options.executor == "ray" and not options.dry_run:
             device: Device = device_on_cluster(options.address, options.device)
         else:  # jobs that run elsewhere keep the device as asked
-            device = options.device if options.elsewhere else choose_device(options.device)
+            device = options.device if options.remote else choose_device(options.device)
         precision = resolve_precision(self.recipe.train.precision, device)
         train = self.recipe.train.model_copy(update={"precision": precision})
         self.recipe = self.recipe.model_copy(update={"train": train})

@@ -11,7 +11,7 @@ POLL = 0.5  # seconds between two looks
 OnProgress = Callable[[Job, float, int], None]  # job, epochs done, epochs in all
 
 
-class Elsewhere:
+class Peers:
     """Watches the locks of jobs that wait here."""
 
     def __init__(self, store: Store) -> None:

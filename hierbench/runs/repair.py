@@ -37,25 +37,25 @@ def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:
     return names
 
 
-def needs_mending(spec: Spec, run: Run, *, read: bool = False) -> bool:
+def needs_repair(spec: Spec, run: Run, *, read: bool = False) -> bool:
     """Whether a run has no status yet, or corrupted files; `read` also verifies the predictions' content."""
     return not run.status or bool(_damaged(spec, run, read=read))
 
 
-def mend(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
+def repair(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
     """Quarantine corrupted files and plan the job again; to be called with the run's lock. Its time so far is kept."""
     if names := _damaged(spec, run, read=read):
         before = run.status
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
-        place = set_aside(run, names)
+        place = quarantine(run, names)
         run.set_status("planned", **kept)
         what = ", ".join(names)
-        where = f"set aside in {place}" if place else "gone"
+        where = f"quarantined in {place}" if place else "gone"
         note(f"note: {what} of {spec.label}: damaged; {where}, computed again")
     run.plan(spec.content())
 
 
-def set_aside(run: Run, names: list[str]) -> Path | None:
+def quarantine(run: Run, names: list[str]) -> Path | None:
     """Move files to the run's folder `damaged` without overwriting; return it, or None if there were none."""
     place = run.subfolder("damaged")
     there = [run.folder / name for name in names if os.path.lexists(run.folder / name)]

@@ -85,7 +85,7 @@ class Run:
     def state(self) -> str:
         """The reason, for an error's line, why a run is not done."""
         if names := self.damaged():
-            return f"is damaged ({', '.join(names)}); hierbench run sets that aside and computes it again"
+            return f"is damaged ({', '.join(names)}); hierbench run quarantines it and computes it again"
         return f"is not finished: {self.status.get('state')}"
 
     def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:

@@ -92,7 +92,7 @@ def is_complete(run: Run, every: int, epochs: int) -> bool:
     return run.done and is_usable(run, every, epochs)
 
 
-def begin_again(plan: Sequence[Job], store: Store, every: int) -> None:
+def restart(plan: Sequence[Job], store: Store, every: int) -> None:
     """Start over, with the finished run's number of threads, where a run that lies apart lacks snapshots.
 
     The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the

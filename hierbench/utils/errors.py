@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 
 class UserError(ValueError):
-    """A mistake the user can mend: printed as one line, exit code 2, never a traceback."""
+    """A mistake the user can correct: printed as one line, exit code 2, never a traceback."""
 
 
 class BrokenMethodError(UserError):

@@ -13,7 +13,7 @@ import pytest
 import hierbench.experiments.plan_cache as module
 from hierbench.config.options import Options
 from hierbench.config.recipe import load_recipe
-from hierbench.experiments.plan_cache import again
+from hierbench.experiments.plan_cache import answer_from_cache
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
 COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96"]
@@ -92,8 +92,8 @@ OPTIONS = Options(
 
 def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert again(OPTIONS)
-    assert again(replace(OPTIONS, jobs=3, as_json=True))  # neither changes a result
+    assert answer_from_cache(OPTIONS)
+    assert answer_from_cache(replace(OPTIONS, jobs=3, as_json=True))  # neither changes a result
     for changed in (
         {"methods": "ce"},
         {"methods": "crm,ce"},
@@ -110,7 +110,7 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         {"methods": "ce,crm,./mine.py"},
     ):
         capsys.readouterr()
-        assert not again(replace(OPTIONS, **changed)), changed
+        assert not answer_from_cache(replace(OPTIONS, **changed)), changed
         assert capsys.readouterr().out == ""
 
 
@@ -118,7 +118,7 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     shutil.copytree(folder, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
     off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
-    assert again(off)
+    assert answer_from_cache(off)
     others = {
         "PACKAGES": ("hierbench",),
         "version": lambda package: "another",
@@ -128,13 +128,13 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     for name, another in others.items():
         with monkeypatch.context() as patch:
             patch.setattr(module, name, another)
-            assert not again(off), name
+            assert not answer_from_cache(off), name
     meta = Path("data/prepared/shapes/meta.json")
     before = meta.read_text()
     meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
-    assert not again(off)
+    assert not answer_from_cache(off)
     meta.write_text(before)
-    assert again(off)
+    assert answer_from_cache(off)
     (plan,) = Path("runs/.plans").iterdir()
     for damaged in (
         "",
@@ -146,11 +146,11 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     ):
         kept = plan.read_text()
         plan.write_text(damaged)
-        assert not again(off), damaged
+        assert not answer_from_cache(off), damaged
         plan.write_text(kept)
     run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
     (run / "status.json").unlink()
-    assert not again(off)
+    assert not answer_from_cache(off)
 
 
 def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tmp_path):
@@ -166,17 +166,17 @@ def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tm
         file.touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, package.name))
-    assert not again(off)
+    assert not answer_from_cache(off)
     (plan,) = Path("runs/.plans").iterdir()
     jobs = []
     for job in json.loads(plan.read_text()):
         spec = SimpleNamespace(method=SimpleNamespace(name=job["method"]), type=job["type"], seed=job["seed"])
         jobs.append(SimpleNamespace(id=job["id"], spec=spec, shown=job["shown"]))
-    module.remember(off, load_recipe("shapes", off.overrides))(jobs)
-    assert again(off)
+    module.plan_writer(off, load_recipe("shapes", off.overrides))(jobs)
+    assert answer_from_cache(off)
     for file in files:
         before = file.stat().st_mtime_ns
         os.utime(file, ns=(before, before + 1))
-        assert not again(off), file.name
+        assert not answer_from_cache(off), file.name
         os.utime(file, ns=(before, before))
-    assert again(off)
+    assert answer_from_cache(off)

@@ -355,7 +355,7 @@ def test_a_worker_that_is_killed_fails_its_job_alone(cli, folder, tmp_path):
     assert done.out.count("0 of 1") == 1
 
 
-def test_runs_that_can_not_be_written(cli, folder, tmp_path):
+def test_runs_that_cannot_be_written(cli, folder, tmp_path):
     (tmp_path / "file").write_text("")
     done = cli(folder, "run", "--dataset", "shapes", "--runs", str(tmp_path / "file/runs"))
     assert done.one_line("runs cannot be written to")

@@ -180,7 +180,7 @@ LONG = ("runs", "search", "collapse")  # what they do on a good disk is tested e
 
 @pytest.mark.parametrize("how", ["full", "read-only"])
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_an_output_that_can_not_be_written(name, how, disk, whole, data_dir, miniatures, cli, monkeypatch, tmp_path):
+def test_an_output_that_cannot_be_written(name, how, disk, whole, data_dir, miniatures, cli, monkeypatch, tmp_path):
     from hierbench.data.datasets import shapes
 
     monkeypatch.setattr(shapes, "PER_CLASS", {"train": 2, "val": 1, "test": 1})

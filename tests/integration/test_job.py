@@ -97,7 +97,7 @@ def test_a_record_names_no_file_that_is_run(cli, plan, tmp_path, data_dir):
     assert not (tmp_path / "harm").exists()
 
 
-def test_jobs_that_can_not_run(cli, plan, tmp_path, data_dir):
+def test_jobs_that_cannot_run(cli, plan, tmp_path, data_dir):
     where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
     assert cli(tmp_path, "job", "abc", *where).one_line("no job in", "begins with 'abc'", "--plan-only")
     (job,) = plan("ce", "--json")["jobs"]

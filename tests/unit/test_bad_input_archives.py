@@ -330,7 +330,7 @@ def test_a_zip_that_lies_about_a_size(tmp_path, little_memory, size):
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_compressions_that_can_not_be_bounded_are_not_read(tmp_path, kind):
+def test_compressions_that_cannot_be_bounded_are_not_read(tmp_path, kind):
     with zipfile.ZipFile(tmp_path / "given.zip", "w", kind) as file:
         file.writestr("a", b"1")
     with open_zip(tmp_path / "given.zip") as archive, pytest.raises(DAMAGED, match="in a way that is not read"):

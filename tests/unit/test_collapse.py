@@ -22,7 +22,6 @@ from hierbench.planning.plan import make_plan
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.training.snapshots import (
-    begin_again,
     default_every,
     differs,
     is_complete,
@@ -30,6 +29,7 @@ from hierbench.training.snapshots import (
     load_snapshot,
     measured_file,
     place,
+    restart,
     snapshot_file,
 )
 from hierbench.training.trainer import load_checkpoint
@@ -343,7 +343,7 @@ def test_a_run_that_lacks_snapshots_is_left_alone(plan, tmp_path, epochs, snapsh
     assert (job.id in placed.apart) == apart
     assert placed.run(job.id).folder == (tmp_path / "collapse" if apart else tmp_path) / job.id
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    begin_again(plan, placed, every)
+    restart(plan, placed, every)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert is_complete(placed.run(job.id), every, 4) == (epochs == 4 and not apart)
 
@@ -354,9 +354,9 @@ def test_a_second_run_begins_again_where_it_lacks_snapshots_too_and_with_the_fir
     pretend(finished, job, 4, [])
     pretend(again, job, 4, [2, 4])
     assert is_complete(again, 2, 4) and not differs(job, store)
-    begin_again(plan, store, 2)
+    restart(plan, store, 2)
     assert is_complete(again, 2, 4)
-    begin_again(plan, store, 1)
+    restart(plan, store, 1)
     assert not again.done and not snapshot_file(again, 2).exists() and finished.done
     start = load_checkpoint(again.folder / "checkpoint.pt")
     assert (start["threads"], start["history"]) == (3, [])
@@ -364,7 +364,7 @@ def test_a_second_run_begins_again_where_it_lacks_snapshots_too_and_with_the_fir
     again.write_history([{"epoch": 1, "train_loss": 0.5}])
     again.set_status("done", files=fingerprints(again.folder))
     assert differs(job, store)
-    begin_again(plan, Store(tmp_path), 1)  # in its own place nothing is ever begun again
+    restart(plan, Store(tmp_path), 1)  # in its own place nothing is ever begun again
     assert finished.done and len(finished.history()) == 4
 
 

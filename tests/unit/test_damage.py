@@ -1,4 +1,4 @@
-"""Whatever is damaged in a run's folder is detected, set aside, computed again, and said."""
+"""Corrupted run files are detected, quarantined, reported, and recomputed."""
 
 import json
 import os
@@ -135,7 +135,7 @@ def test_what_is_damaged_is_set_aside_and_comes_back_the_same(work, whole, name)
     checkpoint = (work.ce.folder / "checkpoint.pt").read_bytes()
     notes, ended = run(work.plan, work.setting)
     place = work.ce.folder / "damaged"
-    assert notes == [f"note: {name} of ce type-I seed 0: damaged; set aside in {place}, computed again"]
+    assert notes == [f"note: {name} of ce type-I seed 0: damaged; quarantined in {place}, computed again"]
     assert ended == {"ce": "done"}  # CRM's base has the same predictions as before
     assert (place / name).read_bytes() == damaged and len(list(place.iterdir())) == 1
     assert same_results(work.ce, whole) and states(work.plan, work.store)[work.ce.folder.name] == "cached"
@@ -156,7 +156,7 @@ def test_without_its_checkpoint_a_run_is_trained_again(work, whole):
         " metrics.json of ce type-I seed 0",
         " checkpoint.pt of ce type-I seed 0",
     ]
-    assert "trained from the start" in notes[1] and ended == {"ce": "done"} and same_results(work.ce, whole)
+    assert "starting over" in notes[1] and ended == {"ce": "done"} and same_results(work.ce, whole)
     flip(work.ce.folder / "metrics.json")
     run(work.plan, work.setting)
     assert sorted(path.name for path in (work.ce.folder / "damaged").iterdir()) == [

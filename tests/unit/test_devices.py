@@ -109,7 +109,7 @@ def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_pat
     assert error == "scores are nan after epoch 1: the last steps were too large"  # the error itself crossed over
 
 
-def test_a_batch_that_can_not_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
+def test_a_batch_that_cannot_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
     job = job_for(shapes, ["train.batch_size=95"])
     error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
     assert error == "a batch of 95 images cannot be shared by 2 devices equally"

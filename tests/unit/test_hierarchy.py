@@ -196,7 +196,7 @@ def test_bad_files_name_file_and_place(tmp_path, name, text, message):
         Hierarchy.read(tmp_path / name)
 
 
-def test_arrays_can_not_be_changed():
+def test_arrays_cannot_be_changed():
     tree = Hierarchy.from_paths(RAGGED)
     with pytest.raises(ValueError, match="read-only"):
         tree.distances[0, 1] = 0

@@ -427,7 +427,7 @@ def test_what_is_missing_or_damaged_is_one_line(cli, work, damage):
     refused(cli, work, ["ce", "haframe"], damage(work))
 
 
-def test_runs_that_can_not_be_compared(cli, work):
+def test_runs_that_cannot_be_compared(cli, work):
     prepared = pair_of(work).prepared
     _, labels = prepared.arrays("test")
     store = Store(work / "runs")

@@ -471,7 +471,7 @@ def test_a_file_is_a_kind():
         assert callable(module.draw) and module.__doc__.startswith(about) and about.endswith(".")
 
 
-def test_an_output_that_can_not_be_written(tmp_path):
+def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.svg").mkdir()
     for name, problem in (

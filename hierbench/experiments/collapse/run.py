@@ -22,7 +22,7 @@ from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import make_plan
 from hierbench.reports.plots.style import house_style, write_figure
 from hierbench.runs.job import Job, State
-from hierbench.training.snapshots import begin_again, default_every, differs, is_complete, place
+from hierbench.training.snapshots import default_every, differs, is_complete, place, restart
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
@@ -90,7 +90,7 @@ def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> int:
     """Train what is missing, measure, publish, and return the exit code; seeds are outermost in `jobs`."""
     plan, setting, recipe, runs = [job for _, job in jobs], session.setting, session.recipe, session.options.runs
     labels = {job.id: job.spec.label for job in plan}
-    begin_again(plan, setting.store, setting.snapshots)
+    restart(plan, setting.store, setting.snapshots)
 
     def finish() -> tuple[list[Curve], Path]:
         curves = measured_curves(session, jobs)
