@@ -170,7 +170,8 @@ def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tm
     (plan,) = Path("runs/.plans").iterdir()
     jobs = []
     for job in json.loads(plan.read_text()):
-        spec = SimpleNamespace(method=SimpleNamespace(name=job["method"]), type=job["type"], seed=job["seed"])
+        method = SimpleNamespace(name=job["method"])
+        spec = SimpleNamespace(id=job["id"], method=method, type=job["type"], seed=job["seed"])
         jobs.append(SimpleNamespace(id=job["id"], spec=spec, shown=job["shown"]))
     module.plan_writer(off, load_recipe("shapes", off.overrides))(jobs)
     assert answer_from_cache(off)
