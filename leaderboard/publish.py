@@ -19,7 +19,7 @@ def publish_board(board: Board, store: Store, folder: Path) -> Path:
 
     The records are renamed into place last, after the tables are written, so records that exist are complete and of
     one publication. Only one process at a time publishes into a folder. The file of a method from outside this project
-    is published too: without it nobody could repeat the run.
+    is published too: without it the run could not be repeated.
 
     Raises:
         UserError: a run of the table is not finished; a record is a symbolic or hard link, so it may be any file of

@@ -176,7 +176,7 @@ def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tens
 
 
 def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
-    """Return advice if only permuted buffers are the problem: derived from the tree anew, they would be right."""
+    """Return advice if only permuted buffers are the problem: derived again from the tree, they would be right."""
     buffers = [name for name, _ in method.named_buffers() if name in state]
     own = _built(cls, RELABELLED, seed=3).state_dict()
     for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):

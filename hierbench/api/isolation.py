@@ -98,7 +98,7 @@ def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
 def _process(order: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a process that carries out an order and reports on its standard output; at the end it is killed."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", START],  # without the working folder, whose json.py is none of Python's
+        [sys.executable, "-P", "-c", START],  # -P: a json.py in the working folder must not be imported
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is ours to handle

@@ -65,7 +65,7 @@ class Lock:
 
     def holder(self) -> str | None:
         """Return who has the lock, None where it can be taken."""
-        with suppress(OSError):  # whoever takes it will say why that is not possible
+        with suppress(OSError):  # taking it will report the error
             if os.path.lexists(self.path) and not self.acquire():
                 return self._name()
             self.release()
