@@ -205,7 +205,10 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp
         (["tune", "--method", "crm", "--dataset", "shapes"], "crm has no hyperparameters to tune"),
         (["tune", "--method", "hafram", "--dataset", "shapes"], "did you mean 'haframe'"),
         (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
-        (["tune", "--dataset", "shapes", "--sampler", "tpe", "--executor", "ray"], "--sampler tpe runs on this machine only"),
+        (
+            ["tune", "--dataset", "shapes", "--sampler", "tpe", "--executor", "ray"],
+            "--sampler tpe runs on this machine only",
+        ),
         (["tune", "--dataset", "shapes", "--executor", "ray", "--jobs", "2"], "--jobs is for this machine"),
         (["tune", "--dataset", "shapes", "--types", "type-I"], "cannot use type-I"),
         (["run", "--dataset", "shapes", "--tuned-file", "nowhere.toml"], "nothing in nowhere.toml was tuned"),
