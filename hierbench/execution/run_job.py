@@ -108,9 +108,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         remove_abandoned(run.folder)
         if checkpoint.exists() and load_checkpoint(checkpoint) is None:
             place = quarantine(run, [checkpoint.name])
-            note(
-                f"note: {checkpoint.name} of {job.spec.label}: damaged; quarantined in {place}; starting over"
-            )
+            note(f"note: {checkpoint.name} of {job.spec.label}: damaged; quarantined in {place}; starting over")
         if checkpoint.exists():  # the job resumes: its time is that of all its sessions
             details |= {key: value for key, value in run.status.items() if key in details}
         _keep_source(job, run)
