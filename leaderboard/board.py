@@ -217,18 +217,18 @@ def _rows(records: list[Record]) -> Iterable[Row]:
         seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
         if run.done or spec.seed not in seeds:
             seeds[spec.seed] = (spec, run)
-    variants = Counter((kind, method) for kind, method, _ in groups)
-    for (kind, method, _), group in groups.items():
+    variants = Counter((feature_type, method) for feature_type, method, _ in groups)
+    for (feature_type, method, _), group in groups.items():
         spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
         done = [run for run in runs if run.done]
         results = [run.metrics()["test"] for run in done]
         title = one_line(str(done[0].metrics()["title"] if done else method))
-        if variants[kind, method] > 1:
+        if variants[feature_type, method] > 1:
             title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
         names = [metric for metric in METRICS if all(metric in result for result in results)]
         values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
         yield Row(
-            type=kind,
+            type=feature_type,
             method=method,
             title=title,
             n=len(done),

@@ -41,11 +41,11 @@ class Difference(BaseModel):
     key: str = ""
 
     def touches(
-        self, dataset: str, kind: str, method: str, metric: str, protocol: str, spec: Spec | None = None
+        self, dataset: str, feature_type: str, method: str, metric: str, protocol: str, spec: Spec | None = None
     ) -> bool:
         """Whether it makes a published cell differ from ours; with a run's spec, the recorded setting decides."""
         names = {method, BASES.get(method, method)}
-        own = ((dataset, self.datasets), (kind, self.types), (metric, self.metrics))
+        own = ((dataset, self.datasets), (feature_type, self.types), (metric, self.metrics))
         if any(known and name not in known for name, known in own) or (self.methods and names.isdisjoint(self.methods)):
             return False
         if self.key and spec is not None:
@@ -133,7 +133,7 @@ def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | 
     ]
     specs = {id(row): spec_of(row) for row in ours.rows}
     for row in ours.rows:
-        spec, values = specs[id(row)], recipe.methods.get(row.method, {}) if recipe else {}
+        spec, values = specs[id(row)], recipe.params_of(row.method) if recipe else {}
         as_published = spec is None or values.items() <= spec.method.params.items()
         key = (row.type, row.method)
         rows.append((row, printed.get(key) if as_published or variants[key] == 1 else None, row))

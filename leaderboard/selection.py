@@ -41,7 +41,7 @@ def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | N
 
 
 def choose_run(
-    board: Board, store: Store, method: str | None = None, kind: str | None = None, seed: int | None = None
+    board: Board, store: Store, method: str | None = None, feature_type: str | None = None, seed: int | None = None
 ) -> tuple[Spec, Run]:
     """Return the finished run of a leaderboard that method, type and seed name, and its spec.
 
@@ -55,9 +55,9 @@ def choose_run(
     found = [
         (spec, run)
         for spec, run in known
-        if method in (None, spec.method.name) and kind in (None, spec.type) and seed in (None, spec.seed)
+        if method in (None, spec.method.name) and feature_type in (None, spec.type) and seed in (None, spec.seed)
     ]
-    wanted = {"method": method, "type": kind, "seed": seed}
+    wanted = {"method": method, "type": feature_type, "seed": seed}
     asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
     if not found:
         names = ", ".join(sorted(f"{spec.method.name}:{spec.type}:{spec.seed}" for spec, _ in known))
@@ -92,9 +92,9 @@ def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) 
         UserError: as `choose_run` and `run_by_id`.
     """
     method, *rest = name.split(":")
-    kinds = get_args(FeatureType)
-    if rest and rest[0] not in kinds:
-        raise unknown_name("type", rest[0], kinds)
+    types_to_train = get_args(FeatureType)
+    if rest and rest[0] not in types_to_train:
+        raise unknown_name("type", rest[0], types_to_train)
     if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
         raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
     board = board_from_runs(dataset, store, protocol=protocol)

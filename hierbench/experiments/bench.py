@@ -119,9 +119,9 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[dict[str
     tree = Hierarchy.from_paths(shipped_paths("cifar100"))
     work = Workload(Model(backbone=sizes.backbone), SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
     bare = BareBackbone(work)
-    for kind in FEATURE_TYPES:
-        chosen = [found.cls for found in find_all() if isinstance(found, Found) and kind in found.cls.types]
-        trainees = [Trainee(work, cls, kind) for cls in chosen if issubclass(cls, Method)]
+    for feature_type in FEATURE_TYPES:
+        chosen = [found.cls for found in find_all() if isinstance(found, Found) and feature_type in found.cls.types]
+        trainees = [Trainee(work, cls, feature_type) for cls in chosen if issubclass(cls, Method)]
         functions: list[Callable[[], object]] = []
         for trainee in trainees:  # each beside the backbone: the machine's speed drifts
             functions += [bare, trainee.train, trainee.besides_the_model]
@@ -129,7 +129,7 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[dict[str
         for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
             yield {
                 "method": trainee.model.method.name,
-                "type": kind,
+                "type": feature_type,
                 "precision": precision,
                 "step_ms": 1000 * statistics.median(whole),
                 "bare_ms": 1000 * statistics.median(alone),

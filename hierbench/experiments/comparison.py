@@ -69,17 +69,17 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
     known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
     asked = {found.name: found for found in methods}
     found = {
-        (method, kind): entry
-        for (protocol, method, kind), entry in known.items()
-        if protocol == recipe.protocol and method in asked and kind in types
+        (method, feature_type): entry
+        for (protocol, method, feature_type), entry in known.items()
+        if protocol == recipe.protocol and method in asked and feature_type in types
     }
     if not found:
         place = file or tuned_file(runs, recipe.dataset)
         raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
-    for (method, kind), entry in found.items():
+    for (method, feature_type), entry in found.items():
         asked[method].params(recipe.params_of(method) | entry.params)
         shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
-        say(f"tuned: {method} {kind}: {shown} ({entry.budget} runs, {entry.date})")
+        say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date})")
     return found
 
 

@@ -38,16 +38,18 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     runs, folder = session.recipe.tune.runs, session.options.runs
     spaces = _spaces(session.recipe, methods, sampler, trials)
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
-    pairs = [(found, kind) for found in methods for kind in found.cls.types if kind in session.types]
-    kinds = [kind for found, kind in pairs for _ in range(spaces[found.name].trials * runs)]
+    pairs = [
+        (found, feature_type) for found in methods for feature_type in found.cls.types if feature_type in session.types
+    ]
+    types_to_train = [feature_type for found, feature_type in pairs for _ in range(spaces[found.name].trials * runs)]
     inputs, recipe = session.open(), session.recipe
-    session.setting = make_setting(session.options, len(kinds), weights=inputs.weights)
+    session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
     if session.options.dry_run or inputs.prepared is None:
-        for found, kind in pairs:
+        for found, feature_type in pairs:
             space = spaces[found.name]
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
-            say(f"{found.name} {kind}: {space.trials} configurations x {runs} runs ({values})")
-        seconds = time_to_train(recipe, kinds, inputs.prepared, session.setting)
+            say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
+        seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting)
         if seconds:
             say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
@@ -56,8 +58,8 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     say_notes(inputs.prepared)
     file = output or tuned_file(folder, recipe.dataset)
     failed = False
-    for found, kind in pairs:
-        target = Target(recipe, inputs.prepared, found, kind, inputs.digest)
+    for found, feature_type in pairs:
+        target = Target(recipe, inputs.prepared, found, feature_type, inputs.digest)
         failed |= _tune_one(session, target, spaces[found.name], sampler, storage, file)
     return 1 if failed else 0
 
