@@ -86,10 +86,7 @@ def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) 
     """Return the finished run that METHOD[:TYPE[:SEED]] or the beginning of an id stands for, and its spec.
 
     A method's run is looked for in the dataset's newest table; the seed is 0 unless given, the type the first that
-    has this seed.
-
-    Raises:
-        UserError: as `choose_run` and `run_by_id`.
+    has this seed. Errors are those of `choose_run` and `run_by_id`.
     """
     method, *rest = name.split(":")
     types_to_train = get_args(FeatureType)

@@ -16,12 +16,8 @@ def compile_embedding(
 
     Methods are not compiled: heads and losses are small, and a foreign one may not compile. PyTorch compiles lazily, so
     a batch goes forward and backward first; if that fails, the model stays uncompiled, with one warning. PyTorch's
-    environment variable TORCH_COMPILE_DISABLE=1 switches compilation off.
-
-    Args:
-        model: on the device; its weights, norms and gradients are the same afterwards.
-        shape: [B, 3, H, W] of the training batches.
-        autocast: returns the context of a forward pass.
+    environment variable TORCH_COMPILE_DISABLE=1 switches compilation off. `shape` is [B, 3, H, W] of the training
+    batches; weights, norms and gradients of the model, which is on its device, are the same afterwards.
     """
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     images = torch.zeros(*shape, device=next(model.parameters()).device).contiguous(memory_format=torch.channels_last)

@@ -1,11 +1,11 @@
 """A lock on a folder, for the processes of one machine or of several that share a file system.
 
 It is a lease of `filelock`: the owner touches the file `.<name>` every `BEAT` seconds. A dead owner on this machine is
-replaced at once, any other after its file has not changed for `LIMIT` seconds of the waiter's own clock; no time of two
-machines is compared. An owner that was stopped for longer finds out by `check`, to be called before each write. A write
-that was under way when it was stopped still ends; it is whole, and of the same job.
+replaced at once, any other when its file has not changed for `LIMIT` seconds of the waiter's clock; times of two machines
+are never compared. An owner that was stopped for longer finds out by `check`, to be called before each write.
 """
 
+import fcntl
 import os
 import platform
 import time
@@ -20,6 +20,7 @@ from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 from hierbench.utils.processes import process_is_gone, process_state
 
 BEAT = 2.0  # seconds between two signs of life
+GRACE = 1.0  # seconds for filelock to replace a dead owner by itself
 LIMIT = 30.0  # seconds without one, after which an owner counts as dead
 
 
@@ -103,8 +104,15 @@ class Lock:
                 self._seen, self._since = (found.st_ino, found.st_ctime_ns), self._looked
             owner = self._lease.owner
             dead = owner is not None and process_is_gone(str(owner.pid)) and owner.hostname == _machine()
-            if (dead or self._looked - self._since > LIMIT) and self.path.lstat().st_ctime_ns == found.st_ctime_ns:
-                self._lease.force_break()
+            if self._looked - self._since <= (GRACE if dead else LIMIT):
+                return
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)  # one waiter at a time, so that none removes the next owner's lock
+                if self.path.lstat().st_ctime_ns == found.st_ctime_ns:
+                    self._lease.force_break()
+            finally:
+                os.close(folder)
 
 
 @cache
