@@ -1,7 +1,7 @@
 """A lock on a folder, for the processes of one machine or of several that share a file system.
 
 It is a lease of `filelock`: the owner touches the file `.<name>` every `BEAT` seconds. A dead owner on this machine is
-replaced at once, any other when its file has not changed for `LIMIT` seconds of the waiter's clock; times of two machines
+replaced at once, any other when its file has not changed for `LIMIT` seconds of the waiter's clock; times of machines
 are never compared. An owner that was stopped for longer finds out by `check`, to be called before each write.
 """
 
