@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hierbench.config.spec import Spec
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_bytes, refuse_links, write_bytes
+from hierbench.utils.files import parse_json_object, read_bytes, refuse_links, remove_abandoned, write_bytes
 from hierbench.utils.lock import Lock, is_gone, this_process
 from hierbench.utils.sqlite import keep_artifacts, make_database, refuse_shared
 
@@ -167,6 +167,8 @@ class Mirror:
                     self._client.delete_run(run.info.run_id)
                 else:
                     self._client.set_terminated(run.info.run_id, "KILLED")
+                if self._is_ours:
+                    remove_abandoned(self._artifacts_of(run.info.run_id))
 
     def _search(self, where: str) -> list[Any]:
         return list(self._client.search_runs([self._experiment], where, max_results=MAX_FOUND))
@@ -176,9 +178,12 @@ class Mirror:
         if not self._is_ours:
             self._client.log_artifact(run_id, str(file))
             return
-        place = refuse_links(self.runs.resolve(), "mlartifacts", run_id, "artifacts")
+        place = self._artifacts_of(run_id)
         place.mkdir(parents=True, exist_ok=True)
         write_bytes(place / file.name, read_bytes(file))
+
+    def _artifacts_of(self, run_id: str) -> Path:
+        return refuse_links(self.runs.resolve(), "mlartifacts", run_id, "artifacts")
 
     def _write_child(self, job: Job, run: Run) -> None:
         from mlflow.entities import Metric, Param

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.store import Store
-from hierbench.utils.files import write_json
+from hierbench.utils.files import temporary_beside, write_json
 from hierbench.utils.lock import this_process
 
 
@@ -200,8 +201,12 @@ def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
     again = Mirror(uri, tmp_path, "shapes", "title", warnings.append)
     assert again.has_dead_runs() and again.missing([job]) == [job]
     (half,) = children(tmp_path)
+    place = tmp_path / "mlartifacts" / half.info.run_id / "artifacts"
+    torn = place / temporary_beside(place / "history.csv").name.replace(f".{os.getpid()}.", f".{ended.pid}.")
+    torn.touch()
     again.write(job)
     again.close("FINISHED")
+    assert not torn.exists()
     (child,) = children(tmp_path)
     assert child.info.run_id != half.info.run_id and child.info.status == "FINISHED" and not warnings
     assert not Mirror(uri, tmp_path, "shapes", "title", warnings.append).has_dead_runs()
