@@ -20,6 +20,7 @@ GroupInput = Literal["activated", "raw"]
 
 
 Rate = Annotated[float, Field(gt=0)]
+Side = Annotated[int, Field(ge=1, le=4096)]  # of an image, pixels
 
 
 class Rates(Closed):
@@ -45,13 +46,39 @@ class Model(Closed):
     """Backbone, its weights, and the layers of type I between it and the method."""
 
     backbone: str  # see `hierbench.models.build_backbone`
-    weights: Literal["none", "imagenet1k-v1", "pass"] = "none"
+    # "none" (drawn at random), "default" (the library's own, downloaded), a published file by name, or "file": the one
+    # of --weights. The key `init` sets the same and calls random weights "scratch".
+    weights: Literal["none", "default", "file", "imagenet1k-v1", "pass"] = "none"
     # Input of the first convolution and the shortcut in the first block of groups 2 and 3 of a wide ResNet: the block's
     # input after batch norm and activation, or unchanged (docs/protocols.md, row 34).
     wrn_group_input: GroupInput = "activated"
     type_i_pool: Literal["average", "max"] = "average"  # docs/protocols.md, row 11
     # Width of the layer of type-I models; 0 omits it with its norms (docs/protocols.md, row 12).
     type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
+    # Of a network that ends in tokens: a map of its patch tokens, or its class token as a map of one place.
+    tokens: Literal["patch", "class"] = "patch"
+    # (H, W) that images are resized to on the device; None is the library's own for `torchvision:` and `timm:`
+    # backbones, and the size of the stored images for the others. A spec holds the resolved size.
+    input_size: tuple[Side, Side] | None = None
+    # Run the backbone once per image and view, cache its pooled features, and train the rest of the model on them.
+    frozen: bool = False
+    # Cached views of each training image, only for `frozen`: 1 the image, 2 also its mirror image, n > 2 random crops.
+    views: Annotated[int, Field(ge=1, le=64)] = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _init_is_weights(cls, content: Any) -> Any:
+        if isinstance(content, dict) and "init" in content:
+            init = content["init"]
+            content = {key: value for key, value in content.items() if key != "init"}
+            content["weights"] = "none" if init == "scratch" else init
+        return content
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.views != 1 and not self.frozen:
+            raise ValueError("views needs frozen = true; without it, images are augmented at each step")
+        return self
 
 
 class Train(Closed):
@@ -66,6 +93,13 @@ class Train(Closed):
     micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    optimizer: Literal["sgd", "adamw"] = "sgd"  # AdamW with PyTorch's betas; `momentum` is SGD's
+    # Epochs in which the rate rises linearly, step by step, to that of the cosine; part of `epochs`.
+    warmup_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    # Factor on the backbone's rate per layer away from its end; 1 gives all its layers one rate.
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    # Each epoch sees every image once, or draws as many with every class equally often.
+    sampling: Literal["natural", "balanced"] = "natural"
     lr: RatesOfTypes
 
 
@@ -77,8 +111,9 @@ class Augment(Closed):
     pad_mode: Literal["reflect", "zero"] = "zero"
     last_offset: bool = True  # whether crops reach the last of the 2 pad + 1 offsets (docs/protocols.md, row 23)
     flip: bool  # half of the images
-    mean: tuple[float, float, float]  # per channel, of values from 0 to 1
-    std: tuple[Rate, Rate, Rate]
+    # Per channel, of values from 0 to 1; None is the backbone's own in its library. A spec holds the resolved values.
+    mean: tuple[float, float, float] | None = None
+    std: tuple[Rate, Rate, Rate] | None = None
 
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:

@@ -10,6 +10,11 @@ from hierbench.config.validation import Closed
 # Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of
 # the old code are not reused.
 CODE_VERSION = 2
+# Keys that came after the first records, in the spec only where they differ from their default: older ids hold.
+ADDED = {
+    "model": ("tokens", "input_size", "frozen", "views"),
+    "train": ("optimizer", "warmup_epochs", "layer_decay", "sampling"),
+}
 
 
 class DatasetSpec(Closed):
@@ -40,6 +45,10 @@ class TrainSpec(Closed):
     micro_batch: int = 0
     momentum: float
     weight_decay: float
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    warmup_epochs: int = 0
+    layer_decay: float = 1.0
+    sampling: Literal["natural", "balanced"] = "natural"
     lr: Rates
 
 
@@ -63,7 +72,13 @@ class Spec(Closed):
 
     def content(self) -> dict[str, Any]:
         """Return the spec as JSON types."""
-        return self.model_dump(mode="json", by_alias=True)
+        content = self.model_dump(mode="json", by_alias=True)
+        for section, keys in ADDED.items():
+            fields = type(getattr(self, section)).model_fields
+            for key in keys:
+                if getattr(getattr(self, section), key) == fields[key].default:
+                    del content[section][key]
+        return content
 
     @property
     def id(self) -> str:
