@@ -31,7 +31,7 @@ ProtocolOption = Annotated[
 WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Your copy of the recipe's weights.")]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Device to train on.")]
 DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
 
 
@@ -42,7 +42,7 @@ class Options:
     dataset: DatasetOption
     methods: Annotated[str, typer.Option("--methods", help="all, or names and paths separated by commas.")] = "all"
     types: Annotated[str, typer.Option("--types", help="Feature extractors, separated by commas.")] = "type-I,type-II"
-    seeds: Annotated[int | None, typer.Option("--seeds", help="How many; by default the recipe's number.")] = None
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds; by default the recipe's.")] = None
     overrides: Annotated[
         list[str], typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
     ] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Options:
     device: DeviceOption = "auto"
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Jobs side by side; auto: one per core or GPU."),
+        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Parallel jobs; auto: one per core or GPU."),
     ] = None
     jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")] = 1
     devices: DevicesOption = 1
@@ -66,7 +66,7 @@ class Options:
     ] = "local"
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of the Ray cluster; by default RAY_ADDRESS, or a cluster of this machine."),
+        typer.Option("--address", help="Ray cluster to use; by default RAY_ADDRESS, or one of this machine."),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False
     plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False
@@ -77,11 +77,11 @@ class Options:
         if self.executor == "local" and self.address is not None:
             raise UserError("--address is for --executor ray")
         if self.executor == "ray" and self.jobs is not None:
-            raise UserError("--jobs is for this machine; a Ray cluster runs as many jobs side by side as fit")
+            raise UserError("--jobs is for this machine; a Ray cluster runs as many jobs in parallel as fit")
         if self.plan_only and self.dry_run:
             raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
         if self.plan_only and (self.executor == "ray" or self.jobs is not None or self.jobs_per_gpu > 1):
-            raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
+            raise UserError("--plan-only starts nothing; it excludes --executor, --jobs and --jobs-per-gpu")
 
     @property
     def remote(self) -> bool:

@@ -31,7 +31,7 @@ class PadAndCrop:
         pad: pixels added on each side before cropping back to H x W; 0 for no crop.
         pad_mode: "reflect" (the edge pixel not repeated) or "zero" (black, before normalising).
         flip: flip half of the images.
-        last_offset: draw from all 2 pad + 1 offsets; without it the last never comes up (docs/protocols.md, row 23).
+        last_offset: draw from all 2 pad + 1 offsets; without it the last is never drawn (docs/protocols.md, row 23).
     """
 
     pad: int
@@ -66,7 +66,7 @@ class PadAndCrop:
 class RandomResizedCrop:
     """A random part of each image stretched to the whole, bilinearly, and, with `flip`, half of them flipped.
 
-    As torchvision's transform of the same name, but not rounded to whole grey values: the part has between 8 and 100 %
+    Like torchvision's transform of the same name, but not rounded to whole grey values: the part has from 8 to 100 %
     of the area and sides in a ratio between 3/4 and 4/3, drawn at most ten times; if none fits, it is the whole image.
     """
 
@@ -89,7 +89,7 @@ class RandomResizedCrop:
 
 
 def crop_of(how: Augment) -> PadAndCrop | RandomResizedCrop:
-    """Return the crop that a recipe's section asks for."""
+    """Return the crop that a recipe's section configures."""
     if how.crop == "random-resized":
         return RandomResizedCrop(how.flip)
     return PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)

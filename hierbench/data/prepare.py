@@ -76,11 +76,11 @@ def prepare(
             return _prepare(name, opened, target, partial, allow_missing, progress, announce)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
+            raise UserError(f"preparing {name}: {error.filename or error} does not exist or is not a folder") from None
         why = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
         kept = "what was read is kept" if target.with_name(f".{variant}.partial").exists() else "nothing was kept"
-        said = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
-        raise UserError(f"preparing {name} in {target.parent}: {said}") from None
+        problem = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
+        raise UserError(f"preparing {name} in {target.parent}: {problem}") from None
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _prepare(
     progress: Progress,
     announce: Callable[[str], None],
 ) -> Prepared:
-    tree = Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
+    tree = Hierarchy.from_paths(source.paths)  # fails on a broken tree now rather than in hours
     for split in SPLITS:
         if not len(source.labels[split]):
             raise UserError(f"{name} has no {split} images")
@@ -177,7 +177,7 @@ def _check_space(source: Source, partial: Path) -> None:
 
 
 def _complete(name: str, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:
-    """Write labels and, when all else is on the disk, meta.json: a folder that has it is complete."""
+    """Write labels and, when all else is on disk, meta.json: a folder that has it is complete."""
     for split in SPLITS:
         rows = np.ascontiguousarray(labels[split], dtype=np.int64)
         write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows))

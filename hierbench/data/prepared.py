@@ -21,10 +21,10 @@ from hierbench.utils.arrays import load_array, map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LinkError, parse_json_object, read_json_object, read_text, refuse_links, write_json
 
-CHECKED = "checked.json"  # beside the arrays: the state of them that was compared with the digest
+CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
 ROWS = 256  # images read at a time
 Progress = Callable[[float], None]  # the share that is done
-_checked: list[dict[str, Any]] = []  # states that this process has compared
+_checked: list[dict[str, Any]] = []  # states that this process has verified
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def variant_name(dataset: str, jpeg_quality: int = 0) -> str:
 def find(name: str, data_dir: Path) -> Prepared | None:
     """Return the prepared dataset, or None where there is none."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:  # it may come from a received record
-        raise UserError(f"{name[:80]!r} is no name of a dataset")
+        raise UserError(f"{name[:80]!r} is not the name of a dataset")
     folder = data_dir / "prepared" / name
     try:
         try:
@@ -75,7 +75,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
         prepared = Prepared(folder, meta)
         num_classes = prepared.hierarchy("height").num_classes
         if not all(isinstance(text, str) for text in (meta["digest"], meta["remark"], meta.get("notice", ""))):
-            raise ValueError("its digest, remark or notice is no text")
+            raise ValueError("its digest, remark or notice is not text")
         for split in SPLITS:
             images, labels = prepared.arrays(split)
             expected = (meta["splits"][split], 3, *meta["image_size"])
@@ -91,7 +91,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
 
 
 def verify(name: str, data_dir: Path) -> Prepared:
-    """Read a prepared dataset whole and compare it with its digest."""
+    """Read a whole prepared dataset and verify its digest."""
     there = find(name, data_dir)
     if there is None:
         raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {name}")
@@ -100,11 +100,11 @@ def verify(name: str, data_dir: Path) -> Prepared:
 
 
 def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
-    """Compare a prepared dataset with its digest, unless that was done for its files as they are now.
+    """Verify the digest of a prepared dataset, unless that was done for its files as they are now.
 
-    Otherwise arrays that were changed in place would be trained on under their old digest. The result is recorded
-    beside them together with the state of the files, which includes the time when the inode was changed: no call can
-    set that, so a record that was copied along with a folder is not valid for the copy.
+    This detects arrays that were changed in place after they were prepared. The result is recorded next to them with
+    the state of the files, which includes the time when the inode was changed: no call can set that, so a record that
+    was copied along with a folder is not valid for the copy.
 
     Args:
         prepared: the dataset.

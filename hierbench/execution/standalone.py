@@ -79,9 +79,9 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model.weights, setting.data_dir / "weights")
-    if method is None and spec.method.name not in method_names():  # the record may be anyone's: it names no code to run
+    if method is None and spec.method.name not in method_names():  # an untrusted record must not name code to run
         kept = kept_source(run, spec)
-        there = f"; what ran is kept in {kept}: read it before you give that" if kept.is_file() else ""
+        there = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""
         raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{there}")
     with redirect_stdout(sys.stderr):  # a method may print
         job = Job(spec, find_method(spec.method.name if method is None else str(method.resolve())))

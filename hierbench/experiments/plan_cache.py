@@ -34,7 +34,7 @@ from hierbench.utils.files import read_json, refuse_links, write_json
 if TYPE_CHECKING:
     from hierbench.runs.job import Job
 
-KEPT = 50  # plans per folder of runs
+KEPT = 50  # plans per runs folder
 PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")
 
 

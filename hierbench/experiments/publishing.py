@@ -1,4 +1,4 @@
-"""The leaderboard of a command: made from its runs, written beside them and printed, without heavy imports."""
+"""The leaderboard of a command: made from its runs, written next to them and printed, without heavy imports."""
 
 import shlex
 from collections.abc import Sequence

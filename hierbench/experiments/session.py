@@ -33,11 +33,11 @@ Result = TypeVar("Result")
 
 
 class Session:
-    """What a command was asked for, what it needs, and where it runs.
+    """What a command was asked to do, what it needs, and where it runs.
 
     Attributes:
         recipe: of the dataset, with the command's overrides; `open` resolves "auto" in it.
-        num_seeds: as asked for, or the recipe's.
+        num_seeds: as requested, or the recipe's.
         inputs: data and weights, after `open`.
         setting: where and on what the plan runs, after `announce`.
 
@@ -60,7 +60,7 @@ class Session:
         return Store(self.options.runs.resolve())
 
     def check(self, methods: Sequence[Found]) -> None:
-        """Raise a UserError for all that can be wrong before the data is there."""
+        """Raise a UserError for every mistake that can be found without the data."""
         check_request(self.recipe, methods, self.types)
 
     def open(self) -> Inputs:
@@ -78,7 +78,7 @@ class Session:
         return self.inputs
 
     def announce(self, lines: Sequence[Line], models: Callable[[], Costs], **more: Any) -> bool:
-        """Say what will happen and how long it takes; return False for a dry run, which ends here.
+        """Report the plan and the estimated time; return False for a dry run, which ends here.
 
         `models` tells what the models cost, which a dry run shows; `more` are fields of the setting.
         """

@@ -43,7 +43,7 @@ def _remote(name: str) -> Remote:
 
 
 def check_weights(name: str, path: Path) -> None:
-    """Raise a UserError unless the file fits a ResNet-50: once per command, before every job finds out."""
+    """Raise a UserError unless the file fits a ResNet-50: once per command, before every job fails on it."""
     load_weights(build_backbone("resnet50"), name, path)
 
 

@@ -71,7 +71,7 @@ def time_to_train(
 ) -> float | None:
     """Return the seconds that jobs of these types will take, None where that is not known.
 
-    On an accelerator it is measured for a dry run alone: a run would take the device twice. Of jobs that run elsewhere
+    On an accelerator it is measured for a dry run alone: a run would use the device twice. Of jobs that run elsewhere
     (no workers) it is not known.
     """
     if not kinds:
@@ -89,7 +89,7 @@ def time_to_train(
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
     try:
         return estimate(recipe, kinds, tree, sizes, setting)
-    except RuntimeError:  # a model that does not fit in memory: its jobs will say so
+    except RuntimeError:  # a model that does not fit in memory: its jobs will report it
         return None
 
 

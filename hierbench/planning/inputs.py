@@ -20,7 +20,7 @@ from hierbench.utils.files import file_digest
 
 @dataclass(frozen=True)
 class Inputs:
-    """The data and the weights of a recipe; after a dry run that misses any, `missing` says what, and how to get it."""
+    """The data and the weights of a recipe; after a dry run that misses any, `missing` names it, and how to get it."""
 
     prepared: Prepared | None
     weights: Path | None = None
@@ -29,10 +29,10 @@ class Inputs:
 
 
 def obtain(recipe: Recipe, options: Options) -> Inputs:
-    """Return data and weights, downloaded and prepared if need be; a dry run only looks what is there.
+    """Return data and weights, downloaded and prepared if need be; a dry run only checks what exists.
 
     Raises:
-        UserError: something cannot be had.
+        UserError: something is not available.
     """
     variant = data.variant_name(recipe.dataset, recipe.data.jpeg_quality)
     folder, weights, needs_weights = options.data_dir / "weights", None, recipe.model.weights != "none"
@@ -55,10 +55,10 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             return Inputs(None, missing="; ".join(missing))
     else:
         if options.mlflow is None:
-            default_uri(options.runs)  # raises where it cannot be written down
+            default_uri(options.runs)  # raises if the path does not fit into a URI
         Store(options.runs).writable()
         if prepared is None and recipe.dataset in NEEDS_SOURCE:
-            prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
+            prepare(recipe.dataset, options.data_dir)  # raises with what to get, before anything is downloaded
         if needs_weights and weights is None:  # before the data, which can take hours
             weights = download_weights(recipe.model.weights, folder)
         elif weights is not None:

@@ -64,7 +64,7 @@ class _Expanded(gzip.GzipFile):
         self.counted = counted
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read up to so many bytes."""
+        """Read up to `size` bytes."""
         block = super().read(size)
         self.counted.num_expanded += len(block)
         if self.counted.num_expanded > FREE + RATIO * self.counted.num_read:
@@ -89,7 +89,7 @@ class _Header(tarfile.TarInfo):
         return member
 
     def _proc_member(self, tarfile_: tarfile.TarFile) -> Self:
-        """Refuse before tarfile acts on it what would take memory or time without bound."""
+        """Refuse headers that would take unbounded memory or time, before tarfile acts on them."""
         if self.size < 0 or self.type == tarfile.GNUTYPE_SPARSE:
             raise tarfile.ReadError("a member is sparse or has a negative size")
         if self.type in METADATA and self.size > LARGEST_HEADER:
@@ -103,7 +103,7 @@ class _Header(tarfile.TarInfo):
 
 
 def open_tar(path: Path) -> "io.BufferedReader[Counted]":
-    """Open a tar archive for `tar_members`; an OSError if it cannot be read or is no regular file."""
+    """Open a tar archive for `tar_members`; an OSError if it cannot be read or is not a regular file."""
     return io.BufferedReader(Counted(path), 1 << 20)
 
 
@@ -129,7 +129,7 @@ def _within_the_file() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise zipfile.BadZipFile("it refers to places that it does not have") from None
+            raise zipfile.BadZipFile("it refers to offsets outside the file") from None
         raise
 
 

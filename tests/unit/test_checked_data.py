@@ -123,5 +123,5 @@ def test_the_digest_is_recorded_with_the_result(dataset, tmp_path):
 
 @pytest.mark.parametrize("name", ["../shapes", "/etc", "..", ""])
 def test_a_name_in_a_record_leads_nowhere(tmp_path, name):
-    with pytest.raises(UserError, match="is no name of a dataset"):
+    with pytest.raises(UserError, match="is not the name of a dataset"):
         data.find(name, tmp_path)

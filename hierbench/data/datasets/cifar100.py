@@ -81,7 +81,7 @@ def _read_split(path: Path) -> tuple[Images, Labels]:
     content = _unpickled(path)
     pixels, labels = content.get("data"), content.get("fine_labels")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not isinstance(labels, list):
-        raise UserError(f"{path} has no array of images and list of labels: it is no CIFAR-100 file")
+        raise UserError(f"{path} has no array of images and list of labels: it is not a CIFAR-100 file")
     if not labels or pixels.shape != (len(labels), 3 * 32 * 32):
         raise UserError(f"{path}: images and labels do not fit: {pixels.shape}, {len(labels)} labels")
     if not all(type(label) is int and 0 <= label < 100 for label in labels):
@@ -96,7 +96,7 @@ class _ArraysOnly(pickle.Unpickler):
         """Return an array constructor, or refuse."""
         if (module, name) in ALLOWED_GLOBALS:
             return super().find_class(module, name)
-        raise UserError(f"refers to {module}.{name}: it is no CIFAR-100 file and is not read")
+        raise UserError(f"refers to {module}.{name}: it is not a CIFAR-100 file and is not read")
 
 
 def _unpickled(path: Path) -> dict[Any, Any]:
@@ -110,7 +110,7 @@ def _unpickled(path: Path) -> dict[Any, Any]:
     except Exception as error:  # damaged pickles fail in many ways
         raise UserError(f"{path} is truncated or damaged ({type(error).__name__}: {error})") from None
     if not isinstance(found, dict):
-        raise UserError(f"{path} holds a {type(found).__name__}: it is no CIFAR-100 file")
+        raise UserError(f"{path} holds a {type(found).__name__}: it is not a CIFAR-100 file")
     return found
 
 

@@ -64,7 +64,7 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
 
     Args:
         tree: "parent child" lines.
-        splits: a zip with `<folder>/{train,val,test}/<class>.txt`, a name a line.
+        splits: a zip with `<folder>/{train,val,test}/<class>.txt`, one name per line.
         downloads: where downloaded files are kept.
         offline: folder to take them from instead, with the repository's folders or flat.
 
@@ -135,7 +135,7 @@ def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, L
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
                     listed[match[1], match[2]] = zip_member(content, member, LARGEST).decode("utf-8").split()
     except DAMAGED as error:
-        raise UserError(f"{archive.name} is no whole zip file ({error})") from None
+        raise UserError(f"{archive.name} is not a complete zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))
     if odd:
         raise UserError(f"{archive.name} and the tree do not have the same classes: {odd[0]} is in only one of them")

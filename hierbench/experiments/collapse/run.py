@@ -67,9 +67,9 @@ def collapse(options: Options, every: int | None) -> int:
     for frame, own in recipes.items():
         if own is not recipe:
             units = f"{frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs"
-            say(f"note: {units}; its runs lie in {folder}, apart from those of the tables")
+            say(f"note: {units}; its runs are in {folder}, apart from those of the tables")
     if again := sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan):
-        say(f"note: {again} of these have a run without snapshots; it stays, they are trained again in {folder}")
+        say(f"note: {again} of these have a run without snapshots, which is kept; they are trained again in {folder}")
     return carry_out(session, jobs)
 
 
@@ -101,7 +101,7 @@ def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> int:
     for job in plan:
         if differs(job, setting.store):
             say(
-                f"note: {labels[job.id]}, trained again for its snapshots, ended in other numbers than before; "
+                f"note: {labels[job.id]}, trained again for its snapshots, ended with other numbers than before; "
                 "the curves are of the second training"
             )
     if curves:

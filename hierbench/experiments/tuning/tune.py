@@ -166,7 +166,7 @@ def _tune_one(session: Session, target: Target, space: Space, sampler: str, stor
         Tuning(target, search, record, execution).run()
     best = winner(search, name, runs)
     if best is None:
-        say(f"{target.label}: no configuration was tried to its end")
+        say(f"{target.label}: no configuration was completed")
         return True
     write_tuned(file, {(target.recipe.protocol, target.found.name, target.type): best})
     _show(target, search, best, file)
@@ -179,7 +179,7 @@ def _results(search: Search) -> list[tuple[dict[str, Any], Cell]]:
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
-    """Return the best configuration and how sure it is, None if none was tried to its end."""
+    """Return the best configuration and how sure it is, None if none was completed."""
     results = _results(search)
     if not results:
         return None
@@ -214,7 +214,7 @@ def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
         lines.append([rank, *(f"{value:g}" for value in params.values()), f"{cell.mean:.4f} +/- {width}"])
     headers = ["Rank", *search.space.grid, f"Validation {OBJECTIVE} ↓"]
     print(f"\n{tabulate(lines, headers, tablefmt='pipe', disable_numparse=True)}\n", flush=True)
-    certain = "" if best.separated else "; its interval meets the next one's, so the choice may be chance"
+    certain = "" if best.separated else "; its interval overlaps the next one's, so the choice may be due to chance"
     print(f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}", flush=True)
 
 

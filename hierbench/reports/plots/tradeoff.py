@@ -25,7 +25,7 @@ SWEEPS = 6
 
 
 def numbers_of(rows: Sequence[Row]) -> tuple[Floats, Floats]:
-    """Return severity and accuracy of rows, and their half-widths, [rows, 2] each; NaN for what there is not."""
+    """Return severity and accuracy of rows, and their half-widths, [rows, 2] each; NaN for missing values."""
     cells = [[row.metrics[name] for name in AXES] for row in rows]
     means = np.array([[cell.mean for cell in pair] for pair in cells], dtype=np.float64)
     widths = np.array([[cell.ci95 for cell in pair] for pair in cells], dtype=np.float64)
@@ -82,7 +82,7 @@ def draw(request: Request) -> style.Drawing:
 
 
 def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
-    """Write each row's name beside its marker, with a thin line to it where it had to move away."""
+    """Write each row's name next to its marker, with a thin line to it where it had to move away."""
     renderer: Any = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     labels = [f"{style.plain(row.title)}, {row.type}" for row in rows]
     texts = [axes.text(0, 0, label, fontsize=style.SMALL, ha="center", va="center") for label in labels]
@@ -120,7 +120,7 @@ def _covered(points: Floats, whiskers: Floats, radius: float) -> Floats:
     return np.concatenate([points[:, None] - reach, points[:, None] + reach], axis=2).reshape(-1, 4)
 
 
-# Labels stand near their own point and, where there is room, on no other label, marker or line. Boxes are [..., 4],
+# Labels are placed near their point and, where there is room, on no other label, marker or line. Boxes are [..., 4],
 # points [..., 2], all lengths in the same unit.
 
 
