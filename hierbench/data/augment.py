@@ -76,7 +76,7 @@ class RandomResizedCrop:
         """Pick the examples and sample all parts at once."""
         num, (height, width), device = len(rows), images.shape[2:], images.device
         batch, part = batch or num, slice(first, first + num)
-        top, left, part_height, part_width = (of[part] for of in _random_parts(batch, height, width, device))
+        top, left, part_height, part_width = (of[part] for of in random_parts(batch, height, width, device))
         y = _sample_points(top, part_height, height)
         x = _sample_points(left, part_width, width)
         if self.flip:
@@ -95,7 +95,7 @@ def crop_of(how: Augment) -> PadAndCrop | RandomResizedCrop:
     return PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
 
 
-def _random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
+def random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
     """Return top, left, height and width of a random part of each image, [B] int64 each."""
     area = torch.empty(ATTEMPTS, batch, device=device).uniform_(*AREA) * (height * width)
     ratio = torch.empty(ATTEMPTS, batch, device=device).uniform_(-math.log(RATIO), math.log(RATIO)).exp()

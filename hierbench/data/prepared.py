@@ -24,7 +24,7 @@ from hierbench.utils.files import LinkError, parse_json_object, read_json_object
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
 ROWS = 256  # images read at a time
 Progress = Callable[[float], None]  # the share that is done
-_checked: list[dict[str, Any]] = []  # states that this process has verified
+verified_states: list[dict[str, Any]] = []  # states that this process has verified
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     with suppress(OSError, ValueError):
         if read_json_object(prepared.folder / CHECKED) == state:
             return
-    if state not in _checked:
+    if state not in verified_states:
         _compare(prepared, progress)
     with suppress(OSError, LinkError):  # where nothing can be written, every process that trains checks for itself
         write_json(refuse_links(prepared.folder.parents[1], *prepared.folder.parts[-2:]) / CHECKED, state)
@@ -137,7 +137,7 @@ def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> Non
 
 def remember_check(prepared: Prepared) -> None:
     """Record for this process that the files as they are now match the digest."""
-    _checked.append(_state(prepared))
+    verified_states.append(_state(prepared))
 
 
 def _state(prepared: Prepared) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
     """
     tree_file, splits_file = (_file(file, downloads, offline) for file in (tree, splits))
     paths = _paths(tree_file.read_text(encoding="utf-8"))
-    labels, names = _rows(splits_file, paths)
+    labels, names = read_splits(splits_file, paths)
     checksums = {tree.name: file_digest(tree_file, follow=True), splits.name: file_digest(splits_file, follow=True)}
     return Lists(paths, labels, names, checksums)
 
@@ -126,7 +126,7 @@ def _paths(text: str) -> dict[str, tuple[str, ...]]:
     return paths
 
 
-def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:
+def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:
     """Return labels and names per split: classes in order, a class's images as listed."""
     listed: dict[tuple[str, str], list[str]] = {}
     try:
