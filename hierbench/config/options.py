@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from hierbench.utils.errors import UserError, unknown_name
-
-if TYPE_CHECKING:  # `hierbench --help` does not wait for pydantic
-    from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.utils.errors import UserError
 
 
 def jobs_of(text: str) -> int | None:
@@ -88,27 +85,7 @@ class Options:
         """Whether the jobs run on machines whose hardware is unknown here."""
         return self.executor == "ray" or self.plan_only
 
-    def count_seeds(self, recipe: Recipe) -> int:
-        """Return the option's number of seeds, by default the recipe's; a UserError if it is less than 1."""
-        seeds = recipe.seeds if self.seeds is None else self.seeds
-        if seeds < 1:
-            raise UserError(f"--seeds must be at least 1, got {seeds}")
-        return seeds
-
 
 def is_path(method: str) -> bool:
     """Whether a method is given by path rather than by name."""
     return method.endswith(".py") or "/" in method
-
-
-def chosen_types(text: str) -> list[FeatureType]:
-    """Return the types in a comma-separated list."""
-    from hierbench.config.recipe import FEATURE_TYPES
-
-    asked = [part.strip() for part in text.split(",") if part.strip()]
-    for name in asked:
-        if name not in FEATURE_TYPES:
-            raise unknown_name("type", name, FEATURE_TYPES)
-    if not asked:
-        raise UserError("--types names no type; known: type-I, type-II")
-    return [known for known in FEATURE_TYPES if known in asked]

@@ -15,7 +15,7 @@ import numpy as np
 
 from hierbench.data.image import Images
 from hierbench.data.source import Labels
-from hierbench.data.writer import SPLITS, images_file
+from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.utils.arrays import load_array, map_array
 from hierbench.utils.errors import UserError
@@ -125,7 +125,7 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
 
 def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     before = _state(prepared)
-    if digest_of(prepared.folder, prepared.meta["paths"], progress) != prepared.digest:
+    if digest_of(prepared.meta["paths"], prepared.arrays, progress) != prepared.digest:
         raise UserError(
             f"{prepared.folder} does not match its digest: it was changed after it was prepared; "
             f"remove it and prepare {prepared.folder.name} again"
@@ -148,15 +148,17 @@ def _state(prepared: Prepared) -> dict[str, Any]:
     return {"digest": prepared.digest, "files": files}
 
 
-def digest_of(folder: Path, paths: list[list[str]], progress: Progress = lambda share: None) -> str:
-    """Return the SHA-256 over the classes' paths and, per split, all labels and all images."""
+def digest_of(
+    paths: list[list[str]], arrays: Callable[[str], tuple[Images, Labels]], progress: Progress = lambda share: None
+) -> str:
+    """Return the SHA-256 over the classes' paths and, per split, all labels and all images, which `arrays` gives."""
     digest = sha256(repr([list(path) for path in paths]).encode())
-    images = {split: map_array(images_file(folder, split)) for split in SPLITS}
-    total, done = sum(map(len, images.values())), 0
-    for split, rows in images.items():
-        digest.update(load_array(folder / f"{split}-labels.npy").tobytes())
-        for start in range(0, len(rows), ROWS):
-            block = rows[start : start + ROWS]
+    splits = [arrays(split) for split in SPLITS]
+    total, done = sum(len(labels) for _, labels in splits), 0
+    for images, labels in splits:
+        digest.update(labels.tobytes())
+        for start in range(0, len(images), ROWS):
+            block = images[start : start + ROWS]
             digest.update(block.tobytes())
             done += len(block)
             progress(done / total)

@@ -36,18 +36,15 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     asked = session.recipe
     with redirect_stdout(sys.stderr):
         methods, broken = _methods(_asked(session))
-    session.check(methods)
     tuned_by = tuned_params(session, methods, file) if tuned else {}
-    inputs, types = session.open(), session.types
-    models = partial(costs, session.recipe, methods, types)
-    if inputs.prepared is None:
-        session.announce(blocked_lines(methods, types, session.num_seeds), models)
-        return 0
-    cache_plan = (lambda plan: None) if tuned or broken else plan_writer(options, asked)
+    inputs, types, seeds = session.open(methods), session.types, session.num_seeds
+    recipe, prepared = session.recipe, inputs.prepared
     params = {key: entry.params for key, entry in tuned_by.items()}
-    plan = make_plan(session.recipe, inputs.prepared, methods, types, session.num_seeds, inputs.digest, params)
+    plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
     state = states(plan, session.store)
-    if not session.announce(lines_of_plan(plan, state), models):
+    lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
+    cache_plan = (lambda plan: None) if prepared is None or tuned or broken else plan_writer(options, asked, prepared)
+    if not session.announce(lines, partial(costs, recipe, methods, types)):
         return 0
     if session.options.plan_only:
         planned(plan, session.store, say)

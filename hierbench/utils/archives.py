@@ -102,6 +102,12 @@ class _Header(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10
 
 
+class _Stream(tarfile.TarFile):
+    """An archive whose list of members, which typeshed does not know, can be emptied."""
+
+    members: list[tarfile.TarInfo]
+
+
 def open_tar(path: Path) -> "io.BufferedReader[Counted]":
     """Open a tar archive for `tar_members`; an OSError if it cannot be read or is not a regular file."""
     return io.BufferedReader(Counted(path), 1 << 20)
@@ -114,9 +120,9 @@ def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, 
         DAMAGED: it is not a whole tar archive, or it is a bomb.
     """
     stream: Any = _Expanded(file, counted) if file.peek(2)[:2] == b"\x1f\x8b" else file
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
+    with _Stream.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
+            tar.members = []  # else it remembers every member it has passed
             yield tar, member
     while stream.read(1 << 20):
         pass  # the checksum of a gzip stream, which tarfile does not compare, is at its end

@@ -34,8 +34,7 @@ def collapse(options: Options, every: int | None) -> int:
     every = every or default_every(session.recipe.train.epochs)
     with redirect_stdout(sys.stderr):
         methods = {frame: find_method(frame.method) for frame in FRAMES}
-    session.check(list(methods.values()))
-    inputs, seeds = session.open(), range(session.num_seeds)
+    inputs, seeds = session.open(list(methods.values())), range(session.num_seeds)
     recipe, prepared = session.recipe, inputs.prepared
     num_classes = recipe.expected.level_sizes[-1] if prepared is None else prepared.hierarchy("height").num_classes
     recipes = recipes_of(recipe, num_classes)

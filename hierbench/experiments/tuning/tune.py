@@ -15,11 +15,11 @@ from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
-from hierbench.experiments.publishing import say_notes
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, search_space
 from hierbench.leaderboard.statistics import Cell, summarise
-from hierbench.planning.dry_run import time_to_train
+from hierbench.planning.dry_run import say_notes
+from hierbench.planning.estimate import time_to_train
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
@@ -34,7 +34,6 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     session = Session(options)
     with redirect_stdout(stderr):
         methods = [find_method(name.strip()) for name in options.methods.split(",") if name.strip()]
-    session.check(methods)
     runs, folder = session.recipe.tune.runs, session.options.runs
     spaces = _spaces(session.recipe, methods, sampler, trials)
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
@@ -42,7 +41,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         (found, feature_type) for found in methods for feature_type in found.cls.types if feature_type in session.types
     ]
     types_to_train = [feature_type for found, feature_type in pairs for _ in range(spaces[found.name].trials * runs)]
-    inputs, recipe = session.open(), session.recipe
+    inputs, recipe = session.open(methods), session.recipe
     session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
     if session.options.dry_run or inputs.prepared is None:
         for found, feature_type in pairs:

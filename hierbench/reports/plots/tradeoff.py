@@ -127,7 +127,8 @@ def _covered(points: Floats, whiskers: Floats, radius: float) -> Floats:
 def overlap(one: Floats, other: Floats) -> Floats:
     """Return the area of the intersection of boxes."""
     sides = np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2])
-    return np.maximum(sides, 0.0).prod(axis=-1)  # type: ignore[no-any-return]
+    areas: Floats = np.maximum(sides, 0.0).prod(axis=-1)
+    return areas
 
 
 def nearest_of(box: Floats, point: Floats) -> Floats:
@@ -140,7 +141,8 @@ def crosses(start: Floats, stop: Floats, box: Floats) -> NDArray[np.bool_]:
     with np.errstate(divide="ignore", invalid="ignore"):  # a line along an axis is always or never beside the box
         low, high = (box[..., :2] - start) / (stop - start), (box[..., 2:] - start) / (stop - start)
     first, last = np.fmin(low, high).max(axis=-1), np.fmax(low, high).min(axis=-1)
-    return np.maximum(first, 0.0) < np.minimum(last, 1.0)  # type: ignore[no-any-return]
+    inside: NDArray[np.bool_] = np.maximum(first, 0.0) < np.minimum(last, 1.0)
+    return inside
 
 
 def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Floats, gap: float) -> Floats:
@@ -181,4 +183,5 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
 
 def _covering(areas: Floats, once: float, more: float, gap: float) -> Floats:
     """Return the cost [places] of covering areas [places, things]: a constant per thing, and more for a large area."""
-    return np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)  # type: ignore[no-any-return]
+    costs: Floats = np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)
+    return costs
