@@ -127,7 +127,7 @@ def board_from_runs(
         (spec, run)
         for run in runs
         if (spec := _spec(run)) is not None and spec.dataset.name == dataset and spec.split == "test"
-        # What was run only for an ablation is in a table of its own.
+        # Runs of an ablation alone have their own table.
         if ids is not None or not (run.folder / "ablation.json").exists()
     ]
     protocols = sorted({spec.protocol for spec, _ in records})

@@ -123,7 +123,7 @@ def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = Non
 def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | None] = lambda row: None) -> Ledger:
     """Return a line per metric of every row that either board has; `spec_of` returns the spec of a row's runs if known.
 
-    Of several variants of a method, only those with the recipe's hyperparameters are beside the published row.
+    Of several variants of a method, only those with the recipe's hyperparameters are compared with the published row.
     """
     known, recipe = known_differences(), recipe_of(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}

@@ -15,7 +15,7 @@ SHOWN = 6  # runs listed in an error
 
 
 def find_run(beginning: str, store: Store, what: str = "run", hint: str = "") -> Run:
-    """Return the only run whose id begins so; the error calls it `what` and ends in `hint` where there is none."""
+    """Return the only run whose id has this prefix; if there is none, the error calls it `what` and ends in `hint`."""
     found = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
     if not found:
         raise UserError(f"no {what} in {store.root} has an id that begins with {beginning!r}{hint}")
@@ -25,7 +25,7 @@ def find_run(beginning: str, store: Store, what: str = "run", hint: str = "") ->
 
 
 def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | None = None) -> tuple[Spec, Run]:
-    """Return the finished run of a dataset whose id begins so, and its spec.
+    """Return the finished run of a dataset whose id has this prefix, and its spec.
 
     Raises:
         UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, or of tuning.
@@ -36,7 +36,7 @@ def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | N
     if protocol is not None and spec.protocol != protocol:
         raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
     if spec.split != "test":
-        raise UserError(f"run {beginning} ({spec.label}) is of tuning, which leaves the test images alone")
+        raise UserError(f"run {beginning} ({spec.label}) is a tuning run, which has no test results")
     return _finished(spec, run)
 
 
@@ -76,8 +76,8 @@ def choose_run(
         )
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise UserError(
-            f"{asked or board.dataset} matches {len(found)} runs: {names}{more}; say more of method, type and seed, "
-            "or name one by its id"
+            f"{asked or board.dataset} matches {len(found)} runs: {names}{more}; give more of method, type and seed, "
+            "or the id of one"
         )
     return _finished(*found[0])
 

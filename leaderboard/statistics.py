@@ -21,7 +21,7 @@ class Cell:
 
     mean: float | None  # over the values that exist
     ci95: float | None  # half-width of the 95% interval, None below two values
-    values: list[float] = field(default_factory=list)  # one per seed; NaN for a run without mistakes, thus no severity
+    values: list[float] = field(default_factory=list)  # one per seed; NaN for a severity without mistakes
     best: bool = False  # set by `highlight`
 
 

@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -83,14 +84,17 @@ class CommandLine:
     """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable.
 
     In this process, MLflow makes its tables once, which takes seconds; later databases are copies, if `copy_databases`.
+    The time of a training step is measured once for each kind of training.
     """
 
     def __init__(self, folder):
         self.copy_databases, self._database, self._server = True, folder / "mlflow.db", None
+        self._seconds = {}
 
     def __call__(self, folder, *arguments, **environment):
         """Run a command in this process."""
         from hierbench.cli.main import main
+        from hierbench.planning.estimate import seconds_per_image
 
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
@@ -98,11 +102,19 @@ class CommandLine:
             patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
             for name, value in environment.items():
                 patch.setenv(name, value)
+            measure = partial(self._measure_once, seconds_per_image)
+            patch.setattr("hierbench.planning.estimate.seconds_per_image", measure)
             if self.copy_databases:
                 patch.setattr("hierbench.runs.mlflow_mirror.make_database", self._make_database)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
                 main()
         return Done(end.value.code, out.getvalue(), err.getvalue())
+
+    def _measure_once(self, measure, recipe, feature_type, hierarchy, *where):
+        key = repr((recipe.model, recipe.expected.image_size, feature_type, hierarchy.classes, *where))
+        if key not in self._seconds:
+            self._seconds[key] = measure(recipe, feature_type, hierarchy, *where)
+        return self._seconds[key]
 
     def _make_database(self, uri, make):
         from hierbench.utils.sqlite import PREFIX, make_database

@@ -7,7 +7,7 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.data.prepared import digest_of, find
+from hierbench.data.prepared import Prepared, digest_of, find
 from hierbench.metrics import Tally
 from hierbench.planning.plan import make_plan
 from hierbench.runs.integrity import fingerprints
@@ -37,7 +37,8 @@ def prepare(data_dir, paths=PATHS, per_class=50, size=32, name="shapes"):
         np.save(folder / f"{split}-images.npy", images)
         np.save(folder / f"{split}-labels.npy", generator.permutation(np.arange(count) % len(paths)))
     meta = {"paths": paths, "remark": "", "splits": splits, "image_size": [size, size]}
-    (folder / "meta.json").write_text(json.dumps(meta | {"digest": digest_of(folder, paths)}))
+    digest = digest_of(paths, Prepared(folder, meta).arrays)
+    (folder / "meta.json").write_text(json.dumps(meta | {"digest": digest}))
     return find(name, data_dir)
 
 

@@ -1,4 +1,4 @@
-"""What runs in the process of `hierbench.api.isolation`: a method is imported there, and checked."""
+"""Runs in the child process of `hierbench.api.isolation`: imports a method and checks it."""
 
 import json
 import os
@@ -15,11 +15,11 @@ from hierbench.utils.errors import BrokenMethodError, UserError, one_line_of
 def serve(order: dict[str, Any], pipe: int) -> NoReturn:
     """Import a method, check it, write what was found to a pipe, and end the process."""
     leave, alarm, write, dumps = os._exit, signal.alarm, os.write, json.dumps  # a method may replace any of them
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it goes to the process that asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def send(message: Any) -> None:
-        alarm(int(order["limit"]) + 60)  # ends this process, should the one that asks be gone
+        alarm(int(order["limit"]) + 60)  # ends this process if its parent is gone
         try:
             write(pipe, dumps(message).encode() + b"\n")
         except OSError:
@@ -38,4 +38,4 @@ def serve(order: dict[str, Any], pipe: int) -> NoReturn:
     for name, problem in check_method(found.cls):
         send([name, problem])
     send({"done": order["nonce"]})
-    leave(0)  # neither a thread nor what is registered to run at the end holds it up
+    leave(0)  # neither threads nor exit handlers delay it

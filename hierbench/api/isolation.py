@@ -1,7 +1,7 @@
-"""A foreign method in a process of its own: what its file does on import, or under the checks, ends with that process.
+"""Checks a third-party method in a separate process, which contains whatever its file does on import and in the checks.
 
-The process sends a line of JSON for each step and one with a number of its own at the end. One that ends before has no
-verdict, whatever its exit code says. This is for mistakes, not for malice: the file runs with the user's rights.
+The process sends a line of JSON for each step and one with a number of its own at the end. A process that ends before
+has no verdict, whatever its exit code. This guards against mistakes, not malice: the file runs with the user's rights.
 """
 
 import json
@@ -20,7 +20,7 @@ from hierbench.utils.errors import BrokenMethodError, UserError
 
 START_LIMIT = 300.0  # seconds in which the process imports what it needs itself
 CHECK_LIMIT = 60.0  # seconds, of the import and of each check
-GRACE = 5.0  # seconds in which a process that closed its pipe ends by itself
+GRACE = 5.0  # seconds for a process that closed its pipe to exit by itself
 LONGEST_LINE = 1 << 20  # bytes of a message
 NOT_RUN = "not run"
 GARBLED = "it changes the checks, or what they report"
@@ -33,11 +33,11 @@ START = (
 
 
 class EndedError(UserError):
-    """The process came to no verdict; the message says how it ended, as in "it ended the process (exit code 0)"."""
+    """The process gave no verdict; the message says how it ended, as in "it ended the process (exit code 0)"."""
 
 
 def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[str, str]]:
-    """Check a method in a process of its own.
+    """Check a method in a separate process.
 
     Yields:
         First ("", the method's name), then each check's name and what is wrong: "" if nothing is, NOT_RUN where the
@@ -60,14 +60,14 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
             yield left.pop(0), problem
         if left:
             raise EndedError(GARBLED)
-    except EndedError as error:  # after the last check, it has spoilt the end of the report
-        yield left[0] if left else "the report is whole", str(error)
+    except EndedError as error:  # after the last check: it corrupted the end of the report
+        yield left[0] if left else "the report is complete", str(error)
         for check in left[1:]:
             yield check, NOT_RUN
 
 
 def _steps(reference: str, limit: float) -> Iterator[tuple[str, str]]:
-    """Yield what the process says until it has said that it is done; the first is (name, the names of its checks).
+    """Yield what the process reports until it is done; the first is (name, the names of its checks).
 
     Raises:
         UserError: what `find_method` raised there.
@@ -110,7 +110,7 @@ def _process(order: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+            os.killpg(process.pid, signal.SIGKILL)  # with its children
         process.wait()
         process.stdout.close()
 
@@ -119,7 +119,7 @@ def _lines(process: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:
     """Yield the lines that a process writes; raise an EndedError when it ends or is silent for too long."""
     assert process.stdout is not None
     pipe = process.stdout.fileno()
-    buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)  # what it needs itself, before the first line
+    buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)  # its own imports, before the first line
     while True:
         ready, _, _ = select.select([pipe], [], [], 0.2)
         if ready:
@@ -131,7 +131,7 @@ def _lines(process: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:
                 deadline = time.monotonic() + limit
             if not content or len(buffer) > LONGEST_LINE:
                 break
-        elif process.poll() is not None:  # something that it has started keeps the pipe open
+        elif process.poll() is not None:  # a child of it keeps the pipe open
             break
         elif time.monotonic() > deadline:
             raise EndedError(f"it took longer than {limit:g} s and was stopped")
@@ -143,7 +143,7 @@ def _lines(process: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` have it."""
+    """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` report it."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -29,7 +29,7 @@ def hyperparameter(
         default: its value unless a recipe says otherwise.
         low: smallest value.
         high: largest value.
-        grid: values that tuning searches; without any it is not tuned.
+        grid: values that tuning searches; without a grid it is not tuned.
         examples: other values for `hierbench methods check`, if it is not a number, bool or Literal.
     """
     return Field(default=default, ge=low, le=high, examples=list(examples), json_schema_extra={"grid": list(grid)})
@@ -101,7 +101,7 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
     names = list(terms)
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise UserError(f"loss names must be strings that are not empty, got {name!r}")
+            raise UserError(f"loss names must be non-empty strings, got {name!r}")
         if name == "loss":
             raise UserError("a loss term cannot be called 'loss', the name of their sum in the history")
     if before and names != list(before):

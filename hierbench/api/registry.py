@@ -168,7 +168,7 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if issubclass(cls, PostHoc) and cls.base == cls.name:
         raise BrokenMethodError(f"method {name}: it cannot be its own base")
     if cls.name != name:
-        raise BrokenMethodError(f"method {name}: its class says name = {cls.name!r}; file and name must agree")
+        raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
     try:
         return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
     except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:

@@ -6,7 +6,7 @@ import typer
 
 
 def bench(
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to measure.")] = "auto",
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device to measure.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="One round instead of three, for a rough estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:

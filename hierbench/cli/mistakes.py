@@ -24,11 +24,11 @@ def mistakes(
     output: Annotated[Path | None, typer.Option(help="HTML file; by default RUNS/mistakes-DATASET.html.")] = None,
     protocol: ProtocolOfRuns = None,
     names: Annotated[
-        Path | None, typer.Option(help="File of words for class names, like ImageNet's words.txt.")
+        Path | None, typer.Option(help="File that maps node names to words, like ImageNet's words.txt.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=5000, help="Number of images in the page.")] = 400,
 ) -> None:
-    """Write a page that compares the mistakes of two runs: images, predictions, and where the paths fork."""
+    """Write a page that compares the mistakes of two runs: images, predictions, and where their paths diverge."""
     if len(which) == 1 and not runs.is_dir():  # `--runs A B`, in the default folder
         which, runs = [str(runs), *which], Path("runs")
     if len(which) != 2:
@@ -46,7 +46,7 @@ def mistakes(
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair))
     target = output or runs / f"mistakes-{dataset}.html"
-    write_result(text, target, follow=output is not None)  # links in a folder of runs are not followed
+    write_result(text, target, follow=output is not None)  # links in a runs folder are not followed
     for note in (describe_choice(pair, chosen), pair.prepared.meta.get("notice", "")):
         if note:
             print(f"note: {note}", file=sys.stderr, flush=True)

@@ -41,7 +41,7 @@ def trains(**fixed: Any) -> Callable[[Callable[..., int]], Callable[..., None]]:
             options = Options(**fixed, **{name: value for name, value in values.items() if name in shared})
             raise typer.Exit(command(options, **{name: values[name] for name in own}))
 
-        run.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        vars(run)["__signature__"] = Signature(list(parameters.values()))
         run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
         return run
 

@@ -1,1 +1,1 @@
-"""What was asked for, as closed data: recipes, specs, options; without torch."""
+"""The request, as closed data: recipes, specs, options; without torch."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from hierbench.utils.errors import UserError, unknown_name
-
-if TYPE_CHECKING:  # `hierbench --help` does not wait for pydantic
-    from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.utils.errors import UserError
 
 
 def jobs_of(text: str) -> int | None:
@@ -31,7 +28,7 @@ ProtocolOption = Annotated[
 WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Your copy of the recipe's weights.")]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Device to train on.")]
 DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
 
 
@@ -42,7 +39,7 @@ class Options:
     dataset: DatasetOption
     methods: Annotated[str, typer.Option("--methods", help="all, or names and paths separated by commas.")] = "all"
     types: Annotated[str, typer.Option("--types", help="Feature extractors, separated by commas.")] = "type-I,type-II"
-    seeds: Annotated[int | None, typer.Option("--seeds", help="How many; by default the recipe's number.")] = None
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds; by default the recipe's.")] = None
     overrides: Annotated[
         list[str], typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
     ] = field(default_factory=list)
@@ -53,7 +50,7 @@ class Options:
     device: DeviceOption = "auto"
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Jobs side by side; auto: one per core or GPU."),
+        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Parallel jobs; auto: one per core or GPU."),
     ] = None
     jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")] = 1
     devices: DevicesOption = 1
@@ -66,7 +63,7 @@ class Options:
     ] = "local"
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of the Ray cluster; by default RAY_ADDRESS, or a cluster of this machine."),
+        typer.Option("--address", help="Ray cluster to use; by default RAY_ADDRESS, or one of this machine."),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False
     plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False
@@ -77,38 +74,18 @@ class Options:
         if self.executor == "local" and self.address is not None:
             raise UserError("--address is for --executor ray")
         if self.executor == "ray" and self.jobs is not None:
-            raise UserError("--jobs is for this machine; a Ray cluster runs as many jobs side by side as fit")
+            raise UserError("--jobs is for this machine; a Ray cluster runs as many jobs in parallel as fit")
         if self.plan_only and self.dry_run:
             raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
         if self.plan_only and (self.executor == "ray" or self.jobs is not None or self.jobs_per_gpu > 1):
-            raise UserError("--plan-only starts nothing; --executor, --jobs and --jobs-per-gpu do not go with it")
+            raise UserError("--plan-only starts nothing; it excludes --executor, --jobs and --jobs-per-gpu")
 
     @property
     def remote(self) -> bool:
         """Whether the jobs run on machines whose hardware is unknown here."""
         return self.executor == "ray" or self.plan_only
 
-    def count_seeds(self, recipe: Recipe) -> int:
-        """Return the option's number of seeds, by default the recipe's; a UserError if it is less than 1."""
-        seeds = recipe.seeds if self.seeds is None else self.seeds
-        if seeds < 1:
-            raise UserError(f"--seeds must be at least 1, got {seeds}")
-        return seeds
-
 
 def is_path(method: str) -> bool:
     """Whether a method is given by path rather than by name."""
     return method.endswith(".py") or "/" in method
-
-
-def chosen_types(text: str) -> list[FeatureType]:
-    """Return the types in a comma-separated list."""
-    from hierbench.config.recipe import FEATURE_TYPES
-
-    asked = [part.strip() for part in text.split(",") if part.strip()]
-    for name in asked:
-        if name not in FEATURE_TYPES:
-            raise unknown_name("type", name, FEATURE_TYPES)
-    if not asked:
-        raise UserError("--types names no type; known: type-I, type-II")
-    return [known for known in FEATURE_TYPES if known in asked]

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
+from hierbench.utils.download import Remote
+
 
 @dataclass(frozen=True)
-class Weights:
+class Weights(Remote):
     """A published file of ResNet-50 weights."""
 
-    title: str  # for messages
-    url: str
-    sha256: str = ""  # of the file, "" if none is published
     prefix: str = ""  # of the network's keys; it is removed
     dropped: tuple[str, ...] = ()  # prefixes of other keys that the file may have; they are ignored
     head: str = "fc."  # prefix of the network's classifier (after `prefix`), which is ignored

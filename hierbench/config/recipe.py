@@ -200,6 +200,17 @@ class Recipe(Closed):
         return self.methods.get(method, {})
 
 
+def chosen_types(text: str) -> list[FeatureType]:
+    """Return the types in a comma-separated list."""
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    for name in asked:
+        if name not in FEATURE_TYPES:
+            raise unknown_name("type", name, FEATURE_TYPES)
+    if not asked:
+        raise UserError("--types names no type; known: type-I, type-II")
+    return [known for known in FEATURE_TYPES if known in asked]
+
+
 def recipe_names() -> list[str]:
     """Return the datasets that have a recipe."""
     files = resources.files("hierbench.benchmarks").iterdir()

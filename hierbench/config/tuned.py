@@ -33,7 +33,7 @@ class Tuned(Closed):
     runner_up: dict[str, float] = Field(default={})  # the second best
     runner_up_mean: float | None = None
     runner_up_ci95: float | None = None
-    separated: bool = False  # whether the two intervals are disjoint; if not, the choice may be chance
+    separated: bool = False  # whether the two intervals are disjoint; if not, the choice may be due to chance
 
     @property
     def budget(self) -> str:
@@ -45,12 +45,12 @@ AllTuned = Mapping[tuple[Protocol, str, FeatureType], Tuned]
 
 
 def tuned_file(runs: Path, dataset: str) -> Path:
-    """Return the file in the folder of runs to which tuning on a dataset writes."""
+    """Return the file in the runs folder to which tuning on a dataset writes."""
     return runs / "tuned" / f"{dataset}.toml"
 
 
 def find_tuned(runs: Path, dataset: str) -> AllTuned:
-    """Return the tuned hyperparameters of a dataset: those shipped, and over them those of this folder of runs.
+    """Return the tuned hyperparameters of a dataset: those shipped, overridden by those of this runs folder.
 
     Raises:
         UserError: a file is damaged.

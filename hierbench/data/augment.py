@@ -31,7 +31,7 @@ class PadAndCrop:
         pad: pixels added on each side before cropping back to H x W; 0 for no crop.
         pad_mode: "reflect" (the edge pixel not repeated) or "zero" (black, before normalising).
         flip: flip half of the images.
-        last_offset: draw from all 2 pad + 1 offsets; without it the last never comes up (docs/protocols.md, row 23).
+        last_offset: draw from all 2 pad + 1 offsets; without it the last is never drawn (docs/protocols.md, row 23).
     """
 
     pad: int
@@ -66,7 +66,7 @@ class PadAndCrop:
 class RandomResizedCrop:
     """A random part of each image stretched to the whole, bilinearly, and, with `flip`, half of them flipped.
 
-    As torchvision's transform of the same name, but not rounded to whole grey values: the part has between 8 and 100 %
+    Like torchvision's transform of the same name, but not rounded to whole grey values: the part has from 8 to 100 %
     of the area and sides in a ratio between 3/4 and 4/3, drawn at most ten times; if none fits, it is the whole image.
     """
 
@@ -76,7 +76,7 @@ class RandomResizedCrop:
         """Pick the examples and sample all parts at once."""
         num, (height, width), device = len(rows), images.shape[2:], images.device
         batch, part = batch or num, slice(first, first + num)
-        top, left, part_height, part_width = (of[part] for of in _random_parts(batch, height, width, device))
+        top, left, part_height, part_width = (of[part] for of in random_parts(batch, height, width, device))
         y = _sample_points(top, part_height, height)
         x = _sample_points(left, part_width, width)
         if self.flip:
@@ -89,13 +89,13 @@ class RandomResizedCrop:
 
 
 def crop_of(how: Augment) -> PadAndCrop | RandomResizedCrop:
-    """Return the crop that a recipe's section asks for."""
+    """Return the crop that a recipe's section configures."""
     if how.crop == "random-resized":
         return RandomResizedCrop(how.flip)
     return PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
 
 
-def _random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
+def random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
     """Return top, left, height and width of a random part of each image, [B] int64 each."""
     area = torch.empty(ATTEMPTS, batch, device=device).uniform_(*AREA) * (height * width)
     ratio = torch.empty(ATTEMPTS, batch, device=device).uniform_(-math.log(RATIO), math.log(RATIO)).exp()

@@ -107,7 +107,7 @@ def evaluated_rows(labels: Labels, name: str, spec: Spec) -> Labels:
         order = np.argsort(labels, kind="stable")
     elif name == "test":
         order = np.arange(len(labels))
-    else:  # shuffled once a run
+    else:  # shuffled once per run
         order = np.random.default_rng(spec.seed).permutation(len(labels))
     return np.sort(order[:-num_dropped])
 
@@ -121,7 +121,7 @@ def _fits(images: Tensor, device: torch.device) -> bool:
 def _streamed(images: Tensor, batches: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
     """Yield the uint8 images of each batch of rows on the device; the next batch is on its way meanwhile.
 
-    A batch may be overwritten once the one after the next is asked for.
+    A batch may be overwritten once the one after the next is requested.
     """
     cuda = device.type == "cuda"
     side = torch.cuda.Stream(device) if cuda else None

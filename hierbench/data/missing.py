@@ -23,7 +23,7 @@ def leave_out_missing(
     listed: Path,
     allow_missing: bool,
 ) -> dict[str, Labels]:
-    """Return the labels of each split without those of missing images; `images_file` has its images then.
+    """Return the labels of each split without those of missing images; `images_file` then holds their images.
 
     `done` and `unreadable` are what `write_images` returns. The names of all missing images are written to `listed`.
 

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hierbench.config.recipe import Expected, load_recipe, recipe_names
+from hierbench.config.recipe import Expected, Recipe, load_recipe
 from hierbench.config.spec import digest_of as digest_of_content
 from hierbench.data.missing import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check, variant_name
 from hierbench.data.source import KeptError, Labels, Request, Source
-from hierbench.data.writer import SPLITS, rows_file, write_images
+from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.arrays import map_array
+from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, refuse_links, remove_made, sync_folder, write_atomically, write_json
 
 MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
@@ -57,40 +58,38 @@ def prepare(
         UserError: nothing to read, or something in it is broken. Where the source has an identity, what was read is
             kept and the next attempt resumes from it; otherwise nothing is left.
     """
-    if name not in recipe_names():
-        raise unknown_name("dataset", name, recipe_names())
+    recipe = load_recipe(name)
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)
     if not force and source is None and (there := find(variant, data_dir)) is not None:
         return there
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
-    target = refuse_links(data_dir, "prepared", variant)
+    target, partial = (refuse_links(data_dir, "prepared", folder) for folder in (variant, f".{variant}.partial"))
     try:
-        with _claimed(target) as (partial, waited):
+        with _claimed(partial) as waited:
             if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
             if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
                 return there
             opened: Source = import_module(f"hierbench.data.datasets.{name.replace('-', '_')}").open_source(request)
-            return _prepare(name, opened, target, partial, allow_missing, progress, announce)
+            return _prepare(recipe, opened, target, partial, allow_missing, progress, announce)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
+            raise UserError(f"preparing {name}: {error.filename or error} does not exist or is not a folder") from None
         why = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
-        kept = "what was read is kept" if target.with_name(f".{variant}.partial").exists() else "nothing was kept"
-        said = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
-        raise UserError(f"preparing {name} in {target.parent}: {said}") from None
+        kept = "what was read is kept" if partial.exists() else "nothing was kept"
+        problem = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
+        raise UserError(f"preparing {name} in {target.parent}: {problem}") from None
 
 
 @contextmanager
-def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield the folder to build in, locked by this process, and whether another process had to be waited for.
+def _claimed(partial: Path) -> Iterator[bool]:
+    """Lock the folder to build in, and yield whether another process had to be waited for.
 
     The lock is on the folder itself and ends with the process.
     """
-    partial, waited = refuse_links(target.parent, f".{target.name}.partial"), False
-    created = [folder for folder in (target.parent, target.parent.parent) if not folder.exists()]
+    waited, created = False, [folder for folder in partial.parents[:2] if not folder.exists()]
     while True:
         partial.mkdir(parents=True, exist_ok=True)
         lock = os.open(partial, os.O_RDONLY)
@@ -103,7 +102,7 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
             break
         os.close(lock)  # the folder was removed by the process that was waited for
     try:
-        yield partial, waited
+        yield waited
     finally:
         for folder in (partial, *created):  # a command that failed leaves no empty folders
             with suppress(OSError):
@@ -112,7 +111,7 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _prepare(
-    name: str,
+    recipe: Recipe,
     source: Source,
     target: Path,
     partial: Path,
@@ -120,10 +119,10 @@ def _prepare(
     progress: Progress,
     announce: Callable[[str], None],
 ) -> Prepared:
-    tree = Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
+    tree = Hierarchy.from_paths(source.paths)  # fails on a broken tree now rather than in hours
     for split in SPLITS:
         if not len(source.labels[split]):
-            raise UserError(f"{name} has no {split} images")
+            raise UserError(f"{recipe.dataset} has no {split} images")
     if source.notice:
         announce(source.notice)
     _resume_or_clear(source, partial)
@@ -134,10 +133,10 @@ def _prepare(
             if not allow_missing:
                 _check_space(source, partial)
             done, unreadable = write_images(source, partial, lambda num: progress((1.0 - DIGEST_SHARE) * num / total))
-            listed = target.with_name(f"{name}-missing.txt")
+            listed = target.with_name(f"{recipe.dataset}-missing.txt")
             labels = leave_out_missing(source, done, unreadable, partial, listed, allow_missing)
             listed.unlink(missing_ok=True)
-            _complete(name, source, tree, labels, partial)
+            _complete(recipe, source, tree, labels, partial)
         except BaseException as error:
             bad = isinstance(error, UserError) and not isinstance(error, KeptError)
             marks = (np.fromfile(path, dtype=np.bool_) for path in partial.glob("*-done"))
@@ -176,26 +175,26 @@ def _check_space(source: Source, partial: Path) -> None:
         raise OSError(errno.ENOSPC, f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free")
 
 
-def _complete(name: str, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:
-    """Write labels and, when all else is on the disk, meta.json: a folder that has it is complete."""
+def _complete(recipe: Recipe, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:
+    """Write labels and, when all else is on disk, meta.json: a folder that has it is complete."""
+    rows = {split: np.ascontiguousarray(labels[split], dtype=np.int64) for split in SPLITS}
     for split in SPLITS:
-        rows = np.ascontiguousarray(labels[split], dtype=np.int64)
-        write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows))
+        write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows[split]))
     paths = [list(path) for path in source.paths.values()]
     splits = {split: len(labels[split]) for split in SPLITS}
     found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
-    here, whole = found.model_dump(), load_recipe(name).expected.model_dump()  # Table 1 of the paper
+    here, whole = dict(found), dict(recipe.expected)
     odd = [f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]]
     meta = {
         "schema": 1,
-        "dataset": name,
+        "dataset": recipe.dataset,
         "paths": paths,
         "splits": splits,
         "image_size": list(source.image_size),
         "checksums": source.checksums,
         "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
-        "digest": digest_of(partial, paths),
+        "digest": digest_of(paths, lambda split: (map_array(images_file(partial, split)), rows[split])),
     }
     write_json(partial / "meta.json", meta)
 

@@ -15,16 +15,16 @@ import numpy as np
 
 from hierbench.data.image import Images
 from hierbench.data.source import Labels
-from hierbench.data.writer import SPLITS, images_file
+from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.utils.arrays import load_array, map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LinkError, parse_json_object, read_json_object, read_text, refuse_links, write_json
 
-CHECKED = "checked.json"  # beside the arrays: the state of them that was compared with the digest
+CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
 ROWS = 256  # images read at a time
 Progress = Callable[[float], None]  # the share that is done
-_checked: list[dict[str, Any]] = []  # states that this process has compared
+verified_states: list[dict[str, Any]] = []  # states that this process has verified
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def variant_name(dataset: str, jpeg_quality: int = 0) -> str:
 def find(name: str, data_dir: Path) -> Prepared | None:
     """Return the prepared dataset, or None where there is none."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:  # it may come from a received record
-        raise UserError(f"{name[:80]!r} is no name of a dataset")
+        raise UserError(f"{name[:80]!r} is not the name of a dataset")
     folder = data_dir / "prepared" / name
     try:
         try:
@@ -75,7 +75,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
         prepared = Prepared(folder, meta)
         num_classes = prepared.hierarchy("height").num_classes
         if not all(isinstance(text, str) for text in (meta["digest"], meta["remark"], meta.get("notice", ""))):
-            raise ValueError("its digest, remark or notice is no text")
+            raise ValueError("its digest, remark or notice is not text")
         for split in SPLITS:
             images, labels = prepared.arrays(split)
             expected = (meta["splits"][split], 3, *meta["image_size"])
@@ -91,7 +91,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
 
 
 def verify(name: str, data_dir: Path) -> Prepared:
-    """Read a prepared dataset whole and compare it with its digest."""
+    """Read a whole prepared dataset and verify its digest."""
     there = find(name, data_dir)
     if there is None:
         raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {name}")
@@ -100,11 +100,11 @@ def verify(name: str, data_dir: Path) -> Prepared:
 
 
 def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
-    """Compare a prepared dataset with its digest, unless that was done for its files as they are now.
+    """Verify the digest of a prepared dataset, unless that was done for its files as they are now.
 
-    Otherwise arrays that were changed in place would be trained on under their old digest. The result is recorded
-    beside them together with the state of the files, which includes the time when the inode was changed: no call can
-    set that, so a record that was copied along with a folder is not valid for the copy.
+    This detects arrays that were changed in place after they were prepared. The result is recorded next to them with
+    the state of the files, which includes the time when the inode was changed: no call can set that, so a record that
+    was copied along with a folder is not valid for the copy.
 
     Args:
         prepared: the dataset.
@@ -117,7 +117,7 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     with suppress(OSError, ValueError):
         if read_json_object(prepared.folder / CHECKED) == state:
             return
-    if state not in _checked:
+    if state not in verified_states:
         _compare(prepared, progress)
     with suppress(OSError, LinkError):  # where nothing can be written, every process that trains checks for itself
         write_json(refuse_links(prepared.folder.parents[1], *prepared.folder.parts[-2:]) / CHECKED, state)
@@ -125,7 +125,7 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
 
 def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     before = _state(prepared)
-    if digest_of(prepared.folder, prepared.meta["paths"], progress) != prepared.digest:
+    if digest_of(prepared.meta["paths"], prepared.arrays, progress) != prepared.digest:
         raise UserError(
             f"{prepared.folder} does not match its digest: it was changed after it was prepared; "
             f"remove it and prepare {prepared.folder.name} again"
@@ -137,7 +137,7 @@ def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> Non
 
 def remember_check(prepared: Prepared) -> None:
     """Record for this process that the files as they are now match the digest."""
-    _checked.append(_state(prepared))
+    verified_states.append(_state(prepared))
 
 
 def _state(prepared: Prepared) -> dict[str, Any]:
@@ -148,15 +148,17 @@ def _state(prepared: Prepared) -> dict[str, Any]:
     return {"digest": prepared.digest, "files": files}
 
 
-def digest_of(folder: Path, paths: list[list[str]], progress: Progress = lambda share: None) -> str:
-    """Return the SHA-256 over the classes' paths and, per split, all labels and all images."""
+def digest_of(
+    paths: list[list[str]], arrays: Callable[[str], tuple[Images, Labels]], progress: Progress = lambda share: None
+) -> str:
+    """Return the SHA-256 over the classes' paths and, per split, all labels and all images, which `arrays` gives."""
     digest = sha256(repr([list(path) for path in paths]).encode())
-    images = {split: map_array(images_file(folder, split)) for split in SPLITS}
-    total, done = sum(map(len, images.values())), 0
-    for split, rows in images.items():
-        digest.update(load_array(folder / f"{split}-labels.npy").tobytes())
-        for start in range(0, len(rows), ROWS):
-            block = rows[start : start + ROWS]
+    splits = [arrays(split) for split in SPLITS]
+    total, done = sum(len(labels) for _, labels in splits), 0
+    for images, labels in splits:
+        digest.update(labels.tobytes())
+        for start in range(0, len(images), ROWS):
+            block = images[start : start + ROWS]
             digest.update(block.tobytes())
             done += len(block)
             progress(done / total)

@@ -20,16 +20,16 @@ from hierbench.utils.files import refuse_links
 from hierbench.utils.processes import process_is_gone
 
 Labels = NDArray[np.int64]
-CHUNK = 256  # rows of arrays that are there already, written at a time
+CHUNK = 256  # rows written at a time, of images that are arrays already
 MOST_BYTES, MOST_MEMBERS = 1 << 32, 1 << 17  # of an archive that is unpacked; FGVC-Aircraft has 2.8 GB, 10,000 images
 
 
 class KeptError(UserError):
-    """Something is missing or ambiguous; what was read before is good and is kept."""
+    """Something is missing or ambiguous; what was read before is valid and kept."""
 
 
 class DamagedArchiveError(KeptError):
-    """An archive is damaged, so that nothing of it is kept: `rows` are the (split, row) that it gave."""
+    """An archive is damaged, so that nothing of it is kept: `rows` are the (split, row) read from it."""
 
     def __init__(self, message: str, rows: list[tuple[str, int]]) -> None:
         super().__init__(message)
@@ -159,7 +159,7 @@ def unpack(archive: Path, folder: Path) -> Path:
                 shutil.rmtree(folder / entry.name)
             entry.rename(folder / entry.name)
     except DAMAGED as error:
-        raise UserError(f"{archive.name} is no whole tar archive ({error})") from None
+        raise UserError(f"{archive.name} is not a complete tar archive ({error})") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return folder

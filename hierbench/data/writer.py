@@ -1,7 +1,7 @@
 """From pieces to arrays: decoded on all cores, written in place in any order, and resumable after a kill.
 
 Per split the folder holds `<split>-rows.npy`, written row by row as images come, and `<split>-done`, a byte per row
-that says which rows are on the disk. Marks are written after their rows are flushed, so that neither a kill nor a power
+that says which rows are on disk. Marks are written after their rows are flushed, so that neither a kill nor a power
 cut leaves a mark without its row.
 """
 
@@ -65,7 +65,7 @@ class RowFile:
         return len(images), ""
 
     def flush(self, done: bytes) -> None:
-        """Put the rows on the disk, then the marks, which were taken before."""
+        """Put the rows on disk, then the marks, which were taken before."""
         os.fsync(self.file.fileno())
         write_bytes(self.marks, done)
 
@@ -115,7 +115,7 @@ def write_images(
         if written - flushed >= FLUSH_EVERY:
             if flushing is not None:
                 flushing.result()  # the disk is slower than decoding, or has failed
-            flushing, flushed = pool.submit(flush, marks()), written  # decoding goes on meanwhile
+            flushing, flushed = pool.submit(flush, marks()), written  # decoding continues meanwhile
 
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}

@@ -35,7 +35,7 @@ class Queue:
         """Record how an attempt at a job ended; a job that another process took waits for that process.
 
         Raises:
-            UserError: it failed, and the folder of the runs can no longer be written.
+            UserError: it failed, and the runs folder can no longer be written.
         """
         if outcome.state == "taken":
             self.waiting.append(job)
@@ -45,7 +45,7 @@ class Queue:
             self.failed[job.id] = outcome.error
             self.store.writable()
         self.on_end(job, outcome)
-        for other in self.plan:  # cached, but computed from other predictions than this job now has
+        for other in self.plan:  # cached, but computed from other predictions than those now on disk
             if other.spec.base == job.id and other.id not in self._started and not is_finished(other.spec, self.store):
                 self._started.add(other.id)
                 self.waiting.append(other)

@@ -52,14 +52,14 @@ def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_e
     finally:
         signal.signal(signal.SIGINT, before)
         for process in ranks.values():
-            process.kill()  # files are written atomically, so nothing tears
+            process.kill()  # files are written atomically, so none is left half-written
         for connection, process in ranks.items():
             process.join(JOIN_SECONDS)
             connection.close()
 
 
 def _serve(ranks: dict[Connection, BaseProcess], answers: dict[str, Callable[..., None]]) -> None:
-    """Do what the first process asks, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
+    """Serve requests of the first process, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
     working = dict(ranks)
     while working:
         for connection in wait(list(working)):
@@ -85,7 +85,7 @@ def _serve(ranks: dict[Connection, BaseProcess], answers: dict[str, Callable[...
 def _rank(
     rank: int, port: int, connection: Connection, setting: Setting, content: dict[str, Any], reference: str
 ) -> None:
-    """Be one process of a job."""
+    """Run as one process of a job."""
     sys.stdout = sys.stderr
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(setting.devices)}
     os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "OMP_NUM_THREADS": str(setting.threads or 1)}

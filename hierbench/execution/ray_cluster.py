@@ -1,6 +1,6 @@
 """Training on a Ray cluster: every job is a task; re-ranking stays with the driver, where the predictions are.
 
-A task looks whether it sees the driver's runs folder. If so it works there, so that a job whose node died resumes from
+A task checks whether it sees the driver's runs folder. If so it works there, so that a job whose node died resumes from
 its checkpoint on another. If not it works in a temporary folder and its files travel to the driver.
 """
 
@@ -33,9 +33,9 @@ with unchanged():
     from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-RETRIES = 3  # times that a job whose worker was lost is started again
+RETRIES = 3  # restarts of a job whose worker was lost
 REPORT_EVERY = 0.5  # seconds
-NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has a digest of its own, in the spec
+NOT_THE_ENGINE = {"methods", "benchmarks", "leaderboard"}  # a method has its own digest, in the spec
 
 # Node, outcome, files where the storage is not shared, notes for the user; a driver of any version can read it.
 Answer = tuple[str, tuple[Any, str], dict[str, bytes], list[str]]
@@ -82,7 +82,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
     while running:
         watch.check()
         ended, _ = ray.wait(list(running), num_returns=len(running), timeout=REPORT_EVERY)
-        with suppress(RayError):  # without the actor there is no more progress, and no harm
+        with suppress(RayError):  # without the actor only the progress is missing
             news = ray.get(progress.take.remote(), timeout=REPORT_EVERY)
             for job in running.values():
                 if job.id in news:
@@ -111,7 +111,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
 
 
 def needs(setting: Setting) -> dict[str, float]:
-    """Return what a job asks of a node, in Ray's words."""
+    """Return the resources that a job needs on a node, in Ray's terms."""
     if setting.device != "cuda":
         return {"num_cpus": setting.devices * (setting.threads or 1)}
     return {"num_cpus": setting.devices, "num_gpus": setting.devices / setting.jobs_per_gpu}
@@ -140,7 +140,7 @@ def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
 
 
 def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
-    """Write the files that a node sent, the status last: a run that did not arrive whole is not done."""
+    """Write the files that a node sent, the status last: a run that arrived incomplete is not done."""
     if not files:
         return outcome
     try:

@@ -91,7 +91,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
     """Run a job whose lock this process has."""
     run = replace(setting.store.run(job.id), guard=lock.check)
     checkpoint = run.folder / "checkpoint.pt"
-    since = time.monotonic()  # the wall clock may be moved
+    since = time.monotonic()  # the wall clock may be adjusted
     details: dict[str, Any] = {"started": time.time(), "seconds": 0.0}
 
     def sign(state: str, **more: Any) -> None:
@@ -147,7 +147,7 @@ def kept_source(run: Run, spec: Spec) -> Path:
 
 
 def _keep_source(job: Job, run: Run) -> None:
-    """Keep the file of a user's own method beside its result; that copy is never run from here."""
+    """Keep the file of a user's own method next to its result; that copy is never run from here."""
     if job.found.source is None:
         return
     content = read_bytes(job.found.source)

@@ -1,4 +1,4 @@
-"""Running a plan: cached jobs are skipped, the others go to worker processes, and one failure stops nothing else.
+"""Running a plan: cached jobs are skipped, the others go to worker processes, and one failure does not stop the others.
 
 Several commands may share a runs folder: whichever has a job's lock runs it, the others wait for it at the end.
 """
@@ -57,7 +57,7 @@ def run_plan(
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
-        UserError: the folder of the runs can no longer be written.
+        UserError: the runs folder can no longer be written.
     """
     planned(plan, setting.store, note)
     queue = Queue(plan, setting.store, on_progress, on_end, note, is_over)

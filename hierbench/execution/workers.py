@@ -45,7 +45,7 @@ class Worker:
             pass  # it died while idle, which `poll` reports
 
     def poll(self, queue: Queue) -> bool:
-        """Pass on what it says of its job: ("progress", done, total), ("note", line) or ("end", *outcome).
+        """Forward what it reports of its job: ("progress", done, total), ("note", line) or ("end", *outcome).
 
         Returns:
             Whether it still runs; False after it died, or was stopped because its job is over.

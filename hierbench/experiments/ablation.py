@@ -26,7 +26,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     """Run what is missing, `write` the table that `render` makes, and return 0, or 1 where a job failed."""
     session = Session(options)
     methods = _methods(session)
-    inputs, seeds = session.open(), session.num_seeds
+    inputs, seeds = session.open(methods), session.num_seeds
     recipe, runs = session.recipe, session.options.runs
     models = partial(costs, recipe, methods, session.types)
     if inputs.prepared is None:
@@ -63,10 +63,9 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
 
 
 def _methods(session: Session) -> list[Found]:
-    """Return the methods of the variants, after checking them and their hyperparameters."""
+    """Return the methods of the variants, after checking their hyperparameters."""
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
-    session.check(methods)
     params = methods[-1].params(session.recipe.params_of("haframe")).model_dump()
     if not 0.0 < params["alpha"] < 1.0:
         raise UserError(f"methods.haframe.alpha = {params['alpha']}: HAFrame has both losses only between 0 and 1")

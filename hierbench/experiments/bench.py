@@ -40,7 +40,7 @@ INAT = (3, 4, 9, 34, 57, 72, 1010)  # nodes per level of iNaturalist 2019
 SMALL_IMAGES = Augment(crop="pad", pad=4, pad_mode="reflect", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 LARGE_IMAGES = Augment(crop="random-resized", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 PREPARED_SIZE = (224, 224)
-STEPS = 10  # between two looks at the clock, on CUDA
+STEPS = 10  # between two clock readings, on CUDA
 LIMIT = 10.0  # seconds after which no further round of a type's steps begins
 
 
@@ -63,7 +63,7 @@ QUICK = Sizes(rounds=1)
 
 
 def parts_of(device: str) -> list[str]:
-    """Return the names of what `bench` will say it measures, in order."""
+    """Return the names of the parts that `bench` measures, in order."""
     card = ["card"] if device == "cuda" else []
     return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "preparing", *card]
 
@@ -123,7 +123,7 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[dict[str
         chosen = [found.cls for found in find_all() if isinstance(found, Found) and feature_type in found.cls.types]
         trainees = [Trainee(work, cls, feature_type) for cls in chosen if issubclass(cls, Method)]
         functions: list[Callable[[], object]] = []
-        for trainee in trainees:  # each beside the backbone: the machine's speed drifts
+        for trainee in trainees:  # each next to the backbone: the machine's speed drifts
             functions += [bare, trainee.train, trainee.besides_the_model]
         columns = iter(in_turn(functions, sizes.rounds, device, LIMIT))
         for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
@@ -150,7 +150,7 @@ def _device_peak_mib(trainee: Trainee) -> float:
 def _evaluation(device: str, sizes: Sizes) -> dict[str, Any]:
     """Measure metrics, CRM with the metrics of its scores, and the frame, in turn, for N scores of K classes.
 
-    "extra_mib" is the memory that the first two took beside the scores, None where it is not known.
+    "extra_mib" is the memory that the first two took on top of the scores, None where it is not known.
     """
     place, tree, num = torch.device(device), stand_in_tree(sizes.levels), sizes.examples
     scores = torch.randn(num, tree.num_classes, device=place)

@@ -20,7 +20,7 @@ def table(report: dict[str, Any]) -> str:
     other = [
         [f"metrics, {asked['examples']:,} x {asked['classes']}", f"{asked['metrics_s']:.2f} s"],
         ["softmax, CRM and its metrics", f"{asked['crm_s']:.2f} s"],
-        ["memory of both beside the scores", _mib(asked["extra_mib"])],
+        ["memory of both on top of the scores", _mib(asked["extra_mib"])],
         [f"frame, K = {asked['classes']}", f"{asked['frame_s']:.2f} s"],
         [
             f"preparing {prepare['width']}x{prepare['height']} JPEGs",

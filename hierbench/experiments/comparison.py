@@ -30,24 +30,21 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     Args:
         options: of the command.
         tuned: use the hyperparameters that tuning found, for the methods where it found any.
-        file: holds them; None for those in the folder of runs and those shipped.
+        file: holds them; None for those in the runs folder and those shipped.
     """
     session = Session(options)
     asked = session.recipe
     with redirect_stdout(sys.stderr):
         methods, broken = _methods(_asked(session))
-    session.check(methods)
     tuned_by = tuned_params(session, methods, file) if tuned else {}
-    inputs, types = session.open(), session.types
-    models = partial(costs, session.recipe, methods, types)
-    if inputs.prepared is None:
-        session.announce(blocked_lines(methods, types, session.num_seeds), models)
-        return 0
-    cache_plan = (lambda plan: None) if tuned or broken else plan_writer(options, asked)
+    inputs, types, seeds = session.open(methods), session.types, session.num_seeds
+    recipe, prepared = session.recipe, inputs.prepared
     params = {key: entry.params for key, entry in tuned_by.items()}
-    plan = make_plan(session.recipe, inputs.prepared, methods, types, session.num_seeds, inputs.digest, params)
+    plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
     state = states(plan, session.store)
-    if not session.announce(lines_of_plan(plan, state), models):
+    lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
+    cache_plan = (lambda plan: None) if prepared is None or tuned or broken else plan_writer(options, asked, prepared)
+    if not session.announce(lines, partial(costs, recipe, methods, types)):
         return 0
     if session.options.plan_only:
         planned(plan, session.store, say)
@@ -90,13 +87,13 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
 
     def publish() -> tuple[Board, Path]:
         for job in plan:
-            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was asked for as a row
+            (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was requested as a row
             if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
         return publish_board(session.recipe.dataset, options.runs, [job.id for job in plan if job.shown])
 
-    # Named as methods are, not as files: a path says where this user's things are, and MLflow may be shared.
+    # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in _asked(session)]
     board, failed = session.carry_out(plan, ",".join(names), labels, publish)
     show_board(board, options)
@@ -105,7 +102,7 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
 
 
 def _methods(names: Sequence[str]) -> tuple[list[Found], int]:
-    """Return the methods asked for, and how many cannot be imported: those are reported and left out."""
+    """Return the requested methods, and how many cannot be imported: those are reported and left out."""
     found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import resources
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from hierbench.config.options import Options, is_path
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import Spec, digest_of
-from hierbench.data.prepared import find, variant_name
-from hierbench.experiments.publishing import publish_board, say_notes, show_board
-from hierbench.planning.dry_run import Line, summary
+from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.experiments.publishing import publish_board, show_board
+from hierbench.planning.dry_run import Line, say_notes, summary
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
@@ -34,7 +34,7 @@ from hierbench.utils.files import read_json, refuse_links, write_json
 if TYPE_CHECKING:
     from hierbench.runs.job import Job
 
-KEPT = 50  # plans per folder of runs
+KEPT = 50  # plans per runs folder
 PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")
 
 
@@ -43,46 +43,41 @@ def answer_from_cache(options: Options) -> bool:
     store = Store(options.runs)
     try:
         recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-        content = read_json(_file(options, recipe))
-        lines = [Line(job["method"], job["type"], job["seed"], "cached", job["id"]) for job in content]
-        ids, shown = [job["id"] for job in content], [job["id"] for job in content if job["shown"]]
-        if not ids or not all(job_id.isalnum() for job_id in ids):
-            return False  # `plan_writer` did not write this
-        specs = [Spec.model_validate(store.run(job_id).spec()) for job_id in ids]
-    except (UserError, ValidationError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
+        if prepared is None:
+            return False
+        content = read_json(_file(options, recipe, prepared))
+        specs = [Spec.model_validate(job["spec"]) for job in content]
+        shown = [spec.id for spec, job in zip(specs, content, strict=True) if job["shown"]]
+    except (UserError, ValidationError, OSError, ValueError, KeyError, TypeError):
         return False
-    if [spec.id for spec in specs] != ids or not all(is_finished(spec, store) for spec in specs):
+    if not specs or not all(is_finished(spec, store) for spec in specs):
         return False
+    ids = [spec.id for spec in specs]
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
     if mirror.has_dead_runs() or not all(map(mirror.has, ids)):
         return False
-    prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
-    assert prepared is not None, "its digest is in the key"
     store.writable()
     store.ask_for(ids)
     say_notes(prepared)
+    lines = [Line(spec.method.name, spec.type, spec.seed, "cached", spec.id) for spec in specs]
     say(summary(recipe, lines, None, options.device, ""))
     board, _ = publish_board(recipe.dataset, options.runs, shown)
     show_board(board, options)
     return True
 
 
-def plan_writer(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], None]:
+def plan_writer(options: Options, recipe: Recipe, prepared: Prepared) -> Callable[[Sequence[Job]], None]:
     """Return a function that caches the command's plan; the key is made now, before anything can change."""
     try:
-        file = _file(options, recipe)
+        file = _file(options, recipe, prepared)
     except (UserError, OSError, ValueError):
         return lambda plan: None
 
     def write(plan: Sequence[Job]) -> None:
-        specs = [(job.spec, job.shown) for job in plan]
-        jobs = [
-            {"id": spec.id, "method": spec.method.name, "type": spec.type, "seed": spec.seed, "shown": shown}
-            for spec, shown in specs
-        ]
         with suppress(OSError):  # then the next command plans again
             file.parent.mkdir(exist_ok=True)
-            write_json(file, jobs)
+            write_json(file, [{"spec": job.spec.content(), "shown": job.shown} for job in plan])
             others = [path for path in file.parent.glob("*.json") if path != file]  # clocks may be wrong
             for old in sorted(others, key=lambda path: path.stat().st_mtime_ns)[: 1 - KEPT]:
                 old.unlink(missing_ok=True)
@@ -90,18 +85,15 @@ def plan_writer(options: Options, recipe: Recipe) -> Callable[[Sequence[Job]], N
     return write
 
 
-def _file(options: Options, recipe: Recipe) -> Path:
+def _file(options: Options, recipe: Recipe, prepared: Prepared) -> Path:
     """Return the file of a command's plan.
 
     Raises:
         UserError: the plan depends on more than the key can hold.
     """
     names = [name.strip() for name in options.methods.split(",")]
-    if options.dry_run or options.remote or any(map(is_path, names)) or _entries():
+    if options.dry_run or options.remote or any(map(is_path, names)) or entry_points(group="hierbench.methods"):
         raise UserError("methods from outside this project may depend on anything")
-    prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
-    if prepared is None:
-        raise UserError("no data")
     harmless = {"runs", "data_dir", "weights", "mlflow", "as_json", "jobs"}
     content = {
         "asked": {name: str(value) for name, value in vars(options).items() if name not in harmless},
@@ -112,10 +104,6 @@ def _file(options: Options, recipe: Recipe) -> Path:
         "machine": _machine(),
     }
     return refuse_links(options.runs, ".plans") / f"{digest_of(content)}.json"
-
-
-def _entries() -> Sequence[EntryPoint]:
-    return list(entry_points(group="hierbench.methods"))
 
 
 def _weights(recipe: Recipe, options: Options) -> list[str]:

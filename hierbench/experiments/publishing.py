@@ -1,11 +1,10 @@
-"""The leaderboard of a command: made from its runs, written beside them and printed, without heavy imports."""
+"""The leaderboard of a command: made from its runs, written next to them and printed, without heavy imports."""
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from hierbench.config.options import Options
-from hierbench.data.prepared import Prepared
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.runs.mlflow_mirror import default_uri
@@ -29,10 +28,3 @@ def show_board(board: Board, options: Options) -> None:
     say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
     if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
         say(f"browse: uv run mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")
-
-
-def say_notes(prepared: Prepared) -> None:
-    """Print the remarks on a dataset and its terms of use."""
-    for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
-        if note:
-            say(f"note: {note}")

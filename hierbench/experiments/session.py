@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from hierbench.api.registry import Found
-from hierbench.config.options import Device, Options, chosen_types
-from hierbench.config.recipe import FeatureType, load_recipe
+from hierbench.config.options import Device, Options
+from hierbench.config.recipe import FeatureType, chosen_types, load_recipe
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
-from hierbench.experiments.publishing import say_notes
 from hierbench.planning.cost import Cost
-from hierbench.planning.dry_run import Line, show_dry_run, summary, time_to_train
+from hierbench.planning.dry_run import Line, say_notes, show_dry_run, summary
+from hierbench.planning.estimate import time_to_train
 from hierbench.planning.inputs import Inputs, obtain
 from hierbench.planning.plan import check_request
 from hierbench.planning.resources import Setting, choose_device, make_setting
@@ -26,6 +26,7 @@ from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.console import Meter, duration, say
+from hierbench.utils.errors import UserError
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 Costs = dict[tuple[FeatureType, str], Cost]
@@ -33,11 +34,11 @@ Result = TypeVar("Result")
 
 
 class Session:
-    """What a command was asked for, what it needs, and where it runs.
+    """What a command was asked to do, what it needs, and where it runs.
 
     Attributes:
         recipe: of the dataset, with the command's overrides; `open` resolves "auto" in it.
-        num_seeds: as asked for, or the recipe's.
+        num_seeds: as requested, or the recipe's.
         inputs: data and weights, after `open`.
         setting: where and on what the plan runs, after `announce`.
 
@@ -51,7 +52,9 @@ class Session:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-        self.num_seeds = options.count_seeds(self.recipe)
+        self.num_seeds = self.recipe.seeds if options.seeds is None else options.seeds
+        if self.num_seeds < 1:
+            raise UserError(f"--seeds must be at least 1, got {self.num_seeds}")
         self.types = chosen_types(options.types)
 
     @property
@@ -59,12 +62,9 @@ class Session:
         """The runs."""
         return Store(self.options.runs.resolve())
 
-    def check(self, methods: Sequence[Found]) -> None:
-        """Raise a UserError for all that can be wrong before the data is there."""
+    def open(self, methods: Sequence[Found]) -> Inputs:
+        """Check the request, resolve device and precision, and return data and weights; a dry run may lack them."""
         check_request(self.recipe, methods, self.types)
-
-    def open(self) -> Inputs:
-        """Resolve device and precision, and return data and weights; a dry run may lack them."""
         options = self.options
         if options.executor == "ray" and not options.dry_run:
             device: Device = device_on_cluster(options.address, options.device)
@@ -78,7 +78,7 @@ class Session:
         return self.inputs
 
     def announce(self, lines: Sequence[Line], models: Callable[[], Costs], **more: Any) -> bool:
-        """Say what will happen and how long it takes; return False for a dry run, which ends here.
+        """Report the plan and the estimated time; return False for a dry run, which ends here.
 
         `models` tells what the models cost, which a dry run shows; `more` are fields of the setting.
         """

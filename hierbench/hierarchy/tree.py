@@ -191,7 +191,7 @@ class Hierarchy:
 
         distances = np.full((num_classes, num_classes), height, dtype=np.int64)
         node_distances = []
-        for level in range(height):  # from coarse to fine, so the deepest shared node has the last word
+        for level in range(height):  # from coarse to fine, so the deepest shared node decides
             node = targets[:, level]
             value = np.zeros(sizes[level], dtype=np.int64)  # height of the node: edges down to its deepest leaf
             np.maximum.at(value, node, np.maximum(depths - (level + 1), 0))

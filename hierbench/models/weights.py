@@ -9,42 +9,30 @@ from torch import Tensor
 
 from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.models.backbones import Backbone, build_backbone
-from hierbench.utils.download import Remote, obtain
+from hierbench.utils.download import obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
 
-def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:
-    """Return the file of a recipe's `model.weights`: the user's own copy or the download in a folder, else None.
+def ready_weights(name: str, folder: Path, given: Path | None = None) -> Path:
+    """Return the file of a recipe's `model.weights`: the user's own copy, or the download in a folder.
 
-    Raises:
-        UserError: the given file does not exist.
+    It is checked once per command, before every job finds out.
     """
-    if given is not None:
-        if not given.is_file():
-            raise UserError(f"--weights: no file {given}")
-        return given
-    return _remote(name).there(folder)
+    path = download_weights(name, folder) if given is None else given
+    load_weights(build_backbone("resnet50"), name, path)
+    return path
 
 
 def download_weights(name: str, folder: Path) -> Path:
-    """Download weights with progress, check them, and return the file.
+    """Return weights from a folder, downloaded with progress and checked unless they are there.
 
     Raises:
         UserError: the download failed; the error names the ways out.
     """
     way_out = "give your copy with --weights FILE, or train from scratch with --set model.weights=none"
     # Of a file without a known digest, its content is all that can be checked.
-    return obtain(_remote(name), folder, way_out, check=lambda path: _network_state(KNOWN[name], path))
-
-
-def _remote(name: str) -> Remote:
-    return Remote(KNOWN[name].title, KNOWN[name].url, KNOWN[name].sha256)
-
-
-def check_weights(name: str, path: Path) -> None:
-    """Raise a UserError unless the file fits a ResNet-50: once per command, before every job finds out."""
-    load_weights(build_backbone("resnet50"), name, path)
+    return obtain(KNOWN[name], folder, way_out, check=lambda path: _network_state(KNOWN[name], path))
 
 
 def load_weights(network: Backbone, name: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A dry run's report: the plan, the cost of its models, and the estimated time."""
+"""The report on a plan before it runs: one line, or a dry run's with the cost of its models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
-    from hierbench.planning.resources import Setting
     from hierbench.runs.job import Job, State
 
 
@@ -66,31 +65,11 @@ def costs(
     }
 
 
-def time_to_train(
-    recipe: Recipe, kinds: Sequence[FeatureType], prepared: Prepared | None, setting: Setting, *, measure: bool = True
-) -> float | None:
-    """Return the seconds that jobs of these types will take, None where that is not known.
-
-    On an accelerator it is measured for a dry run alone: a run would take the device twice. Of jobs that run elsewhere
-    (no workers) it is not known.
-    """
-    if not kinds:
-        return 0.0
-    if not setting.workers or (setting.device != "cpu" and (setting.device != "cuda" or not measure)):
-        return None
-    from hierbench.data.writer import SPLITS
-    from hierbench.planning.cost import stand_in_tree
-    from hierbench.planning.estimate import estimate
-
-    if prepared is None:
-        tree = stand_in_tree(recipe.expected.level_sizes)
-        sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
-    else:
-        tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
-    try:
-        return estimate(recipe, kinds, tree, sizes, setting)
-    except RuntimeError:  # a model that does not fit in memory: its jobs will say so
-        return None
+def say_notes(prepared: Prepared) -> None:
+    """Print the remarks on a dataset and its terms of use."""
+    for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
+        if note:
+            say(f"note: {note}")
 
 
 def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device: str, blocked: str) -> str:

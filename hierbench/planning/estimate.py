@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.data.prepared import Prepared
+from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
+from hierbench.planning.cost import stand_in_tree
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee, Workload, in_turn, seconds_of
 from hierbench.training.precision import resolve_precision
@@ -15,6 +18,29 @@ from hierbench.training.precision import resolve_precision
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time
 BUDGET = 0.3  # seconds that one timed step may take
 ROUNDS = 3
+
+
+def time_to_train(
+    recipe: Recipe, kinds: Sequence[FeatureType], prepared: Prepared | None, setting: Setting, *, measure: bool = True
+) -> float | None:
+    """Return the seconds that jobs of these types will take, None where that is not known.
+
+    On an accelerator it is measured for a dry run alone: a run would use the device twice. Of jobs that run elsewhere
+    (no workers) it is not known.
+    """
+    if not kinds:
+        return 0.0
+    if not setting.workers or (setting.device != "cpu" and (setting.device != "cuda" or not measure)):
+        return None
+    if prepared is None:
+        tree = stand_in_tree(recipe.expected.level_sizes)
+        sizes = {split: getattr(recipe.expected, split) for split in SPLITS}
+    else:
+        tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
+    try:
+        return estimate(recipe, kinds, tree, sizes, setting)
+    except RuntimeError:  # a model that does not fit in memory: its jobs will report it
+        return None
 
 
 def estimate(

@@ -10,7 +10,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.models.weights import check_weights, download_weights, find_weights
+from hierbench.models.weights import ready_weights
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import Meter
@@ -20,7 +20,7 @@ from hierbench.utils.files import file_digest
 
 @dataclass(frozen=True)
 class Inputs:
-    """The data and the weights of a recipe; after a dry run that misses any, `missing` says what, and how to get it."""
+    """The data and the weights of a recipe; after a dry run that misses any, `missing` names it, and how to get it."""
 
     prepared: Prepared | None
     weights: Path | None = None
@@ -29,43 +29,41 @@ class Inputs:
 
 
 def obtain(recipe: Recipe, options: Options) -> Inputs:
-    """Return data and weights, downloaded and prepared if need be; a dry run only looks what is there.
+    """Return data and weights, downloaded and prepared if need be; a dry run only checks what exists.
 
     Raises:
-        UserError: something cannot be had.
+        UserError: something is not available.
     """
-    variant = data.variant_name(recipe.dataset, recipe.data.jpeg_quality)
-    folder, weights, needs_weights = options.data_dir / "weights", None, recipe.model.weights != "none"
-    if needs_weights:
-        weights = find_weights(recipe.model.weights, folder, options.weights)
-    elif options.weights is not None:
+    name, folder, weights = recipe.model.weights, options.data_dir / "weights", options.weights
+    if weights is not None and name == "none":
         raise UserError("--weights: the recipe starts from none (model.weights = none)")
-    prepared = data.find(variant, options.data_dir)
-    if options.dry_run:
-        missing = []
+    if weights is not None and not weights.is_file():
+        raise UserError(f"--weights: no file {weights}")
+    prepared: Prepared | None
+    if not options.dry_run:
+        if options.mlflow is None:
+            default_uri(options.runs)  # raises where it cannot be written down
+        Store(options.runs).writable()
+        quality = recipe.data.jpeg_quality
+        if recipe.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
+            prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=quality)
+        if name != "none":  # before the data, which can take hours
+            weights = ready_weights(name, folder, weights)
+        prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=quality)
+        with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
+            data.check(prepared, lambda share: meter.part("images", share, 1.0))
+    else:
+        variant, missing = data.variant_name(recipe.dataset, recipe.data.jpeg_quality), []
+        prepared = data.find(variant, options.data_dir)
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
             source = " --source FILE" if recipe.dataset in NEEDS_SOURCE else ""
             how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
             missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
-        if needs_weights and weights is None:
-            title = KNOWN[recipe.model.weights].title
-            missing.append(f"{title} are not in {folder}; a run downloads them, or give --weights FILE")
+        if name != "none" and weights is None and (weights := KNOWN[name].there(folder)) is None:
+            missing.append(f"{KNOWN[name].title} are not in {folder}; a run downloads them, or give --weights FILE")
         if missing:
             return Inputs(None, missing="; ".join(missing))
-    else:
-        if options.mlflow is None:
-            default_uri(options.runs)  # raises where it cannot be written down
-        Store(options.runs).writable()
-        if prepared is None and recipe.dataset in NEEDS_SOURCE:
-            prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
-        if needs_weights and weights is None:  # before the data, which can take hours
-            weights = download_weights(recipe.model.weights, folder)
-        elif weights is not None:
-            check_weights(recipe.model.weights, weights)
-        prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
-        with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
-            data.check(prepared, lambda share: meter.part("images", share, 1.0))
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 

@@ -32,7 +32,7 @@ class Setting:
 
     @property
     def store(self) -> Store:
-        """The folder of runs."""
+        """The runs folder."""
         return Store(self.runs, self.apart)
 
     def of_worker(self, slot: int) -> Self:
@@ -77,7 +77,7 @@ def side_by_side(num_training: int, device: str, devices: int = 1, jobs_per_gpu:
 
 
 def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
-    """Return where and on what a plan runs that has so many jobs to train; `more` are other fields of the setting.
+    """Return the setting of a plan with `num_training` jobs to train; `more` are other fields of it.
 
     Jobs that run elsewhere have no workers here (0) and one thread each on a CPU, on any machine.
     """

@@ -13,7 +13,7 @@ State = Literal["train", "rescore", "cached", "blocked"]
 
 @dataclass(frozen=True)
 class Job:
-    """A spec with what is needed to run it; `shown` is False for a base that was not asked for."""
+    """A spec with what is needed to run it; `shown` is False for a base that was not requested."""
 
     spec: Spec
     found: Found

@@ -1,9 +1,9 @@
 """A copy of the runs on disk in MLflow: an experiment per dataset, a parent run per command, a child run per job.
 
-The runs on disk are the truth. An MLflow that does not answer costs one warning, and the next command writes what is
-missing. A job is found in MLflow by a tag with its id, so none is written twice, even after its folder was moved. Every
-run also has a tag with the process that writes it: if that process was killed, the next command ends its parent run and
-deletes its incomplete child. Processes that share a folder of runs write one after the other.
+The runs on disk are the source of truth. If MLflow does not answer, there is one warning, and the next command writes
+what is missing. A job is found in MLflow by a tag with its id, so none is written twice, even after its folder was
+moved. Every run also has a tag with the process that writes it: if that process was killed, the next command ends its
+parent run and deletes its incomplete child. Processes that share a runs folder write one after the other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 def default_uri(runs: Path) -> str:
-    """Return MLFLOW_TRACKING_URI, or a SQLite file in the folder of runs."""
+    """Return MLFLOW_TRACKING_URI, or a SQLite file in the runs folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(runs / "mlflow.db", "give --mlflow URI, or --mlflow off")
 
 
@@ -69,7 +69,7 @@ class Mirror:
         self._experiment = self._parent = ""
         self._written: set[str] = set()
         self._database = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
-        # The database in the folder of runs: it may have come with the folder, so what it says is not trusted.
+        # The database in the runs folder: it may have come with the folder, so what it says is not trusted.
         self._is_ours = self._database is not None and self._database.parent == runs.resolve()
 
     def missing(self, plan: list[Job]) -> list[Job]:
@@ -174,7 +174,7 @@ class Mirror:
         return list(self._client.search_runs([self._experiment], where, max_results=MAX_FOUND))
 
     def _log_artifact(self, run_id: str, file: Path) -> None:
-        """Attach a file to a run; for our own database beside it, whatever place the database names."""
+        """Attach a file to a run; for our own database, into the folder next to it, whatever place it names."""
         if not self._is_ours:
             self._client.log_artifact(run_id, str(file))
             return

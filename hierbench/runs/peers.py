@@ -7,7 +7,7 @@ from hierbench.runs.repair import Note
 from hierbench.runs.store import Store
 from hierbench.utils.lock import Lock
 
-POLL = 0.5  # seconds between two looks
+POLL = 0.5  # seconds between two polls
 OnProgress = Callable[[Job, float, int], None]  # job, epochs done, epochs in all
 
 
@@ -24,7 +24,7 @@ class Peers:
         return self._locks.setdefault(job.id, Lock(self.store.run(job.id).folder)).holder()
 
     def follow(self, jobs: Iterable[Job], on_progress: OnProgress, note: Note) -> None:
-        """Show how far others are with jobs that nothing is left to do but wait for, and once who has them."""
+        """Show the progress of the jobs that other processes run, and once who runs them."""
         for job in jobs:
             holder = self.has(job)
             if holder is None:

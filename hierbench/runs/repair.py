@@ -16,14 +16,11 @@ Note = Callable[[str], None]  # takes one line for the user
 def is_finished(spec: Spec, store: Store) -> bool:
     """Whether a job's result is complete and uncorrupted, and a re-ranked one is of its base's present predictions."""
     run = store.run(spec.id)
-    return run.status.get("state") == "done" and not _damaged(spec, run) and _is_of_base(spec, run, store)
-
-
-def _is_of_base(spec: Spec, run: Run, store: Store) -> bool:
-    if spec.base is None:
-        return True
-    used, now = run.status.get("base_predictions"), store.run(spec.base).digest_of(PREDICTIONS)
-    return now is None or used == now
+    status = run.status
+    if status.get("state") != "done":
+        return False
+    of_base = None if spec.base is None else store.run(spec.base).digest_of(PREDICTIONS)
+    return of_base in (None, status.get("base_predictions")) and not _damaged(spec, run)
 
 
 def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:

@@ -1,4 +1,4 @@
-"""The runs on disk: `<runs>/<id>/` with the files of one job, each written atomically; the disk is the truth."""
+"""The runs on disk: `<runs>/<id>/` with the files of a job, written atomically; the disk is the source of truth."""
 
 import csv
 import io
@@ -175,12 +175,12 @@ class Run:
 
         Raises:
             OSError: it cannot be read.
-            UserError: it is no table of numbers.
+            UserError: it is not a table of numbers.
         """
         try:
             rows = csv.DictReader(io.StringIO(read_text(self.folder / "history.csv"), newline=""))
             return [{key: float(value) for key, value in row.items()} for row in rows]
-        except (ValueError, TypeError, AttributeError, csv.Error):  # cells that are no numbers, are missing or too many
+        except (ValueError, TypeError, AttributeError, csv.Error):  # non-numeric, missing or surplus cells
             raise self._damaged("history.csv") from None
 
     @property
@@ -228,7 +228,7 @@ class Store:
     def run(self, job_id: str) -> Run:
         """Return the run of a job; a UserError for an id, perhaps of a corrupted record, that is not a file name."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
-            raise UserError(f"{job_id[:80]!r} is no id of a run")
+            raise UserError(f"{job_id[:80]!r} is not the id of a run")
         return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
 
     def runs(self) -> Iterator[Run]:
@@ -259,7 +259,7 @@ class Store:
 
     def now(self) -> int:
         """Return a file time in ns that is later than that of every run, even if the clock was set back."""
-        times = [asked for asked in self._folders().values() if asked is not None]
+        times = [requested for requested in self._folders().values() if requested is not None]
         return max(time.time_ns(), max(times, default=0) + STEP)
 
     def ask_for(self, ids: Sequence[str]) -> None:
@@ -271,7 +271,7 @@ class Store:
             run = self.run(job_id)
             remove_abandoned(run.folder)
             with suppress(FileNotFoundError):
-                set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was asked for last
+                set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was requested last
 
     def writable(self) -> None:
         """Raise a UserError unless the folder can be written."""

@@ -54,5 +54,5 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 
 
 def no_progress(threads: int) -> dict[str, Any]:
-    """Return the progress of a training that is at its start, to be done with so many threads."""
+    """Return the progress of a training that is at its start, to run with this many threads."""
     return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}

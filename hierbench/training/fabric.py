@@ -33,7 +33,7 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
 
     strategy = DDPStrategy() if num_ranks > 1 else "auto"
     devices = list(gpus[:num_ranks]) if device == "cuda" and gpus else num_ranks
-    # Named because Fabric would take a scheduler's variables for an order to use all its tasks.
+    # Explicit: from a scheduler's environment variables Fabric would conclude that it has to use all its tasks.
     fabric = Fabric(
         accelerator=device,
         devices=devices,
@@ -47,7 +47,7 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
 
 
 def _import_fabric() -> None:
-    """Import Fabric with a stand-in for torchmetrics, of which it reads the version number.
+    """Import Fabric with a stub for torchmetrics, of which it only reads the version number.
 
     Torchmetrics imports torchvision and SciPy, which would cost each process that trains several seconds.
     """

@@ -17,7 +17,7 @@ SMALLEST = 2  # images: batch norm has no statistics of one
 
 
 class OutOfMemoryError(RuntimeError):
-    """A job does not fit on its device; says what would."""
+    """A job does not fit on its device; the message names what would."""
 
 
 def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> int:
@@ -40,7 +40,7 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
         left = max(smallest, 0) // num_ranks
         raise UserError(
             f"train.micro_batch = {micro_batch} leaves {left} image(s) of a batch of {batch_size} to themselves; batch "
-            f"norm needs {SMALLEST} at least"
+            f"norm needs at least {SMALLEST}"
         )
     return num
 
@@ -82,7 +82,7 @@ def _largest_part(batch: int, limit: int, num_ranks: int) -> int:
 
 
 def _fits(job: Job, prepared: Prepared, device: str, gpus: Sequence[int], images_at_a_time: int) -> bool:
-    """Whether two steps with so many images run; the second one has the momentum's memory beside it."""
+    """Whether two steps with this many images run; the second one needs memory for the momentum too."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()

@@ -23,6 +23,6 @@ def resolve_precision(asked: AskedPrecision, device: str) -> Precision:
         )
     if device == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    # PyTorch before 2.10 does not tell, and bfloat16 without instructions is slower than float32.
+    # PyTorch before 2.10 does not report it, and bfloat16 without instructions is slower than float32.
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device == "cpu" else {}
     return "bfloat16" if any(capabilities.get(name) for name in CPU_HAS_BFLOAT16) else "float32"

@@ -1,4 +1,4 @@
-"""Snapshots of a model while it is trained: which epochs are kept, where they lie, and which run has them.
+"""Snapshots of a model while it is trained: which epochs are kept, where they are stored, and which run has them.
 
 `<run>/snapshots/epoch-005.pt` holds the model's state after its fifth epoch, `epoch-005.json` its measurements. They
 are no part of a job's id, since they change no result; so a run can be finished without them. Such a run is left as it
@@ -19,7 +19,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes, read_json, remove_made
 from hierbench.utils.lock import Lock
 
-PART_OF_TRAINING = 20  # the default keeps one epoch in so many
+PART_OF_TRAINING = 20  # the default keeps one epoch in twenty
 MOST_BETWEEN = 5
 SNAPSHOT = re.compile(r"epoch-\d{3,}\.(pt|json)")
 
@@ -30,17 +30,17 @@ def default_every(epochs: int) -> int:
 
 
 def kept_epochs(every: int, epochs: int) -> list[int]:
-    """Return the epochs of which a snapshot is kept: every so many, counted from 1, and the last."""
+    """Return the epochs of which a snapshot is kept: every `every` epochs, counted from 1, and the last."""
     return sorted({*range(every, epochs + 1, every), epochs})
 
 
 def snapshot_file(run: Run, epoch: int) -> Path:
-    """Return where the snapshot of an epoch lies."""
+    """Return the path of the snapshot of an epoch."""
     return run.subfolder("snapshots") / f"epoch-{epoch:03d}.pt"
 
 
 def measured_file(run: Run, epoch: int) -> Path:
-    """Return where the measurements of a snapshot lie."""
+    """Return the path of the measurements of a snapshot."""
     return snapshot_file(run, epoch).with_suffix(".json")
 
 
@@ -93,7 +93,7 @@ def is_complete(run: Run, every: int, epochs: int) -> bool:
 
 
 def restart(plan: Sequence[Job], store: Store, every: int) -> None:
-    """Start over, with the finished run's number of threads, where a run that lies apart lacks snapshots.
+    """Start over, with the finished run's number of threads, if a run in the separate folder lacks snapshots.
 
     The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the
     first bit by bit.
@@ -126,7 +126,7 @@ def _threads_of(run: Run) -> int | None:
 
 
 def differs(job: Job, store: Store) -> bool:
-    """Whether a job's second training ended in other numbers than its first; False where there was but one."""
+    """Whether a job's second training ended with other numbers than its first; False if there was only one."""
     run, finished = store.run(job.id), Run(store.root / job.id)
     return (
         job.id in store.apart

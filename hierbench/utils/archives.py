@@ -64,7 +64,7 @@ class _Expanded(gzip.GzipFile):
         self.counted = counted
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read up to so many bytes."""
+        """Read up to `size` bytes."""
         block = super().read(size)
         self.counted.num_expanded += len(block)
         if self.counted.num_expanded > FREE + RATIO * self.counted.num_read:
@@ -89,7 +89,7 @@ class _Header(tarfile.TarInfo):
         return member
 
     def _proc_member(self, tarfile_: tarfile.TarFile) -> Self:
-        """Refuse before tarfile acts on it what would take memory or time without bound."""
+        """Refuse headers that would take unbounded memory or time, before tarfile acts on them."""
         if self.size < 0 or self.type == tarfile.GNUTYPE_SPARSE:
             raise tarfile.ReadError("a member is sparse or has a negative size")
         if self.type in METADATA and self.size > LARGEST_HEADER:
@@ -102,8 +102,14 @@ class _Header(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10
 
 
+class _Stream(tarfile.TarFile):
+    """An archive whose list of members, which typeshed does not know, can be emptied."""
+
+    members: list[tarfile.TarInfo]
+
+
 def open_tar(path: Path) -> "io.BufferedReader[Counted]":
-    """Open a tar archive for `tar_members`; an OSError if it cannot be read or is no regular file."""
+    """Open a tar archive for `tar_members`; an OSError if it cannot be read or is not a regular file."""
     return io.BufferedReader(Counted(path), 1 << 20)
 
 
@@ -114,9 +120,9 @@ def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, 
         DAMAGED: it is not a whole tar archive, or it is a bomb.
     """
     stream: Any = _Expanded(file, counted) if file.peek(2)[:2] == b"\x1f\x8b" else file
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
+    with _Stream.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
+            tar.members = []  # else it remembers every member it has passed
             yield tar, member
     while stream.read(1 << 20):
         pass  # the checksum of a gzip stream, which tarfile does not compare, is at its end
@@ -129,7 +135,7 @@ def _within_the_file() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise zipfile.BadZipFile("it refers to places that it does not have") from None
+            raise zipfile.BadZipFile("it refers to offsets outside the file") from None
         raise
 
 

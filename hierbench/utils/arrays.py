@@ -41,7 +41,7 @@ def map_array(path: Path) -> NDArray[Any]:
     except Exception as error:  # a damaged header fails in many ways
         raise ValueError(f"{type(error).__name__}: {error}") from None
     if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in NUMBERS:
-        raise ValueError("it is no .npy array of numbers")
+        raise ValueError("it is not an .npy array of numbers")
     if mapped.offset + mapped.nbytes != size:
         raise ValueError("other bytes follow the array")
     return mapped
@@ -80,4 +80,4 @@ def _array(content: bytes) -> NDArray[Any]:
         )  # may be written to, as torch wants it
         return values.reshape(shape, order="F" if fortran_order else "C")
     except Exception as error:  # a damaged header fails in many ways
-        raise ValueError(f"it is no .npy array ({type(error).__name__}: {str(error)[:80]})") from None
+        raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None

@@ -27,7 +27,7 @@ def say(line: str) -> None:
 
 
 def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:
-    """Return a function that calls `report` at most once in so many seconds."""
+    """Return a function that calls `report` at most once every `seconds` seconds."""
     last = 0.0
 
     def seldom(done: float, total: int) -> None:
@@ -49,7 +49,7 @@ class Meter:
 
     def __init__(self, what: str, total: float) -> None:
         self.what, self.total, self.done = what, total, 0.0
-        self.started = self.said = time.monotonic()
+        self.started = self.reported = time.monotonic()
         self.first: tuple[float, float] | None = None  # time and amount of the first work: starting up is not pace
         self.parts: dict[str, tuple[TaskID, float]] = {}
         console = Console(stderr=True)
@@ -97,11 +97,11 @@ class Meter:
     def _update(self) -> None:
         done = self.done + sum(amount for _, amount in self.parts.values())
         self.bars.update(self.main, completed=done)
-        if self.bars.disable and time.monotonic() - self.said > LINE_EVERY:
-            self.said = time.monotonic()
-            line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.said - self.started)} gone"
+        if self.bars.disable and time.monotonic() - self.reported > LINE_EVERY:
+            self.reported = time.monotonic()
+            line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.reported - self.started)} elapsed"
             if self.first is not None and done - self.first[1] > 0.01 * self.total:
-                seconds = (self.said - self.first[0]) * (self.total - done) / (done - self.first[1])
+                seconds = (self.reported - self.first[0]) * (self.total - done) / (done - self.first[1])
                 line += f", about {duration(seconds)} left"
             running = ", ".join(self.parts)
             self.say(f"{line} ({running})" if running else line)

@@ -1,4 +1,4 @@
-"""Downloads: the digest that a file is compared with is printed first, and only a whole and correct file is kept."""
+"""Downloads: the expected digest is printed first, and only a complete, correct file is kept."""
 
 import hashlib
 import http.client
@@ -27,7 +27,7 @@ class Remote:
         url: where it is.
         sha256: its full digest, "" if unknown.
         blob: its git blob id (SHA-1 of "blob <size>" and the content), where that is known instead.
-        largest: bytes after which a download is given up.
+        largest: bytes after which a download is aborted.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Remote:
 def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], object] | None = None) -> Path:
     """Return a remote file from a folder, downloaded with progress unless it is there.
 
-    The SHA-256 of a file whose digest is not published is recorded beside it, in the form that `sha256sum -c` reads.
+    The SHA-256 of a file whose digest is not published is recorded next to it, in the form that `sha256sum -c` reads.
     `check` raises a UserError for an unusable file; `way_out` ends the error with what the user can do instead.
 
     Raises:
@@ -107,7 +107,7 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
 
 def _blocks(remote: Remote) -> Iterator[bytes]:
     """Yield what a server sends; a UserError if that is too much, or less than it announced."""
-    done, said = 0, time.monotonic()
+    done, reported = 0, time.monotonic()
     with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as answer:
         total = int(answer.headers.get("Content-Length") or 0)
         while block := answer.read(BLOCK):
@@ -115,8 +115,8 @@ def _blocks(remote: Remote) -> Iterator[bytes]:
             if done > remote.largest:
                 raise UserError(f"it has more than {remote.largest >> 20} MiB")
             yield block
-            if time.monotonic() - said > SAY_EVERY:
-                said = time.monotonic()
+            if time.monotonic() - reported > SAY_EVERY:
+                reported = time.monotonic()
                 share = f" of {total >> 20} MiB, {100 * done / total:.0f} %" if total else " MiB"
                 say(f"{remote.name}: {done >> 20}{share}")
     if total and done != total:

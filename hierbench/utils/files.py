@@ -1,6 +1,6 @@
 """Atomic writing, and safe reading of files that may be corrupted or malicious (endless, a pipe, deeply nested JSON).
 
-Whatever is wrong with a file is an OSError or a ValueError here.
+Any problem with a file is an OSError or a ValueError here.
 """
 
 import errno
@@ -20,18 +20,18 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.processes import process_is_gone, this_machine
 
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
-JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite writes beside a database
+JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite writes next to a database
 DEEPEST = 32  # JSON values within values; recipes and records have six
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return a new temporary name beside a file; `remove_abandoned` knows which process it belongs to."""
+    """Return a new temporary name next to a file; `remove_abandoned` knows which process it belongs to."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{this_machine()}.{os.getpid()}.tmp")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; rename it to `path` at the end, or remove it after an exception."""
+    """Yield a temporary name next to `path`; rename it to `path` at the end, or remove it after an exception."""
     remove_abandoned(path.parent, path.name)  # left by killed processes, perhaps on a full disk
     temporary = temporary_beside(path)
     try:
@@ -45,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to the disk and rename it to `path`."""
+    """Let `write` fill a temporary file next to `path`, flush it to disk and rename it to `path`."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         write(file)
         file.flush()
@@ -121,7 +121,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically, as `as_json_text` has it."""
+    """Write JSON atomically, formatted by `as_json_text`."""
     write_text(path, as_json_text(content))
 
 
@@ -204,7 +204,7 @@ def parse_json_object(text: str) -> dict[str, Any]:
     """Parse a JSON object; anything else is a ValueError."""
     content = parse_json(text)
     if not isinstance(content, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return content
 
 

@@ -19,7 +19,7 @@ from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
 from hierbench.utils.processes import process_is_gone, process_state
 
-BEAT = 2.0  # seconds between two signs of life
+BEAT = 2.0  # seconds between two heartbeats
 GRACE = 1.0  # seconds for filelock to replace a dead owner by itself
 LIMIT = 30.0  # seconds without one, after which an owner counts as dead
 
@@ -29,7 +29,7 @@ class LostError(RuntimeError):
 
 
 class Lock:
-    """A folder's lock, held or waited for. To see that an owner is dead, ask the same object again and again."""
+    """A folder's lock, held or waited for. Detecting a dead owner takes repeated calls on the same object."""
 
     def __init__(self, folder: Path, name: str = "lock") -> None:
         self.path = folder / f".{name}"
@@ -84,7 +84,7 @@ class Lock:
         raise LostError(f"{self._name()} took over while this process was stopped; this one no longer writes there")
 
     def release(self) -> None:
-        """Give the lock back; does nothing where it is not held or was lost. Never raises."""
+        """Release the lock; does nothing where it is not held or was lost. Never raises."""
         with suppress(OSError):
             for left in self.path.parent.glob(f"{self.path.name}.*.*.*") if self._lease.is_locked else ():
                 if process_is_gone(left.name.split(".")[-2]):  # it was killed while it took a lock over

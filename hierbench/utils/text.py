@@ -1,4 +1,4 @@
-"""Text that comes from data, on its way to people: one line, nothing hidden, nothing that is acted upon."""
+"""Makes text from data safe to show: one line, nothing hidden, nothing that a terminal or markdown acts upon."""
 
 import re
 
@@ -17,10 +17,10 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def markdown_escaped(text: str) -> str:
-    """Return one line of markdown that shows the text as it stands and keeps a table's cell together.
+    """Return one line of markdown that shows the text verbatim and keeps a table's cell together.
 
-    Of the characters that markdown acts upon those alone get a backslash that would act where they are: an underscore
-    within a word, or a bracket that begins no link, stays as it is, and readable in a terminal.
+    Characters that markdown acts upon get a backslash only where they would take effect: an underscore within a word,
+    or a bracket that begins no link, is left as it is, readable in a terminal.
     """
     line = re.sub(r"[\\`*<|~]|&(?=#?\w+;)|\](?=[(\[:])", r"\\\g<0>", one_line(text))
     return re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\_", line)

@@ -199,15 +199,15 @@ def _zipped(path, target):
 
 
 def _listed(path, target):
-    from hierbench.data.datasets.split_lists import _rows
+    from hierbench.data.datasets.split_lists import read_splits
 
-    _rows(path, {"a": ("x", "a"), "b": ("x", "b")})
+    read_splits(path, {"a": ("x", "a"), "b": ("x", "b")})
 
 
 def _pickled(path, target):
-    from hierbench.data.datasets.cifar100 import _read_split, _unpickled
+    from hierbench.data.datasets.cifar100 import read_pickle, read_split
 
-    for read in (_read_split, _unpickled):
+    for read in (read_split, read_pickle):
         read(path)
 
 

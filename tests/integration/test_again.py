@@ -13,6 +13,8 @@ import pytest
 import hierbench.experiments.plan_cache as module
 from hierbench.config.options import Options
 from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import Spec
+from hierbench.data.prepared import find
 from hierbench.experiments.plan_cache import answer_from_cache
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
@@ -142,7 +144,7 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
         "[{}]",
         "[1]",
         "null",
-        '[{"id": "x", "method": "ce", "type": "type-I", "seed": 0, "shown": 1}]',
+        '[{"spec": {"seed": 0}, "shown": true}]',
     ):
         kept = plan.read_text()
         plan.write_text(damaged)
@@ -168,12 +170,9 @@ def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tm
     monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, package.name))
     assert not answer_from_cache(off)
     (plan,) = Path("runs/.plans").iterdir()
-    jobs = []
-    for job in json.loads(plan.read_text()):
-        method = SimpleNamespace(name=job["method"])
-        spec = SimpleNamespace(id=job["id"], method=method, type=job["type"], seed=job["seed"])
-        jobs.append(SimpleNamespace(id=job["id"], spec=spec, shown=job["shown"]))
-    module.plan_writer(off, load_recipe("shapes", off.overrides))(jobs)
+    kept = json.loads(plan.read_text())
+    jobs = [SimpleNamespace(spec=Spec.model_validate(job["spec"]), shown=job["shown"]) for job in kept]
+    module.plan_writer(off, load_recipe("shapes", off.overrides), find("shapes", Path("data")))(jobs)
     assert answer_from_cache(off)
     for file in files:
         before = file.stat().st_mtime_ns

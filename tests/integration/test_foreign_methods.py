@@ -128,7 +128,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
     assert parent.startswith("foreign,ce 2")
 
     code, _, err = cli(tmp_path, "job", job, *runs)
-    assert code == 2 and f"a method from a file is given with --method; what ran is kept in {kept}" in err
+    assert code == 2 and f"a method from a file is given with --method; the file that ran is kept in {kept}" in err
     code, _, err = cli(tmp_path, "leaderboard", "--dataset", "shapes", *runs[:2], "--publish", tmp_path / "published")
     assert code == 0 and read(tmp_path / "published/shapes" / job / "foreign.py") == read(kept), err
 

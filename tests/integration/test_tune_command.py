@@ -77,13 +77,18 @@ def test_all_configurations_are_compared(alone):
         assert not (folder / "runs" / name / "predictions.npz").exists()
 
 
-def test_killed_and_started_again_it_ends_with_the_same_winner(cli, alone, data):
-    folder = data("killed")
-    process = cli.start(folder, *SMALL)
+def done_before_kill(cli, folder, arguments):
+    """Kill a search after its first result; return the status of the finished runs by id."""
+    process = cli.start(folder, *arguments)
     assert any("validation hierdist@1" in line for line in process.stderr)
     process.kill()
     assert process.finish().code == -signal.SIGKILL
-    before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
+    return {name: state for name, state in started(folder).items() if state["state"] == "done"}
+
+
+def test_killed_and_started_again_it_ends_with_the_same_winner(cli, alone, data):
+    folder = data("killed")
+    before = done_before_kill(cli, folder, SMALL)
     assert 2 <= len(before) < 8
     out = cli.start(folder, *SMALL, "--output", "elsewhere.toml").finish().ok().out
     after = started(folder)
@@ -119,11 +124,7 @@ def test_tpe_is_killed_and_resumes(cli, data):
     folder = data("tpe")
     (folder / "counted.py").write_text(COUNTED)
     tpe = [*counted(SMALL), "--sampler", "tpe", "--trials", "5"]
-    process = cli.start(folder, *tpe)
-    assert any("validation hierdist@1" in line for line in process.stderr)
-    process.kill()
-    assert process.finish().code == -signal.SIGKILL
-    before = {name: state for name, state in started(folder).items() if state["state"] == "done"}
+    before = done_before_kill(cli, folder, tpe)
     assert 5 <= len(before) < 10
     _, out, err = cli.start(folder, *tpe).finish().ok()
     after = started(folder)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hierbench.data import augment
-from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise
+from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise, random_parts
 
 NUMPY_MODE = {"reflect": "reflect", "zero": "constant"}
 
@@ -90,8 +90,7 @@ def test_random_resized_crop_is_torchvision_s(monkeypatch, size):
     images = torch.randint(0, 256, (4, 3, *size), dtype=torch.uint8)
     rows = torch.arange(4).repeat(8)
     drawn = []
-    draw = augment._random_parts
-    monkeypatch.setattr(augment, "_random_parts", lambda *args: drawn.append(draw(*args)) or drawn[-1])
+    monkeypatch.setattr(augment, "random_parts", lambda *args: drawn.append(random_parts(*args)) or drawn[-1])
     out = RandomResizedCrop(flip=False)(images, rows)
     assert out.dtype == torch.float32 and out.shape == (32, 3, *size)
     for image, row, *part in zip(out.numpy(), rows, *(part.tolist() for part in drawn[0]), strict=True):
@@ -103,7 +102,7 @@ def test_the_parts_have_torchvision_s_distribution():
     from torchvision.transforms import RandomResizedCrop as Torchvision
 
     torch.manual_seed(0)
-    ours = torch.stack(augment._random_parts(4000, 224, 224, torch.device("cpu"))).double()
+    ours = torch.stack(random_parts(4000, 224, 224, torch.device("cpu"))).double()
     picture = torch.empty(3, 224, 224)
     theirs = [Torchvision.get_params(picture, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)]
     theirs = torch.tensor(theirs, dtype=torch.float64).T
@@ -115,7 +114,7 @@ def test_the_parts_have_torchvision_s_distribution():
 
 
 def test_a_part_that_never_fits_is_the_whole_image():
-    parts = torch.stack(augment._random_parts(2000, 8, 100, torch.device("cpu")))  # sides in a ratio of 12
+    parts = torch.stack(random_parts(2000, 8, 100, torch.device("cpu")))  # sides in a ratio of 12
     whole = (parts[2] == 8) & (parts[3] == 100)
     assert whole.any() and (parts[0][whole] == 0).all() and (parts[1][whole] == 0).all()
 

@@ -122,7 +122,7 @@ def test_nothing_is_unpacked_of_an_archive_with_a_member_that_would_leave_the_fo
     targets, tmp_path, member, compressed
 ):
     (tmp_path / "given").write_bytes(targets.tar_of([("a", b"1"), (member, b"2")], compressed))
-    with pytest.raises(UserError, match="given is no whole tar archive"):
+    with pytest.raises(UserError, match="given is not a complete tar archive"):
         unpack(tmp_path / "given", tmp_path / "below/target")
     assert not list((tmp_path / "below/target").iterdir())
     assert {entry.name for entry in tmp_path.rglob("*")} == {"given", "below", "target"}
@@ -221,7 +221,7 @@ def test_a_gzip_bomb_ends_soon(tmp_path):
     began = time.process_time()
     with pytest.raises(DamagedArchiveError, match="expands to more than 200 times its size"):
         pieces(bomb)
-    with pytest.raises(UserError, match="no whole tar archive"):
+    with pytest.raises(UserError, match="not a complete tar archive"):
         unpack(bomb, tmp_path / "target")
     assert time.process_time() - began < 20
     assert sum(entry.stat().st_size for entry in (tmp_path / "target").rglob("*")) == 0
@@ -343,7 +343,7 @@ def test_a_zip_that_refers_to_places_before_its_beginning(tmp_path):
         file.writestr("a", b"1" * 40)
         file.writestr("b", b"1")
     (tmp_path / "given.zip").write_bytes((tmp_path / "given.zip").read_bytes()[20:])
-    with open_zip(tmp_path / "given.zip") as archive, pytest.raises(DAMAGED, match="places that it does not have"):
+    with open_zip(tmp_path / "given.zip") as archive, pytest.raises(DAMAGED, match="offsets outside the file"):
         zip_member(archive, "a", 1000)
 
 

@@ -59,7 +59,7 @@ def test_what_is_read_as_json_is_finite_and_shallow(folder, content):
         return
     assert found == content
     if not isinstance(content, dict):
-        with pytest.raises(ValueError, match="no JSON object"):
+        with pytest.raises(ValueError, match="not a JSON object"):
             read_json_object(folder / "x.json")
 
 
@@ -122,7 +122,7 @@ def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path):
 
 @pytest.mark.parametrize("job_id", ["..", ".", "", "../other", "/etc", "a\0"])
 def test_an_id_that_leads_elsewhere(tmp_path, job_id):
-    with pytest.raises(UserError, match="is no id of a run"):
+    with pytest.raises(UserError, match="is not the id of a run"):
         Store(tmp_path).run(job_id)
 
 

@@ -13,8 +13,7 @@ from hierbench.experiments.bench import QUICK, Sizes, bench, parts_of, photograp
 from hierbench.experiments.bench_report import table
 from hierbench.planning import estimate as estimating
 from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.dry_run import time_to_train
-from hierbench.planning.estimate import estimate
+from hierbench.planning.estimate import estimate, time_to_train
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee
 

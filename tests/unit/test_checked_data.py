@@ -13,12 +13,13 @@ from hierbench.execution.run_job import execute
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object
 
 
 @pytest.fixture
 def dataset(data_dir, tmp_path, monkeypatch):
     """A copy of `shapes`, and what this process does not know of it."""
-    monkeypatch.setattr(data, "_checked", [])
+    monkeypatch.setattr(data, "verified_states", [])
     copied = tmp_path / "data/prepared/shapes"
     shutil.copytree(data_dir / "prepared/shapes", copied, ignore=shutil.ignore_patterns(data.CHECKED))
     return data.find("shapes", tmp_path / "data")
@@ -54,11 +55,11 @@ def test_they_are_read_once_per_state_of_their_files(dataset, reads):
     data.check(dataset, shares.append)
     assert len(reads) == 1 and shares[-1] == 1.0 and shares == sorted(shares)
     data.check(dataset)
-    data._checked.clear()  # as another process
+    data.verified_states.clear()  # as another process
     data.check(dataset)
     assert len(reads) == 1
     os.utime(dataset.folder / "val-labels.npy")
-    data._checked.clear()
+    data.verified_states.clear()
     data.check(dataset)
     assert len(reads) == 2
 
@@ -79,7 +80,7 @@ def test_a_record_that_was_copied_with_the_data_says_nothing(dataset, tmp_path):
     data.check(dataset)
     write_test_over_train(dataset)
     shutil.copytree(dataset.folder, tmp_path / "sent/prepared/shapes")
-    data._checked.clear()
+    data.verified_states.clear()
     with pytest.raises(UserError, match="does not match its digest"):
         data.check(data.find("shapes", tmp_path / "sent"))
 
@@ -117,11 +118,11 @@ def test_where_nothing_can_be_written_every_process_checks_for_itself(dataset, r
 def test_the_digest_is_recorded_with_the_result(dataset, tmp_path):
     job, setting = job_of(dataset), Setting(tmp_path / "runs", tmp_path / "data")
     assert execute(job, setting, lambda *_: None).state == "done"
-    recorded = setting.store.run(job.id)._read("environment.json")
+    recorded = read_json_object(setting.store.run(job.id).folder / "environment.json")
     assert recorded["data"]["digest"] == dataset.digest
 
 
 @pytest.mark.parametrize("name", ["../shapes", "/etc", "..", ""])
 def test_a_name_in_a_record_leads_nowhere(tmp_path, name):
-    with pytest.raises(UserError, match="is no name of a dataset"):
+    with pytest.raises(UserError, match="is not the name of a dataset"):
         data.find(name, tmp_path)

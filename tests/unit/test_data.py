@@ -132,7 +132,7 @@ def test_a_broken_zip_is_named_and_leaves_nothing(tmp_path, miniatures, change, 
 def test_a_truncated_zip(tmp_path, miniatures):
     archive = miniatures.tiny_imagenet(tmp_path / "tiny.zip")
     archive.write_bytes(archive.read_bytes()[:-1000])
-    with pytest.raises(UserError, match=r"tiny\.zip is no whole zip file"):
+    with pytest.raises(UserError, match=r"tiny\.zip is not a complete zip file"):
         prepare("tiny-imagenet", tmp_path / "data", archive)
 
 
@@ -246,7 +246,7 @@ def test_an_archive_that_would_write_elsewhere_is_refused(tmp_path):
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as tar:
         tar.add(__file__, "../outside.py")
-    with pytest.raises(UserError, match="is no whole tar archive"):
+    with pytest.raises(UserError, match="is not a complete tar archive"):
         prepare("cifar100", tmp_path / "data", evil)
     assert not (tmp_path / "outside.py").exists()
 
@@ -258,7 +258,7 @@ def test_a_killed_unpacking_is_not_taken_for_a_whole_one(tmp_path, miniatures, m
         tar.add(source / "fgvc-aircraft-2013b", "fgvc-aircraft-2013b")
     whole = archive.read_bytes()
     archive.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="is no whole tar archive"):
+    with pytest.raises(UserError, match="is not a complete tar archive"):
         prepare("fgvc", tmp_path / "data", archive)
     assert not list((tmp_path / "data/downloads").iterdir())
     archive.write_bytes(whole)

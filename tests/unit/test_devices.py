@@ -1,5 +1,6 @@
 """One job on several devices, in parts of a batch, in bfloat16, compiled or not, with too little memory."""
 
+import multiprocessing
 import os
 import signal
 import time
@@ -66,44 +67,43 @@ def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
 
 
-def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, data_dir, tmp_path):
+@pytest.fixture
+def forked_ranks(monkeypatch):
+    """Lets the processes of a job be forks of one that has everything imported and computes nothing."""
+    real = multiprocessing.get_context
+    multiprocessing.set_forkserver_preload(["hierbench.execution.ranks", "lightning_fabric", "hierbench.methods.ce"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: real("forkserver"))
+
+
+def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, data_dir, tmp_path, forked_ranks):
     job, setting = job_for(shapes), Setting(tmp_path, data_dir, threads=1, devices=2)
-    killed = []
+    ranks = []
 
     def kill_a_child(done, total):
-        if done > 1.2 and not killed:
-            killed.append(_children(os.getpid())[-1])
-            os.kill(killed[0], signal.SIGKILL)
+        if done > 1.2 and not ranks:
+            ranks.extend(process.pid for process in multiprocessing.active_children())
+            os.kill(ranks[-1], signal.SIGKILL)
 
     assert execute(job, setting, kill_a_child).state == "failed"
-    assert killed
+    assert len(ranks) == 2
     deadline = time.monotonic() + 20
-    while _children(os.getpid()) and time.monotonic() < deadline:
+    while any(map(_exists, ranks)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not _children(os.getpid())  # the other one went with it
+    assert not any(map(_exists, ranks))  # the other one went with it
     seen = []
     two = run(job, setting, lambda done, total: seen.append(done))
     assert min(seen) > 1 and len(two.history()) == 2
 
 
-def _children(pid):
-    """Processes of this one that compute, without multiprocessing's own tracker."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    fields = file.read().rpartition(")")[2].split()
-                with open(f"/proc/{entry}/cmdline") as file:
-                    line = file.read()
-            except OSError:
-                continue
-            if int(fields[1]) == pid and fields[0] != "Z" and "spawn_main" in line:
-                found.append(int(entry))
-    return sorted(found)
+def _exists(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
-def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path):
+def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path, forked_ranks):
     job = job_for(shapes, ["train.lr.type-I.classifier=1e30", "train.batch_size=480"])
     error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
     assert error == "scores are nan after epoch 1: the last steps were too large"  # the error itself crossed over

@@ -5,6 +5,7 @@ import http.server
 import re
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
 
     url, events, _ = site
     known = KNOWN["pass"]
-    monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
+    monkeypatch.setitem(KNOWN, "pass", replace(known, url=url))
     with pytest.raises(UserError, match="is not a file of weights"):  # it is looked into, at least
         download_weights("pass", tmp_path)
     assert events[0].startswith("downloading the PASS weights") and "its SHA-256 is unknown" in events[0]

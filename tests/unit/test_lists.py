@@ -494,7 +494,7 @@ def test_a_truncated_archive(tmp_path, inat, miniatures, share):
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     content = archive.read_bytes()
     archive.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(UserError, match=r"a\.tar\.gz is truncated or damaged .* that it gave are not kept"):
+    with pytest.raises(UserError, match=r"a\.tar\.gz is truncated or damaged .* read from it are discarded"):
         prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
     assert prepared.find("inat19", tmp_path / "data") is None
     assert not list((tmp_path / "data").rglob("*.npy"))
@@ -538,7 +538,7 @@ def test_two_files_of_one_name(tmp_path, inat, miniatures):
     for place in ("one", "two"):
         with tarfile.open(archive) as tar:
             tar.extractall(tmp_path / "images" / place, filter="data")
-    with pytest.raises(UserError, match=r"is there twice: \S+one\S+ and \S+two"):
+    with pytest.raises(UserError, match=r"occurs twice: \S+one\S+ and \S+two"):
         prepare("inat19", tmp_path / "data", tmp_path / "images", offline=offline)
 
 

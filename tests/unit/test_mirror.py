@@ -1,4 +1,4 @@
-"""The mirror in MLflow: nothing twice, nothing in halves, whoever is killed in the middle. The server is pretended."""
+"""The MLflow mirror: no duplicate and no partial runs, whichever process is killed. The server is a fake."""
 
 import contextlib
 import json
@@ -21,16 +21,24 @@ from hierbench.utils.lock import this_process
 
 
 class Server:
-    """What MLflow has: {run: status}."""
+    """A client and its server: {child run: status}; the parent run is not recorded."""
 
     def __init__(self):
         self.runs, self.tags, self.down = {}, {}, False
 
+    def get_experiment_by_name(self, _):
+        self.answer()
+        return SimpleNamespace(experiment_id="1")
+
     def create_run(self, *_, tags, **__):
         self.answer()
+        name = self.create_child(tags) if "hierbench.id" in tags else "parent"
+        return SimpleNamespace(info=SimpleNamespace(run_id=name))
+
+    def create_child(self, tags):
         name = f"run-{len(self.tags)}"
         self.runs[name], self.tags[name] = "RUNNING", tags
-        return SimpleNamespace(info=SimpleNamespace(run_id=name))
+        return name
 
     def search_runs(self, experiments, where, **_):
         self.answer()
@@ -66,8 +74,10 @@ class Server:
 
 
 @pytest.fixture
-def server():
-    return Server()
+def server(monkeypatch):
+    server = Server()
+    monkeypatch.setattr("mlflow.MlflowClient", lambda tracking_uri: server)
+    return server
 
 
 @pytest.fixture
@@ -84,14 +94,12 @@ def job(tmp_path):
     return SimpleNamespace(id="job", spec=spec)
 
 
-def mirror(folder, server, warnings):
-    mirror = Mirror("http://server", folder, "shapes", "title", warnings.append)
-    mirror._client, mirror._experiment, mirror._parent = server, "1", "parent"
-    return mirror
+def mirror(folder, warnings):
+    return Mirror("http://server", folder, "shapes", "title", warnings.append)
 
 
 def test_of_many_at_once_one_writes(tmp_path, server, job):
-    mirrors = [mirror(tmp_path, server, []) for _ in range(6)]
+    mirrors = [mirror(tmp_path, []) for _ in range(6)]
     assert mirrors[0].missing([job]) == [job]
     threads = [threading.Thread(target=each.write, args=[job]) for each in mirrors]
     for thread in threads:
@@ -110,13 +118,13 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
     warnings = []
     with monkeypatch.context() as patch:
         patch.setattr(server, "log_artifact", dies)
-        first = mirror(tmp_path, server, warnings)
+        first = mirror(tmp_path, warnings)
         first.write(job)
         first.write(job)
         first.close("FINISHED")
     assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": "RUNNING"}
     server.down = False
-    second = mirror(tmp_path, server, warnings)
+    second = mirror(tmp_path, warnings)
     assert second.missing([job]) == [job]
     server.runs["other"], server.tags["other"] = "FINISHED", {}
     second.write(job)
@@ -125,34 +133,34 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, job, monkeypatch, answered):
-    make = server.create_run
+    make = server.create_child
 
-    def killed(*arguments, **options):
+    def killed(tags):
         if answered:  # the server has made it, and this program never learns how it is called
-            make(*arguments, **options)
+            make(tags)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(server, "create_run", killed)
+        patch.setattr(server, "create_child", killed)
         with pytest.raises(KeyboardInterrupt):
-            mirror(tmp_path, server, []).write(job)
+            mirror(tmp_path, []).write(job)
     assert len(server.runs) == answered
-    mirror(tmp_path, server, []).write(job)
+    mirror(tmp_path, []).write(job)
     assert list(server.runs.values()) == ["FINISHED"]
 
 
 def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
     Store(tmp_path).run("job").set_status("failed", error="x")
     for _ in range(2):
-        mirror(tmp_path, server, []).write(job)
+        mirror(tmp_path, []).write(job)
     assert server.runs == {"run-0": "FAILED", "run-1": "FAILED"}
 
 
 def test_what_the_server_has_is_not_written_again_wherever_the_folder_is_now(tmp_path, server, job):
-    mirror(tmp_path, server, []).write(job)
+    mirror(tmp_path, []).write(job)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "job").rename(tmp_path / "elsewhere/job")
-    again = mirror(tmp_path / "elsewhere", server, [])
+    again = mirror(tmp_path / "elsewhere", [])
     assert again.missing([job]) == []
     again.write(job)
     assert server.runs == {"run-0": "FINISHED"}
@@ -161,7 +169,7 @@ def test_what_the_server_has_is_not_written_again_wherever_the_folder_is_now(tmp
 def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_write(tmp_path, server, job):
     warnings = []
     server.down = True
-    down = mirror(tmp_path, server, warnings)
+    down = mirror(tmp_path, warnings)
     assert down.missing([job]) == [] and down.has("job")
     down.write(job)
     assert len(warnings) == 1 and "connection refused" in warnings[0] and not server.runs

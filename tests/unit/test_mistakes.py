@@ -307,7 +307,7 @@ def test_a_run_by_method_and_by_id(work):
     mistake_runs.store_run(
         store, prepared, "haframe", "type-II", one_hot(labels), labels, 0, ["methods.haframe.gamma=9"]
     )
-    with pytest.raises(UserError, match=r"2 runs: haframe type-II seed 0 \(\w{12}, alpha=.*gamma=9.*one by its id"):
+    with pytest.raises(UserError, match=r"2 runs: haframe type-II seed 0 \(\w{12}, alpha=.*gamma=9.*the id of one"):
         label("haframe")
 
 
@@ -460,7 +460,7 @@ def test_a_run_of_tuning_has_no_mistakes_to_show(cli, work):
     path = run.folder / "spec.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"split": "val"}))
     mistake_runs.seal(run)
-    refused(cli, work, ["ce", run.folder.name[:12]], "leaves the test images alone")
+    refused(cli, work, ["ce", run.folder.name[:12]], "is a tuning run, which has no test results")
 
 
 def test_the_page_is_written_where_it_is_asked_for(cli, work, monkeypatch):

@@ -362,7 +362,7 @@ def test_choosing_a_run(tmp_path, small):
         (
             Request("tiny-imagenet", runs=PUBLISHED),
             r"^tiny-imagenet matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), crm type-I .*"
-            r"\) and 3 more; say more of method, type and seed, or name one by its id$",
+            r"\) and 3 more; give more of method, type and seed, or the id of one$",
         ),
         (Request("tiny-imagenet", runs=PUBLISHED, run="a"), "2 runs have an id that begins with 'a'"),
     ):

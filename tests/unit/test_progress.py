@@ -13,14 +13,14 @@ def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
     assert (
         lines
         == [
-            "shapes: 0 %, 12 s gone (ce seed 0)",  # starting up is not pace: no guess yet
-            "shapes: 10 %, 24 s gone, about 2 min left (ce seed 0)",
-            "shapes: 100 %, 31 s gone, about 0 s left",
+            "shapes: 0 %, 12 s elapsed (ce seed 0)",  # starting up is not pace: no guess yet
+            "shapes: 10 %, 24 s elapsed, about 2 min left (ce seed 0)",
+            "shapes: 100 %, 31 s elapsed, about 0 s left",
         ]
         or lines[:2]
         == [
-            "shapes: 0 %, 12 s gone (ce seed 0)",
-            "shapes: 10 %, 24 s gone, about 2 min left (ce seed 0)",
+            "shapes: 0 %, 12 s elapsed (ce seed 0)",
+            "shapes: 10 %, 24 s elapsed, about 2 min left (ce seed 0)",
         ]
     )
 

@@ -1,11 +1,15 @@
 import pickle
 import urllib.request
+from dataclasses import replace
 
 import pytest
 import torch
 
+from hierbench.config.options import Options
+from hierbench.config.recipe import load_recipe
 from hierbench.models import build_backbone
-from hierbench.models.weights import KNOWN, download_weights, find_weights, load_weights
+from hierbench.models.weights import KNOWN, download_weights, load_weights
+from hierbench.planning.inputs import obtain
 from hierbench.utils.errors import UserError
 
 
@@ -164,23 +168,23 @@ def test_a_whole_download_is_kept_and_found_again(tmp_path, states, monkeypatch)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/x.pth"
         known = KNOWN["pass"]
-        monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
+        monkeypatch.setitem(KNOWN, "pass", replace(known, url=url))
         cut.append(1)
         with pytest.raises(UserError, match="could not be downloaded"):
             download_weights("pass", folder)
-        assert not folder.exists() and find_weights("pass", folder) is None
+        assert not folder.exists() and KNOWN["pass"].there(folder) is None
         cut.clear()
         assert download_weights("pass", folder).read_bytes() == content
         server.shutdown()
-    assert find_weights("pass", folder) == folder / "x.pth"
+    assert KNOWN["pass"].there(folder) == folder / "x.pth"
     digest = hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, digest, known.prefix, known.dropped))
-    assert find_weights("pass", folder) == folder / "x.pth"
+    monkeypatch.setitem(KNOWN, "pass", replace(known, url=url, sha256=digest))
+    assert KNOWN["pass"].there(folder) == folder / "x.pth"
     (folder / "x.pth").write_bytes(content[:-1])  # damaged on the disk
-    assert find_weights("pass", folder) is None
+    assert KNOWN["pass"].there(folder) is None
 
 
 def test_a_given_file_must_exist(tmp_path):
     with pytest.raises(UserError, match="--weights: no file"):
-        find_weights("pass", tmp_path, tmp_path / "nowhere.pth")
-    assert find_weights("pass", tmp_path) is None
+        obtain(load_recipe("fgvc"), Options("fgvc", weights=tmp_path / "nowhere.pth"))
+    assert KNOWN["pass"].there(tmp_path) is None

@@ -42,10 +42,10 @@ def open_source(request: Request) -> Source:
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
             raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
-    images, labels = _read_split(root / FOLDER / "train")
-    test_images, test_labels = _read_split(root / FOLDER / "test")
+    images, labels = read_split(root / FOLDER / "train")
+    test_images, test_labels = read_split(root / FOLDER / "test")
     paths = shipped_paths("cifar100")
-    if _unpickled(root / FOLDER / "meta").get("fine_label_names") != list(paths):
+    if read_pickle(root / FOLDER / "meta").get("fine_label_names") != list(paths):
         raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
     changed = _changed(root)
     is_val = _last_of_each_class(labels, VAL_PER_CLASS)
@@ -76,12 +76,12 @@ def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.d
     return marked
 
 
-def _read_split(path: Path) -> tuple[Images, Labels]:
+def read_split(path: Path) -> tuple[Images, Labels]:
     """Return images [N, 3, 32, 32] and labels [N]."""
-    content = _unpickled(path)
+    content = read_pickle(path)
     pixels, labels = content.get("data"), content.get("fine_labels")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not isinstance(labels, list):
-        raise UserError(f"{path} has no array of images and list of labels: it is no CIFAR-100 file")
+        raise UserError(f"{path} has no array of images and list of labels: it is not a CIFAR-100 file")
     if not labels or pixels.shape != (len(labels), 3 * 32 * 32):
         raise UserError(f"{path}: images and labels do not fit: {pixels.shape}, {len(labels)} labels")
     if not all(type(label) is int and 0 <= label < 100 for label in labels):
@@ -96,10 +96,10 @@ class _ArraysOnly(pickle.Unpickler):
         """Return an array constructor, or refuse."""
         if (module, name) in ALLOWED_GLOBALS:
             return super().find_class(module, name)
-        raise UserError(f"refers to {module}.{name}: it is no CIFAR-100 file and is not read")
+        raise UserError(f"refers to {module}.{name}: it is not a CIFAR-100 file and is not read")
 
 
-def _unpickled(path: Path) -> dict[Any, Any]:
+def read_pickle(path: Path) -> dict[Any, Any]:
     """Return the dictionary that a file holds."""
     content = read_bytes(path, LARGEST, follow=True)
     try:
@@ -110,7 +110,7 @@ def _unpickled(path: Path) -> dict[Any, Any]:
     except Exception as error:  # damaged pickles fail in many ways
         raise UserError(f"{path} is truncated or damaged ({type(error).__name__}: {error})") from None
     if not isinstance(found, dict):
-        raise UserError(f"{path} holds a {type(found).__name__}: it is no CIFAR-100 file")
+        raise UserError(f"{path} holds a {type(found).__name__}: it is not a CIFAR-100 file")
     return found
 
 

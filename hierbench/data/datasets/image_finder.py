@@ -21,7 +21,7 @@ LARGEST = 1 << 26  # bytes of an image file; ImageNet's largest has 15 MB
 
 
 class Locator:
-    """The images that are looked for, and those that were found.
+    """The images to find, and those found so far.
 
     Args:
         names: per split the base names, in the order of the rows.
@@ -37,7 +37,7 @@ class Locator:
     def pieces(self, source: Path) -> Iterator[Piece]:
         """Yield a piece for every wanted image below a folder or in an archive.
 
-        Archives in a folder are searched for what is not there as files.
+        Archives in a folder are searched for images that are not there as files.
 
         Raises:
             UserError: the source does not exist, an archive is damaged, or a folder holds two files of one name.
@@ -56,7 +56,7 @@ class Locator:
             if name in self.wanted:
                 if name in self.found:
                     where = f"{self.found[name]} and {path}"
-                    raise KeptError(f"{name} is there twice: {where}; say which folder with --source")
+                    raise KeptError(f"{name} occurs twice: {where}; say which folder with --source")
                 yield self._piece(name, path, partial(decode_file, Path(path), self.image_size, limit=LARGEST))
             elif name.endswith(ARCHIVES):
                 archives.append(Path(path))
@@ -74,7 +74,7 @@ class Locator:
             except DAMAGED as error:
                 raise DamagedArchiveError(
                     f"{archive} is truncated or damaged ({error}); the {len(given):,} of {len(self.wanted):,} images "
-                    "that it gave are not kept",
+                    "read from it are discarded",
                     given,
                 ) from None
             self.md5s[archive.name] = stream.raw.md5.hexdigest()

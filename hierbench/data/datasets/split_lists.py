@@ -64,7 +64,7 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
 
     Args:
         tree: "parent child" lines.
-        splits: a zip with `<folder>/{train,val,test}/<class>.txt`, a name a line.
+        splits: a zip with `<folder>/{train,val,test}/<class>.txt`, one name per line.
         downloads: where downloaded files are kept.
         offline: folder to take them from instead, with the repository's folders or flat.
 
@@ -73,7 +73,7 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
     """
     tree_file, splits_file = (_file(file, downloads, offline) for file in (tree, splits))
     paths = _paths(tree_file.read_text(encoding="utf-8"))
-    labels, names = _rows(splits_file, paths)
+    labels, names = read_splits(splits_file, paths)
     checksums = {tree.name: file_digest(tree_file, follow=True), splits.name: file_digest(splits_file, follow=True)}
     return Lists(paths, labels, names, checksums)
 
@@ -126,7 +126,7 @@ def _paths(text: str) -> dict[str, tuple[str, ...]]:
     return paths
 
 
-def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:
+def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:
     """Return labels and names per split: classes in order, a class's images as listed."""
     listed: dict[tuple[str, str], list[str]] = {}
     try:
@@ -135,7 +135,7 @@ def _rows(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, L
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
                     listed[match[1], match[2]] = zip_member(content, member, LARGEST).decode("utf-8").split()
     except DAMAGED as error:
-        raise UserError(f"{archive.name} is no whole zip file ({error})") from None
+        raise UserError(f"{archive.name} is not a complete zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))
     if odd:
         raise UserError(f"{archive.name} and the tree do not have the same classes: {odd[0]} is in only one of them")

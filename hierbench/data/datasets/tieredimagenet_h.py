@@ -1,4 +1,4 @@
-"""tieredImageNet-H: 608 classes of the user's own ILSVRC2012 images, by the lists of Bertinetto et al."""
+"""tieredImageNet-H: 608 classes of the user's own ILSVRC2012 images, split by the lists of Bertinetto et al."""
 
 from hierbench.data.datasets.split_lists import File, open_listed
 from hierbench.data.source import Request, Source
@@ -14,7 +14,7 @@ def open_source(request: Request) -> Source:
     """Read tree and split lists; the source holds ILSVRC2012's train and val images at any depth, or its tars."""
     if request.source is None:
         raise UserError(
-            "tieredImageNet-H is made of your own copy of ImageNet (ILSVRC2012, train and val), which is never "
+            "tieredImageNet-H is built from your own copy of ImageNet (ILSVRC2012, train and val), which is never "
             "downloaded; with the folder of its images or tar archives run: "
             "hierbench data prepare tieredimagenet-h --source FOLDER"
         )

@@ -1,6 +1,6 @@
 """Tiny ImageNet: 200 classes of 64x64 photographs, read straight from the official zip.
 
-Train is the train folder less the last 10% of each class's images by number, which are validation; test is the
+Train is the train folder minus the last 10% of each class's images by number, which are validation; test is the
 labelled val folder. A zip with fewer images of each class works too. The tree is derived from WordNet, see
 benchmarks/hierarchies/derive_tiny_imagenet.py.
 """
@@ -25,7 +25,7 @@ ROOT = "tiny-imagenet-200"
 SHA256 = "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821"
 ARCHIVE = Remote("the zip of Tiny ImageNet (for research use only)", f"http://cs231n.stanford.edu/{ROOT}.zip", SHA256)
 SIZE = 64
-VAL_SHARE = 10  # one in so many of each class's train images
+VAL_SHARE = 10  # one in ten of each class's train images
 LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
 
 
@@ -43,7 +43,7 @@ def open_source(request: Request) -> Source:
         wnids = zip_member(archive, f"{ROOT}/wnids.txt", LARGEST).decode("ascii").split()
         annotations = zip_member(archive, f"{ROOT}/val/val_annotations.txt", LARGEST).decode("ascii").splitlines()
     except DAMAGED as error:
-        raise UserError(f"{path.name} is no whole zip file ({error})") from None
+        raise UserError(f"{path.name} is not a complete zip file ({error})") from None
     except KeyError as error:
         raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None
 

@@ -79,4 +79,4 @@ def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str],
     axes.set_axisbelow(True)
     axes.margins(y=0.08)
     bottom, top = axes.get_ylim()
-    axes.set_ylim(min(bottom, -0.04 * top), top)  # collapse goes to zero, which is to be seen
+    axes.set_ylim(min(bottom, -0.04 * top), top)  # zero, the limit of collapse, must be visible

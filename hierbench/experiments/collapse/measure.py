@@ -1,4 +1,4 @@
-"""Measuring neural collapse: one pass over the training set per snapshot, with the result kept beside it.
+"""Measuring neural collapse: one pass over the training set per snapshot, with the result kept next to it.
 
 Shapes: B batch, N examples, K classes, D features.
 """
@@ -27,7 +27,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, write_json
 
 ANGLES = ("features", "classifiers")
-VERSION = 1  # raise when a quantity is computed otherwise, so that older measurements are repeated
+VERSION = 1  # raise when a quantity is computed differently, so that older measurements are repeated
 Report = Callable[[float], None]  # the fraction of the training set that has been seen
 # "features" and "classifiers": {"mean": number, "std": {deviation: number}}; "self_duality": {form: number}
 Measured = dict[str, Any]
@@ -95,7 +95,7 @@ def to_measure(job: Job, run: Run, every: int) -> list[int]:
 def measure_run(
     job: Job, run: Run, frame: Frame, hierarchy: Hierarchy, split: Split, epochs: Sequence[int], meter: Meter
 ) -> None:
-    """Measure some snapshots of a run on the training set and write each result beside its snapshot.
+    """Measure some snapshots of a run on the training set and write each result next to its snapshot.
 
     Raises:
         UserError: a snapshot is damaged, or of another model.

@@ -34,8 +34,7 @@ def collapse(options: Options, every: int | None) -> int:
     every = every or default_every(session.recipe.train.epochs)
     with redirect_stdout(sys.stderr):
         methods = {frame: find_method(frame.method) for frame in FRAMES}
-    session.check(list(methods.values()))
-    inputs, seeds = session.open(), range(session.num_seeds)
+    inputs, seeds = session.open(list(methods.values())), range(session.num_seeds)
     recipe, prepared = session.recipe, inputs.prepared
     num_classes = recipe.expected.level_sizes[-1] if prepared is None else prepared.hierarchy("height").num_classes
     recipes = recipes_of(recipe, num_classes)
@@ -67,9 +66,9 @@ def collapse(options: Options, every: int | None) -> int:
     for frame, own in recipes.items():
         if own is not recipe:
             units = f"{frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs"
-            say(f"note: {units}; its runs lie in {folder}, apart from those of the tables")
+            say(f"note: {units}; its runs are in {folder}, apart from those of the tables")
     if again := sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan):
-        say(f"note: {again} of these have a run without snapshots; it stays, they are trained again in {folder}")
+        say(f"note: {again} of these have a run without snapshots, which is kept; they are trained again in {folder}")
     return carry_out(session, jobs)
 
 
@@ -101,7 +100,7 @@ def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> int:
     for job in plan:
         if differs(job, setting.store):
             say(
-                f"note: {labels[job.id]}, trained again for its snapshots, ended in other numbers than before; "
+                f"note: {labels[job.id]}, trained again for its snapshots, ended with other numbers than before; "
                 "the curves are of the second training"
             )
     if curves:

@@ -15,11 +15,11 @@ from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
-from hierbench.experiments.publishing import say_notes
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, search_space
 from hierbench.leaderboard.statistics import Cell, summarise
-from hierbench.planning.dry_run import time_to_train
+from hierbench.planning.dry_run import say_notes
+from hierbench.planning.estimate import time_to_train
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
@@ -34,7 +34,6 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     session = Session(options)
     with redirect_stdout(stderr):
         methods = [find_method(name.strip()) for name in options.methods.split(",") if name.strip()]
-    session.check(methods)
     runs, folder = session.recipe.tune.runs, session.options.runs
     spaces = _spaces(session.recipe, methods, sampler, trials)
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
@@ -42,7 +41,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         (found, feature_type) for found in methods for feature_type in found.cls.types if feature_type in session.types
     ]
     types_to_train = [feature_type for found, feature_type in pairs for _ in range(spaces[found.name].trials * runs)]
-    inputs, recipe = session.open(), session.recipe
+    inputs, recipe = session.open(methods), session.recipe
     session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
     if session.options.dry_run or inputs.prepared is None:
         for found, feature_type in pairs:
@@ -166,7 +165,7 @@ def _tune_one(session: Session, target: Target, space: Space, sampler: str, stor
         Tuning(target, search, record, execution).run()
     best = winner(search, name, runs)
     if best is None:
-        say(f"{target.label}: no configuration was tried to its end")
+        say(f"{target.label}: no configuration was completed")
         return True
     write_tuned(file, {(target.recipe.protocol, target.found.name, target.type): best})
     _show(target, search, best, file)
@@ -179,7 +178,7 @@ def _results(search: Search) -> list[tuple[dict[str, Any], Cell]]:
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
-    """Return the best configuration and how sure it is, None if none was tried to its end."""
+    """Return the best configuration and how sure it is, None if none was completed."""
     results = _results(search)
     if not results:
         return None
@@ -214,7 +213,7 @@ def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
         lines.append([rank, *(f"{value:g}" for value in params.values()), f"{cell.mean:.4f} +/- {width}"])
     headers = ["Rank", *search.space.grid, f"Validation {OBJECTIVE} ↓"]
     print(f"\n{tabulate(lines, headers, tablefmt='pipe', disable_numparse=True)}\n", flush=True)
-    certain = "" if best.separated else "; its interval meets the next one's, so the choice may be chance"
+    certain = "" if best.separated else "; its interval overlaps the next one's, so the choice may be due to chance"
     print(f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}", flush=True)
 
 

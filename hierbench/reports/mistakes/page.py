@@ -1,4 +1,4 @@
-"""The page of `hierbench mistakes`: what two runs get wrong, as one HTML file that needs nothing else."""
+"""The page of `hierbench mistakes`: what two runs get wrong, as one self-contained HTML file."""
 
 import base64
 import io
@@ -35,7 +35,7 @@ EXTREMES = " 0 is right, {height} means that they share nothing but the root."
 
 
 def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None) -> str:
-    """Return the page of a pair with the chosen of its N examples; `names`, as `read_names`, stand after the tree's."""
+    """Return the page of a pair with the chosen of its N examples; `names`, from `read_names`, follow the tree's."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["csp_hash"] = csp_hash
     template = (resources.files("hierbench.reports.mistakes") / "page.html.j2").read_text(encoding="utf-8")
@@ -127,7 +127,7 @@ def thumbnail(image: Images) -> str:
 
 
 def settings(side: Side) -> dict[str, str]:
-    """Return what a run was made with, as the page says it."""
+    """Return what a run was made with, as the page shows it."""
     spec, train = side.spec, side.spec.train
     weights = "" if spec.model.weights == "none" else f" from {spec.model.weights}"
     content = {

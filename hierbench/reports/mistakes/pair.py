@@ -53,7 +53,7 @@ class Pair:
 
 
 def read_pair(a: tuple[Spec, Run], b: tuple[Spec, Run], data_dir: Path, store: Store) -> Pair:
-    """Read the predictions of two finished runs beside the test examples they are of.
+    """Read the predictions of two finished runs with the test examples they are of.
 
     Raises:
         UserError: they are one run, or of different data, protocols or test examples; the prepared data is absent or

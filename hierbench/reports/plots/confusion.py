@@ -21,7 +21,7 @@ from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
 NAMED_CLASSES = 64  # up to here every class has its name
-NAMED_NODES = 48  # else the finest level with at most so many nodes has
+NAMED_NODES = 48  # else the finest level with at most this many nodes has
 MATRIX, TREE, NAMES = 4.4, 0.85, 1.45  # inches: side of the matrix, room to its left and right
 BELOW, ABOVE = 0.75, 0.35  # inches
 
@@ -34,7 +34,7 @@ def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray) -> In
         targets: [N] class indices.
 
     Raises:
-        ValueError: shapes do not fit, a target is no class, or a score is NaN.
+        ValueError: shapes do not fit, a target is not a class, or a score is NaN.
     """
     if scores.ndim != 2 or targets.shape != scores.shape[:1] or targets.dtype.kind not in "iu":
         raise ValueError(f"scores {scores.shape} and targets {targets.shape} do not fit")
@@ -56,7 +56,7 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
 
 
 def run_of(request: Request) -> tuple[Spec, Run]:
-    """Return the finished run that was asked for, by its id or in the dataset's leaderboard, and its spec."""
+    """Return the requested finished run, by its id or in the dataset's leaderboard, and its spec."""
     store = Store(request.runs)
     if request.run is not None:
         return run_by_id(request.run, request.dataset, store)
@@ -64,7 +64,7 @@ def run_of(request: Request) -> tuple[Spec, Run]:
 
 
 def draw(request: Request) -> style.Drawing:
-    """Draw the confusion matrix of the run that was asked for."""
+    """Draw the confusion matrix of the requested run."""
     spec, run = run_of(request)
     name = f"run {run.folder.name[:12]} ({spec.label})"
     tree = tree_of(request.dataset, request.data_dir, spec.dataset.distance)

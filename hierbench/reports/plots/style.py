@@ -1,4 +1,4 @@
-"""The look that all figures share, and how they are written: print widths, nothing told by colour alone."""
+"""The look that all figures share, and how they are written: print widths, nothing encoded by colour alone."""
 
 import io
 import re
@@ -91,12 +91,12 @@ SPARE = [
 
 
 def key_of(row: Row) -> tuple[str, str]:
-    """Return what has a look of its own: a method, or one of its variants where hyperparameters differ."""
+    """Return what has its own look: a method, or one of its variants where hyperparameters differ."""
     return row.method, row.title
 
 
 def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
-    """Return {(method, title): look}: the project's methods always look the same, others take what is spare."""
+    """Return {(method, title): look}: the project's methods always look the same, others take those left."""
     looks: dict[tuple[str, str], Look] = {}
     own: dict[str, Look | None] = {**LOOKS}
     spare = cycle(SPARE)
@@ -106,7 +106,7 @@ def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
 
 
 def plain(text: str, limit: int = 60) -> str:
-    """Return text on one line that matplotlib draws as it stands: no mathematics, nothing hidden from legends."""
+    """Return text on one line that matplotlib draws verbatim: no mathematics, nothing hidden from legends."""
     text = one_line(text, limit).replace("$", r"\$")
     return f"\u200a{text}" if text.startswith("_") else text  # a hair space: legends leave out what starts with "_"
 

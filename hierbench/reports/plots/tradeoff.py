@@ -25,7 +25,7 @@ SWEEPS = 6
 
 
 def numbers_of(rows: Sequence[Row]) -> tuple[Floats, Floats]:
-    """Return severity and accuracy of rows, and their half-widths, [rows, 2] each; NaN for what there is not."""
+    """Return severity and accuracy of rows, and their half-widths, [rows, 2] each; NaN for missing values."""
     cells = [[row.metrics[name] for name in AXES] for row in rows]
     means = np.array([[cell.mean for cell in pair] for pair in cells], dtype=np.float64)
     widths = np.array([[cell.ci95 for cell in pair] for pair in cells], dtype=np.float64)
@@ -82,7 +82,7 @@ def draw(request: Request) -> style.Drawing:
 
 
 def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
-    """Write each row's name beside its marker, with a thin line to it where it had to move away."""
+    """Write each row's name next to its marker, with a thin line to it where it had to move away."""
     renderer: Any = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     labels = [f"{style.plain(row.title)}, {row.type}" for row in rows]
     texts = [axes.text(0, 0, label, fontsize=style.SMALL, ha="center", va="center") for label in labels]
@@ -120,14 +120,15 @@ def _covered(points: Floats, whiskers: Floats, radius: float) -> Floats:
     return np.concatenate([points[:, None] - reach, points[:, None] + reach], axis=2).reshape(-1, 4)
 
 
-# Labels stand near their own point and, where there is room, on no other label, marker or line. Boxes are [..., 4],
+# Labels are placed near their point and, where there is room, on no other label, marker or line. Boxes are [..., 4],
 # points [..., 2], all lengths in the same unit.
 
 
 def overlap(one: Floats, other: Floats) -> Floats:
     """Return the area of the intersection of boxes."""
     sides = np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2])
-    return np.maximum(sides, 0.0).prod(axis=-1)  # type: ignore[no-any-return]
+    areas: Floats = np.maximum(sides, 0.0).prod(axis=-1)
+    return areas
 
 
 def nearest_of(box: Floats, point: Floats) -> Floats:
@@ -140,7 +141,8 @@ def crosses(start: Floats, stop: Floats, box: Floats) -> NDArray[np.bool_]:
     with np.errstate(divide="ignore", invalid="ignore"):  # a line along an axis is always or never beside the box
         low, high = (box[..., :2] - start) / (stop - start), (box[..., 2:] - start) / (stop - start)
     first, last = np.fmin(low, high).max(axis=-1), np.fmax(low, high).min(axis=-1)
-    return np.maximum(first, 0.0) < np.minimum(last, 1.0)  # type: ignore[no-any-return]
+    inside: NDArray[np.bool_] = np.maximum(first, 0.0) < np.minimum(last, 1.0)
+    return inside
 
 
 def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Floats, gap: float) -> Floats:
@@ -181,4 +183,5 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
 
 def _covering(areas: Floats, once: float, more: float, gap: float) -> Floats:
     """Return the cost [places] of covering areas [places, things]: a constant per thing, and more for a large area."""
-    return np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)  # type: ignore[no-any-return]
+    costs: Floats = np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)
+    return costs

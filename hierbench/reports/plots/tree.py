@@ -30,7 +30,7 @@ def branches(distances: IntArray, order: IntArray) -> list[tuple[Point, Point]]:
     """Return the lines of a tree over K leaves as ((x, y), (x, y)), its root at the top.
 
     x is a place in the order [K], 0 to K - 1; y is the distance of two classes that part at a node, 0 for a leaf. A
-    node stands over the middle of its children; a node with one child is a point on a line. The distances [K, K] are
+    node is above the middle of its children; a node with one child is a point on a line. The distances [K, K] are
     hierarchical: for every t, "at most t apart" splits the classes into nodes.
     """
     nodes = {leaf: (float(place), 0.0) for place, leaf in enumerate(order.tolist())}  # {first class: (x, y)}
