@@ -76,7 +76,7 @@ def _spaces(
     """
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
-    spaces = {}
+    spaces, notes = dict[str, Space](), list[str]()
     for found in methods:
         if (space := search_space(recipe, found) if found.trains else None) is not None:
             spaces[found.name] = space
@@ -87,9 +87,11 @@ def _spaces(
         named = found.name in recipe.tune.grid or found.name in {Path(name).stem for name in names}
         if named or "all" not in names:
             raise UserError(f"{found.name} has no hyperparameters to tune; {hint}")
-        say(f"note: {found.name} has nothing to tune and is left out; {hint}")
+        notes.append(f"note: {found.name} has nothing to tune and is left out; {hint}")
     if not spaces:
         raise UserError("nothing to tune; give learning rates, as in --set tune.grid.all.lr.classifier=[0.01,0.1]")
+    for note in notes:
+        say(note)
     if sampler == "grid":
         return spaces
     budget = trials or max(space.trials for space in spaces.values())
