@@ -149,8 +149,12 @@ def board_from_runs(
     highlight(rows)
     train = newest.train
     remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
-    if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec)):
+    mixed = _types_of_several_rates(found)
+    if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec, with_rates=spec.type not in mixed)):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
+    if mixed:
+        tuned = all(_tuning(run) for spec, run in found if spec.type in mixed)
+        remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
@@ -162,18 +166,26 @@ def board_from_runs(
 def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
     """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs whose base is not there.
 
-    Learning rates may differ between the types, code between methods; within one, the newest counts.
+    Code may differ between methods, learning rates between the types of a method; within one, the newest counts.
+    Re-ranked runs have the learning rates of their base.
     """
     records = [(spec, run) for spec, run in records if spec.comparison == newest.comparison]
-    rates = {spec.type: spec.train.lr for spec, _ in records}
+    rates = {(spec.method.name, spec.type): spec.train.lr for spec, _ in records}
     code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in records}
     records = [
         (spec, run)
         for spec, run in records
-        if spec.train.lr == rates[spec.type] and (spec.method.version, spec.method.code) == code[spec.method.name]
+        if spec.train.lr == rates[spec.method.name, spec.type]
+        and (spec.method.version, spec.method.code) == code[spec.method.name]
     ]
     ids = {run.folder.name for _, run in records}
     return [(spec, run) for spec, run in records if not with_bases or spec.base is None or spec.base in ids]
+
+
+def _types_of_several_rates(records: list[Record]) -> set[str]:
+    """Return the types whose methods were not all trained with the same learning rates."""
+    rates = {(spec.type, spec.train.lr) for spec, _ in records}
+    return {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}
 
 
 def _spec(run: Run) -> Spec | None:

@@ -22,7 +22,7 @@ def recipe_of(dataset: str, protocol: str) -> Recipe | None:
 
 def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    content = spec.content()
+    content = spec.model_dump(mode="json", by_alias=True)  # also keys that the record leaves out at their default
     first, *rest = key.split(".")
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]
@@ -47,18 +47,26 @@ def _walk(content: Any, key: str) -> Any:
     return content
 
 
-def departures(spec: Spec) -> list[str]:
-    """Return "key = value" for every setting of a run that differs from the recipe of its protocol."""
+def departures(spec: Spec, *, with_rates: bool = True) -> list[str]:
+    """Return "key = value" for every setting of a run that differs from the recipe of its protocol.
+
+    Hyperparameters do not count, and learning rates only `with_rates`.
+    """
     recipe = recipe_of(spec.dataset.name, spec.protocol)
     if recipe is None:
         return []
     content = recipe.model_dump(mode="json", by_alias=True)
     keys = ["distance", "data.jpeg_quality"]
     keys += [f"{section}.{name}" for section in SECTIONS for name in content[section] if name != "lr"]
-    keys += [f"train.lr.{spec.type}.{group}" for group in content["train"]["lr"][spec.type]]
     if content["train"]["precision"] == "auto":  # any is right, and the table says which
         keys.remove("train.precision")
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
+    # Re-ranked runs have the rates of their base, and do not know its name.
+    methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
+    rates = [recipe.rates_of(method, spec.type) for method in methods]
+    if with_rates and spec.train.lr not in rates:
+        own, right = spec.train.lr.model_dump(), rates[0].model_dump()
+        odd += [f"train.lr.{spec.type}.{name} = {own[name]}" for name in own if own[name] != right[name]]
     known = KNOWN.get(spec.model.weights)
     if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):
         odd.append(f"the weights are not the published file of {spec.model.weights}")

@@ -165,8 +165,12 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         raise BrokenMethodError(f"method {name}: version must be a string, and title one line")
     if not (isinstance(cls.Params, type) and issubclass(cls.Params, Parameters)):
         raise BrokenMethodError(f"method {name}: Params must subclass Method.Params")
+    if "lr" in cls.Params.model_fields:
+        raise BrokenMethodError(f"method {name}: a hyperparameter cannot be called lr, a method's learning rates")
     if issubclass(cls, PostHoc) and cls.base == cls.name:
         raise BrokenMethodError(f"method {name}: it cannot be its own base")
+    if name == "all":
+        raise BrokenMethodError("method all: the name stands for every method; choose another")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
     try:

@@ -13,7 +13,9 @@ from hierbench.utils.errors import UserError
 @trains(seeds=None, plan_only=False, as_json=False)
 def tune(
     options: Options,
-    methods: Annotated[str, typer.Option("--method", help="Names and paths separated by commas.")] = "haframe",
+    methods: Annotated[
+        str, typer.Option("--methods", "--method", help="Names and paths separated by commas, or all.")
+    ] = "haframe",
     sampler: Annotated[
         Literal["grid", "tpe"], typer.Option(help="Every point of the grid, or TPE with median pruning.")
     ] = "grid",
@@ -28,7 +30,7 @@ def tune(
         typer.Option(help="File for the best; by default tuned/<dataset>.toml in the runs folder."),
     ] = None,
 ) -> int:
-    """Search a method's hyperparameters on the validation set, and save the best for run --tuned."""
+    """Search methods' hyperparameters and learning rates on the validation set, and save the best for run --tuned."""
     if options.executor == "ray" and sampler == "tpe":
         raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
     from hierbench.experiments.tuning.tune import tune as search

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
+from hierbench.config.rates import Rate, checked_section, flat_rates, own_rates
+from hierbench.config.rates import Rates as Rates
 from hierbench.config.validation import Closed, first_problem
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -19,16 +21,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 GroupInput = Literal["activated", "raw"]
 
 
-Rate = Annotated[float, Field(gt=0)]
 Side = Annotated[int, Field(ge=1, le=4096)]  # of an image, pixels
-
-
-class Rates(Closed):
-    """Initial learning rates of one type of model."""
-
-    backbone: Rate
-    transform: Rate
-    classifier: Rate
 
 
 class RatesOfTypes(Closed):
@@ -171,10 +164,15 @@ class Expected(Closed):
 
 
 class Tune(Closed):
-    """How hyperparameters are searched; `grid` {method: {hyperparameter: values}} replaces grids of the methods."""
+    """How hyperparameters and learning rates are searched.
+
+    `grid` {method: {name: values}} replaces the grids that methods declare; "lr.backbone", "lr.transform" and
+    "lr.classifier" are learning rates, which a file may write as a table `lr`. The method "all" stands for every
+    trained one without points of its own for a rate.
+    """
 
     runs: Annotated[int, Field(ge=1, le=10_000)] = 3  # per configuration; configurations are compared by the mean
-    grid: dict[str, dict[str, tuple[float, ...]]] = Field(default={})
+    grid: dict[str, Annotated[dict[str, tuple[float, ...]], BeforeValidator(flat_rates)]] = Field(default={})
 
 
 class Recipe(Closed):
@@ -193,11 +191,16 @@ class Recipe(Closed):
     evaluation: Evaluation = Evaluation()
     collapse: Collapse = Collapse()
     tune: Tune = Tune()
-    methods: dict[str, dict[str, Any]] = Field(default={})
+    # Hyperparameters by method; a table `lr` replaces learning rates of the type for one method.
+    methods: dict[str, Annotated[dict[str, Any], AfterValidator(checked_section)]] = Field(default={})
 
     def params_of(self, method: str) -> dict[str, Any]:
         """Return the hyperparameters that the recipe sets for a method; the others keep their defaults."""
-        return self.methods.get(method, {})
+        return {name: value for name, value in self.methods.get(method, {}).items() if name != "lr"}
+
+    def rates_of(self, method: str, feature_type: FeatureType) -> Rates:
+        """Return the learning rates of a method: its own, and for the others those of the type."""
+        return self.train.lr.of(feature_type).model_copy(update=own_rates(self.methods.get(method, {})))
 
 
 def chosen_types(text: str) -> list[FeatureType]:

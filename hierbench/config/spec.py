@@ -91,7 +91,7 @@ class Spec(Closed):
         content = self.content()
         for key in ("method", "type", "seed", "base"):
             del content[key]
-        del content["train"]["lr"]  # differs between the types by design
+        del content["train"]["lr"]  # differs between types, and may between methods
         return digest_of(content)
 
     @property

@@ -19,9 +19,9 @@ HEADER = "# Written by hierbench tune, read by hierbench run --tuned.\n"
 
 
 class Tuned(Closed):
-    """The best hyperparameters of one method on one type of model."""
+    """The best hyperparameters and learning rates of one method on one type of model."""
 
-    params: dict[str, float]
+    params: dict[str, float]  # by hyperparameter; "lr.backbone", "lr.transform" and "lr.classifier" are learning rates
     study: str  # of Optuna, which holds all trials
     date: str  # of the end of the search
     sampler: str  # "grid" or "tpe"

@@ -15,7 +15,7 @@ from hierbench.execution.scheduler import planned, states
 from hierbench.experiments.session import Session
 from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, Ablation, ablation_from_runs, as_json, markdown
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
-from hierbench.planning.plan import make_plan
+from hierbench.planning.plan import make_plan, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -76,8 +76,7 @@ def plan_variants(
     recipe: Recipe, prepared: Prepared, methods: Sequence[Found], seeds: int, weights: str | None
 ) -> list[list[Job]]:
     """Return the jobs of each variant by seed; a comparison has the same ones, except for the frame alone."""
-    values = recipe.params_of("haframe") | {"alpha": 0.0}
-    frame_alone = recipe.model_copy(update={"methods": recipe.methods | {"haframe": values}})
+    frame_alone = with_params(recipe, "haframe", {"alpha": 0.0})
     by_name = {found.name: [found] for found in methods}
     return [
         make_plan(

@@ -17,7 +17,7 @@ from hierbench.experiments.publishing import publish_board, show_board
 from hierbench.experiments.session import Session
 from hierbench.leaderboard.board import Board
 from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
-from hierbench.planning.plan import make_plan
+from hierbench.planning.plan import check_section, make_plan, with_bases, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -35,7 +35,7 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     session = Session(options)
     asked = session.recipe
     with redirect_stdout(sys.stderr):
-        methods, broken = _methods(_asked(session))
+        methods, broken = find_methods(names_asked(options))
     tuned_by = tuned_params(session, methods, file) if tuned else {}
     inputs, types, seeds = session.open(methods), session.types, session.num_seeds
     recipe, prepared = session.recipe, inputs.prepared
@@ -57,14 +57,15 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
 
 
 def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) -> dict[tuple[str, FeatureType], Tuned]:
-    """Return what tuning found for these methods under the recipe's protocol.
+    """Return what tuning found under the recipe's protocol for these methods and those that they re-rank.
 
     Raises:
-        UserError: tuning found nothing, or hyperparameters that a method does not take.
+        UserError: tuning found nothing, or something that a method does not take.
     """
     recipe, types, runs = session.recipe, session.types, session.options.runs
     known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
-    asked = {found.name: found for found in methods}
+    with redirect_stdout(sys.stderr):  # a method may print
+        asked = with_bases(methods)
     found = {
         (method, feature_type): entry
         for (protocol, method, feature_type), entry in known.items()
@@ -74,7 +75,7 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
         place = file or tuned_file(runs, recipe.dataset)
         raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
     for (method, feature_type), entry in found.items():
-        asked[method].params(recipe.params_of(method) | entry.params)
+        check_section(with_params(recipe, method, entry.params), asked[method])
         shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
         say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date})")
     return found
@@ -84,24 +85,26 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
     """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed."""
     options, setting = session.options, session.setting
     labels = {job.id: job.spec.label for job in plan}
+    method_of = {job.id: job.spec.method.name for job in plan}
 
     def publish() -> tuple[Board, Path]:
         for job in plan:
             (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was requested as a row
-            if (entry := tuned.get((job.spec.method.name, job.spec.type))) is not None:
+            base, kind = method_of[job.spec.base or job.id], job.spec.type  # what is re-ranked was tuned as its base
+            if (entry := tuned.get((method_of[job.id], kind)) or tuned.get((base, kind))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
         return publish_board(session.recipe.dataset, options.runs, [job.id for job in plan if job.shown])
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
-    names = [Path(name).stem if is_path(name) else name for name in _asked(session)]
+    names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]
     board, failed = session.carry_out(plan, ",".join(names), labels, publish)
     show_board(board, options)
     session.say_failures(failed, labels)
     return failed
 
 
-def _methods(names: Sequence[str]) -> tuple[list[Found], int]:
+def find_methods(names: Sequence[str]) -> tuple[list[Found], int]:
     """Return the requested methods, and how many cannot be imported: those are reported and left out."""
     found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
     methods = {item.name: item for item in found if isinstance(item, Found)}
@@ -114,6 +117,6 @@ def _methods(names: Sequence[str]) -> tuple[list[Found], int]:
     return list(methods.values()), len(broken)
 
 
-def _asked(session: Session) -> list[str]:
-    names = session.options.methods.split(",")
-    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+def names_asked(options: Options) -> list[str]:
+    """Return the names and paths of --methods, each once."""
+    return list(dict.fromkeys(name.strip() for name in options.methods.split(",") if name.strip()))

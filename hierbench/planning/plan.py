@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from hierbench.api.method import PostHoc
 from hierbench.api.registry import Found, find_method, method_names
+from hierbench.config.rates import PREFIX, checked_section, own_rates
 from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
@@ -22,14 +23,33 @@ def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[Feat
     if recipe.augment.pad >= size:
         raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
     asked = {found.name: found for found in methods}
-    for name, values in recipe.methods.items():
+    for name in {**recipe.methods, **recipe.tune.grid}:
         if name in asked:
-            asked[name].params(values)
-        elif name not in method_names():  # a section of a method that is not run must still name one
-            raise unknown_name("method", name, method_names())
+            check_section(recipe, asked[name])
+        elif name not in method_names() and (name != "all" or name in recipe.methods):
+            raise unknown_name("method", name, method_names())  # a section of a method that is not run must name one
     if not any(feature_type in found.cls.types for found in methods for feature_type in types):
         names = ", ".join(found.name for found in methods)
         raise UserError(f"nothing to run: {names} cannot use {', '.join(types)}")
+
+
+def check_section(recipe: Recipe, found: Found) -> None:
+    """Raise a UserError if a recipe sets what a method does not take."""
+    found.params(recipe.params_of(found.name))
+    if issubclass(found.cls, PostHoc) and "lr" in recipe.methods.get(found.name, {}):
+        base = found.cls.base
+        raise UserError(f"methods.{found.name}.lr: {found.name} is not trained; set methods.{base}.lr")
+
+
+def with_bases(methods: Sequence[Found]) -> dict[str, Found]:
+    """Return {name: method} of these methods and of those whose predictions they re-rank."""
+    known, open_ends = {found.name: found for found in methods}, list(methods)
+    while open_ends:
+        found = open_ends.pop()
+        if issubclass(found.cls, PostHoc) and found.cls.base not in known:
+            known[found.cls.base] = find_method(found.cls.base)
+            open_ends.append(known[found.cls.base])
+    return known
 
 
 def make_plan(
@@ -43,25 +63,25 @@ def make_plan(
 ) -> list[Job]:
     """Return the jobs of a comparison that passed `check_request`, ordered by seed so that all rows fill evenly.
 
-    `weights` is the SHA-256 of the file of initial backbone weights, `tuned` {(method, type): hyperparameters} replaces
-    those of the recipe.
+    `weights` is the SHA-256 of the file of initial backbone weights, `tuned` {(method, type): hyperparameters and
+    learning rates} replaces those of the recipe.
     """
     recipes = {key: with_params(recipe, key[0], params) for key, params in (tuned or {}).items()}
-    asked = {found.name: found for found in methods}
+    known = with_bases(methods)
     jobs: dict[str, Job] = {}
 
-    def add(found: Found, feature_type: FeatureType, seed: int, shown: bool) -> str:
+    def add(found: Found, feature_type: FeatureType, seed: int, shown: bool) -> Spec:
         base = None
         if issubclass(found.cls, PostHoc):
-            base = add(asked.get(found.cls.base) or find_method(found.cls.base), feature_type, seed, False)
+            base = add(known[found.cls.base], feature_type, seed, False)
         own = recipes.get((found.name, feature_type), recipe)
         job = Job(make_spec(own, prepared, found, feature_type, seed, weights, base), found, shown)
         if job.id not in jobs or shown:
             jobs[job.id] = job
-        return job.id
+        return job.spec
 
     for seed in range(seeds):
-        for feature_type in (known for known in FEATURE_TYPES if known in types):
+        for feature_type in (name for name in FEATURE_TYPES if name in types):
             for found in methods:
                 if feature_type in found.cls.types:
                     add(found, feature_type, seed, True)
@@ -69,9 +89,20 @@ def make_plan(
 
 
 def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
-    """Return the recipe with some of a method's hyperparameters changed."""
-    values = recipe.params_of(method) | params
-    return recipe.model_copy(update={"methods": recipe.methods | {method: values}})
+    """Return the recipe with some of a method's hyperparameters changed, and learning rates where "lr.NAME" says so.
+
+    Raises:
+        UserError: a learning rate is unknown or not positive.
+    """
+    section = dict(recipe.methods.get(method, {}))
+    rates = {name.removeprefix(PREFIX): value for name, value in params.items() if name.startswith(PREFIX)}
+    section |= {name: value for name, value in params.items() if not name.startswith(PREFIX)}
+    try:
+        if rates:
+            section["lr"] = own_rates(section) | rates
+        return recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
+    except UserError as error:
+        raise UserError(f"methods.{method}: {error}") from None
 
 
 def make_spec(
@@ -81,10 +112,10 @@ def make_spec(
     feature_type: FeatureType,
     seed: int,
     weights: str | None = None,
-    base: str | None = None,
+    base: Spec | None = None,
     split: Literal["test", "val"] = "test",
 ) -> Spec:
-    """Return the spec of one job, see `make_plan` and `Spec`."""
+    """Return the spec of one job, see `make_plan` and `Spec`; a post-hoc job has the learning rates of its base."""
     return Spec(
         protocol=recipe.protocol,
         dataset=DatasetSpec(
@@ -104,12 +135,12 @@ def make_spec(
         model=recipe.model,
         train=TrainSpec(
             **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
-            lr=recipe.train.lr.of(feature_type),
+            lr=recipe.rates_of(found.name, feature_type) if base is None else base.train.lr,
         ),
         augment=recipe.augment,
         evaluation=recipe.evaluation,
         weights=weights,
         split=split,
         seed=seed,
-        base=base,
+        base=base.id if base is not None else None,
     )

@@ -199,11 +199,73 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp
     assert {name: spec["method"]["params"][name] for name in params} == params and spec["seed"] == 0
 
 
+RATES = (
+    "--dataset", "shapes", "--types", "type-II", "--mlflow", "off", "--jobs", "1",
+    "--set", "train.epochs=1", "--set", "train.batch_size=480",
+)  # fmt: skip
+POINTS = (
+    "--set", "tune.runs=1", "--set", "tune.grid.all.lr.classifier=[0.02,0.05]",
+    "--set", "tune.grid.ce.lr.classifier=[0.01,0.1]",
+    "--set", "tune.grid.haframe.alpha=[0.4]", "--set", "tune.grid.haframe.gamma=[8]",
+)  # fmt: skip
+
+
+def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
+    """What is re-ranked is the tuned row, which is trained once."""
+    folder = data("rates")
+    _, out, err = cli(folder, "tune", "--methods", "ce,haframe", *RATES, *POINTS).ok()
+    assert "ce type-II: 2 configurations x 1 runs" in err and "haframe type-II: 2 configurations x 1 runs" in err
+    assert "| Rank | lr.classifier |" in " ".join(out.split()) and len(started(folder)) == 4
+    found = {key[1]: entry.params for key, entry in read_tuned(folder / FOUND).items()}
+    assert found["ce"].keys() == {"lr.classifier"} and found["ce"]["lr.classifier"] in (0.01, 0.1)
+    assert found["haframe"] == {"alpha": 0.4, "gamma": 8.0, "lr.classifier": found["haframe"]["lr.classifier"]}
+    assert found["haframe"]["lr.classifier"] in (0.02, 0.05)
+
+    run = ("run", *RATES, "--seeds", "1", "--tuned")
+    _, out, err = cli(folder, *run, "--methods", "ce,crm,haframe").ok()
+    assert f"tuned: ce type-II: lr.classifier {found['ce']['lr.classifier']:g} (2 x 1 runs" in err
+    specs = {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")}
+    final = {spec["method"]["name"]: (name, spec) for name, spec in specs.items() if spec["split"] == "test"}
+    assert len(specs) == 4 + 3 and final.keys() == {"ce", "crm", "haframe"}
+    assert final["crm"][1]["base"] == final["ce"][0]
+    for method, (_, spec) in final.items():
+        own = found["ce" if method == "crm" else method]["lr.classifier"]
+        assert spec["train"]["lr"] == {"backbone": 0.03, "transform": 0.03, "classifier": own}
+    assert "learning rates tuned per method" in out + err
+    budgets = [line.split("|")[-2].strip() for line in out.splitlines() if line.startswith("|")][2:]
+    assert budgets == ["2 x 1"] * 3  # also the re-ranked row, whose base was tuned
+
+    before = started(folder)
+    cli(folder, *run, "--methods", "crm").ok()
+    assert started(folder) == before
+
+
+def test_all_leaves_out_what_cannot_be_tuned_and_says_so(cli, data):
+    folder = data("all")
+    asked = ("tune", "--dataset", "shapes", "--types", "type-II", "--dry-run", "--methods")
+    _, out, err = cli(folder, *asked, "all").ok()
+    assert "note: crm has nothing to tune and is left out; it re-ranks ce" in err and "note: ce has nothing" in err
+    assert "haframe type-II: " in out + err and "\nce type-II: " not in out + err
+    _, out, err = cli(folder, *asked, "all", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]").ok()
+    for method in ("ce", "flamingo", "hafeature"):
+        assert f"{method} type-II: 2 configurations x 3 runs (lr.backbone 0.01, 0.1)" in out + err
+    _, out, err = cli(
+        folder, *asked, "all", "--sampler", "tpe", "--trials", "7", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]"
+    ).ok()
+    budgets = re.findall(r"(\w+) type-II: (\d+) configurations", out + err)
+    assert len(budgets) == 4 and {number for _, number in budgets} == {"7"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (["tune", "--method", "ce", "--dataset", "shapes"], "ce has no hyperparameters to tune"),
-        (["tune", "--method", "crm", "--dataset", "shapes"], "crm has no hyperparameters to tune"),
+        (["tune", "--methods", "all,ce", "--dataset", "shapes"], "ce has no hyperparameters to tune"),
+        (["tune", "--method", "crm", "--dataset", "shapes"], "crm has no hyperparameters to tune; it re-ranks ce"),
+        (
+            ["tune", "--methods", "all", "--dataset", "shapes", "--set", "tune.grid.crm.lr.classifier=[1]"],
+            "crm has no hyperparameters to tune",
+        ),
         (["tune", "--method", "hafram", "--dataset", "shapes"], "did you mean 'haframe'"),
         (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
         (

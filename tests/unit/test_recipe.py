@@ -82,8 +82,8 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
         (
             "train.epoch=3",
             "did you mean 'train.epochs'? ",
-            "train.batch_size, train.epochs, train.lr, train.micro_batch, train.momentum, train.precision, "
-            "train.weight_decay",
+            "train.batch_size, train.epochs, train.layer_decay, train.lr, train.micro_batch, train.momentum, "
+            "train.optimizer, train.precision, train.sampling, train.warmup_epochs, train.weight_decay",
         ),
         (
             "train.lr.type-I.head=1",
@@ -119,3 +119,45 @@ def test_an_unknown_recipe():
 def test_a_missing_key():
     with pytest.raises(UserError, match="key title is missing"):
         parse_recipe({"dataset": "x"}, "recipe x")
+
+
+def test_a_method_may_have_learning_rates_of_its_own():
+    lr = ["train.lr.type-I.backbone=0.5", "methods.haframe.lr.transform=1", "methods.ce.lr.classifier=0.2"]
+    recipe = load_recipe("shapes", lr)
+    assert recipe.params_of("haframe") == {"alpha": 0.4, "gamma": 2.0} and recipe.params_of("ce") == {}
+    of = {
+        (method, kind): tuple(recipe.rates_of(method, kind).model_dump().values())
+        for method in ("ce", "haframe", "flamingo")
+        for kind in ("type-I", "type-II")
+    }
+    assert of["ce", "type-I"] == (0.5, 0.03, 0.2) and of["ce", "type-II"] == (0.03, 0.03, 0.2)
+    assert of["haframe", "type-II"] == (0.03, 1.0, 0.03) and of["flamingo", "type-I"] == (0.5, 0.03, 0.03)
+    assert isinstance(recipe.rates_of("haframe", "type-II").transform, float)  # one id however it is written
+    assert parse_recipe(recipe.model_dump(), "again") == recipe
+
+
+def test_points_of_learning_rates_are_written_as_a_table_or_by_their_names():
+    content = load_recipe("shapes").model_dump()
+    points = {"lr.classifier": (0.1, 1.0), "alpha": (0.5,)}
+    for grid in ({"lr": {"classifier": [0.1, 1]}, "alpha": [0.5]}, {"lr.classifier": [0.1, 1], "alpha": [0.5]}):
+        assert parse_recipe(content | {"tune": {"grid": {"haframe": grid}}}, "x").tune.grid == {"haframe": points}
+    assert load_recipe("shapes", ["tune.grid.ce.lr.backbone=[1]"]).tune.grid == {"ce": {"lr.backbone": (1.0,)}}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "methods.ce.lr.clasifier=0.1",
+            "methods.ce: unknown key 'lr.clasifier'; did you mean 'lr.classifier'? "
+            "known: lr.backbone, lr.classifier, lr.transform",
+        ),
+        ("methods.ce.lr.backbone=-1", "methods.ce: lr.backbone = -1: input should be greater than 0"),
+        ("methods.ce.lr.backbone=nan", "methods.ce: lr.backbone = nan: input should be a finite number"),
+        ("methods.ce.lr=0.1", "methods.ce: lr = 0.1: input should be a valid dictionary or instance of OwnRates"),
+    ],
+)
+def test_a_mistake_in_a_methods_learning_rates(override, message):
+    with pytest.raises(UserError) as error:
+        load_recipe("shapes", [override])
+    assert str(error.value) == f"recipe shapes: {message}"

@@ -60,11 +60,41 @@ def test_the_space_comes_from_the_methods_params():
         ("tune.grid.haframe.beta=[1]", "haframe tunes alpha, gamma"),
         ("tune.grid.haframe.alpha=[]", "is empty"),
         ("tune.grid.haframe.alpha=[2.0]", "hyperparameters of haframe: alpha"),
+        (
+            "tune.grid.haframe.lr.clasifier=[0.1]",
+            "haframe tunes alpha, gamma, lr.backbone, lr.transform, lr.classifier",
+        ),
+        ("tune.grid.haframe.lr=[0.1]", "haframe tunes alpha, gamma, lr.backbone, lr.transform, lr.classifier"),
+        ("tune.grid.haframe.lr.classifier=[0.1,0]", "a learning rate must be positive, not 0"),
+        ("tune.grid.all.lr.classifier=[]", "tune.grid.all.lr.classifier is empty"),
+        ("tune.grid.all.gamma=[1]", "all methods share only lr.backbone, lr.transform, lr.classifier"),
     ],
 )
 def test_a_grid_that_does_not_fit(override, message):
     with pytest.raises(UserError, match=message):
         search_space(load_recipe("shapes", [override]), find_method("haframe"))
+
+
+def test_learning_rates_are_searched_where_the_recipe_has_points():
+    """Those of all methods, unless a method has its own."""
+    recipe = load_recipe("shapes", ["tune.grid.all.lr.classifier=[0.1,0.001]", "tune.grid.ce.lr.classifier=[1,1,2]"])
+    found = {name: search_space(recipe, find_method(name)) for name in ("ce", "flamingo", "haframe")}
+    assert found["ce"].grid == {"lr.classifier": [1.0, 2.0]} and found["ce"].trials == 2
+    assert found["flamingo"].grid == {"lr.classifier": [0.1, 0.001]}
+    assert list(found["haframe"].grid) == ["alpha", "gamma", "lr.classifier"]
+    assert found["haframe"].points[1] == found["haframe"].points[0] | {"lr.classifier": 0.001}
+    assert found["haframe"].ranges["lr.classifier"] == (0.001, 0.1)
+    assert found["haframe"].ranges["gamma"] == (0.1, 20.0)
+
+
+def test_tpe_draws_learning_rates_by_their_logarithm():
+    """From 1e-6 to 1, half of the draws before TPE has seen any are below 1e-3, instead of a thousandth of them."""
+    ranges = {"lr.classifier": (1e-6, 1.0), "alpha": (1e-6, 1.0)}
+    space = Space({name: tuple(range(40)) for name in ranges}, ranges, 10)
+    found = tried(Search(space, "tpe"), lambda params: 1.0)
+    assert all(1e-6 <= params["lr.classifier"] <= 1.0 for params in found) and len(found) == 10
+    assert sum(params["lr.classifier"] < 1e-3 for params in found) >= 3
+    assert sum(params["alpha"] < 1e-3 for params in found) == 0
 
 
 def tried(search, value_of=value_of):
@@ -182,6 +212,23 @@ def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(
     assert len(names) == 3 and same == target.study(GRID, "grid")
 
 
+def test_the_study_of_learning_rates_does_not_depend_on_those_that_it_searches(shapes):
+    def study(*overrides):
+        quick = ["train.precision=float32", "tune.grid.ce.lr.classifier=[0.1,0.2]", *overrides]
+        target = Target(load_recipe("shapes", quick), shapes, find_method("ce"), "type-II", None)
+        return target.study(search_space(target.recipe, target.found), "grid")
+
+    same = {study(), study("methods.ce.lr.classifier=9"), study("train.lr.type-II.classifier=9")}
+    assert len(same) == 1
+    assert study("methods.ce.lr.backbone=9") not in same and study("tune.grid.ce.lr.classifier=[0.1]") not in same
+
+
+def test_a_configuration_of_learning_rates_trains_with_them(target):
+    (job, _) = target.jobs({"alpha": 0.3, "lr.transform": 0.25})
+    assert job.spec.train.lr.model_dump() == {"backbone": 0.03, "transform": 0.25, "classifier": 0.03}
+    assert job.spec.method.params["alpha"] == 0.3 and "lr.transform" not in job.spec.method.params
+
+
 def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
     opened = []
     arrays = Prepared.arrays
@@ -219,7 +266,7 @@ def test_tuned_files_keep_what_others_found(tmp_path):
     file = tmp_path / "tuned/shapes.toml"
     assert read_tuned(file) == {}
     write_tuned(file, {("paper", "haframe", "type-II"): TUNED})
-    other = TUNED.model_copy(update={"mean": 1.0, "runner_up": {"alpha": 0.5}, "ci95": 0.125})
+    other = TUNED.model_copy(update={"mean": 1.0, "runner_up": {"alpha": 0.5, "lr.classifier": 0.1}, "ci95": 0.125})
     write_tuned(file, {("authors", "haframe", "type-II"): other, ("paper", "my method", "type-I"): other})
     found = read_tuned(file)
     assert found[("paper", "haframe", "type-II")] == TUNED and len(found) == 3

@@ -1,4 +1,4 @@
-"""A search over hyperparameters, and the Optuna study that records it.
+"""A search over hyperparameters and learning rates, and the Optuna study that records it.
 
 A search chooses the same configurations whenever it is started: it runs in memory, and its only input is the results in
 the runs folder. So a killed search resumes without training anything twice, and commands that share a runs folder share
@@ -19,6 +19,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hierbench.api.registry import Found
+from hierbench.config.rates import PREFIX, RATE_NAMES
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
@@ -49,12 +50,13 @@ class Space:
 
 
 def search_space(recipe: Recipe, found: Found) -> Space | None:
-    """Return a method's search space, None for a method without hyperparameters to tune.
+    """Return a trained method's search space, None for a method without anything to tune.
 
-    The grid is the method's own unless the recipe has another; ranges are the hyperparameters' bounds.
+    The grid is the method's own unless the recipe has another, and learning rates only where the recipe has points.
+    Ranges are the hyperparameters' bounds, and from the smallest to the largest point of a learning rate.
 
     Raises:
-        UserError: the recipe's grid has a name that the method does not tune, or a value out of bounds.
+        UserError: the recipe's grid has a name that the method does not tune, no points, or a value out of bounds.
     """
     grid: dict[str, Sequence[float]] = {}
     ranges: dict[str, tuple[float, float]] = {}
@@ -65,17 +67,25 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
             grid[name] = [float(value) for value in values if isinstance(value, int | float)]
             bounds = {key: getattr(item, key) for item in info.metadata for key in ("ge", "le") if hasattr(item, key)}
             ranges[name] = (bounds.get("ge", min(grid[name])), bounds.get("le", max(grid[name])))
-    for name, own in recipe.tune.grid.get(found.name, {}).items():
-        if name not in grid:
-            raise UserError(f"tune.grid.{found.name}.{name}: {found.name} tunes {', '.join(grid) or 'nothing'}")
-        if not own:
-            raise UserError(f"tune.grid.{found.name}.{name} is empty")
-        grid[name] = list(dict.fromkeys(own))
+    if not_shared := [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]:
+        raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
+    for section in ("all", found.name):
+        for name, own in recipe.tune.grid.get(section, {}).items():
+            if name not in grid and name not in RATE_NAMES:
+                raise UserError(f"tune.grid.{section}.{name}: {section} tunes {', '.join([*grid, *RATE_NAMES])}")
+            if not own:
+                raise UserError(f"tune.grid.{section}.{name} is empty")
+            grid[name] = list(dict.fromkeys(own))
+            if name in RATE_NAMES:
+                if min(own) <= 0:
+                    raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(own):g}")
+                ranges[name] = (min(own), max(own))
     if not grid:
         return None
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
-        found.params(recipe.params_of(found.name) | point)  # raises out of bounds
+        params = {name: value for name, value in point.items() if name not in RATE_NAMES}
+        found.params(recipe.params_of(found.name) | params)  # raises out of bounds
     return space
 
 
@@ -103,10 +113,13 @@ class Target:
         return f"{self.found.name} {self.type}"
 
     def study(self, space: Space, sampler: str) -> str:
-        """Return the study's name, which is another as soon as anything but the searched hyperparameters differs."""
+        """Return the study's name, which is another as soon as anything but what is searched differs."""
         content = self.jobs({})[0].spec.content()
         for name in space.grid:
-            del content["method"]["params"][name]
+            if name in RATE_NAMES:
+                del content["train"]["lr"][name.removeprefix(PREFIX)]
+            else:
+                del content["method"]["params"][name]
         searched: Any = [list(map(list, space.grid.items()))] if sampler == "grid" else [sorted(space.ranges.items())]
         digest = digest_of([content, self.recipe.tune.runs, sampler, searched])
         return f"{self.recipe.dataset} {self.recipe.protocol} {self.label} {sampler} {digest[:12]}"
@@ -130,7 +143,9 @@ class Search:
         left = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
         if self.sampler == "tpe":
-            distributions = {name: FloatDistribution(*bounds) for name, bounds in self.space.ranges.items()}
+            distributions = {
+                name: FloatDistribution(*bounds, log=name in RATE_NAMES) for name, bounds in self.space.ranges.items()
+            }
             return [self._study.ask(distributions) for _ in range(min(BATCH, left))]
         distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
         for point in self.space.points[:left]:

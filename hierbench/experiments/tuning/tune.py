@@ -1,4 +1,4 @@
-"""`hierbench tune`: search a method's hyperparameters by validation hierdist@1; the test set is never opened."""
+"""`hierbench tune`: search hyperparameters and rates by validation hierdist@1; the test set is never opened."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,12 @@ from typing import Any
 
 from optuna.trial import Trial, TrialState
 
-from hierbench.api.method import Method
-from hierbench.api.registry import Found, find_method
+from hierbench.api.method import PostHoc
+from hierbench.api.registry import Found
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
+from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, search_space
 from hierbench.leaderboard.statistics import Cell, summarise
@@ -32,10 +33,12 @@ from hierbench.utils.errors import UserError
 def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> int:
     """Run the command and return its exit code: 0, or 1 where a run failed."""
     session = Session(options)
+    names = names_asked(options)
     with redirect_stdout(stderr):
-        methods = [find_method(name.strip()) for name in options.methods.split(",") if name.strip()]
+        methods, broken = find_methods(names)
     runs, folder = session.recipe.tune.runs, session.options.runs
-    spaces = _spaces(session.recipe, methods, sampler, trials)
+    spaces = _spaces(session.recipe, methods, names, sampler, trials)
+    methods = [found for found in methods if found.name in spaces]
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
     pairs = [
         (found, feature_type) for found in methods for feature_type in found.cls.types if feature_type in session.types
@@ -56,23 +59,38 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         return 0
     say_notes(inputs.prepared)
     file = output or tuned_file(folder, recipe.dataset)
-    failed = False
+    failed = broken > 0
     for found, feature_type in pairs:
         target = Target(recipe, inputs.prepared, found, feature_type, inputs.digest)
         failed |= _tune_one(session, target, spaces[found.name], sampler, storage, file)
     return 1 if failed else 0
 
 
-def _spaces(recipe: Recipe, methods: Sequence[Found], sampler: str, trials: int | None) -> dict[str, Space]:
-    """Return the search space of each method; with TPE all get the same number of trials."""
+def _spaces(
+    recipe: Recipe, methods: Sequence[Found], names: Sequence[str], sampler: str, trials: int | None
+) -> dict[str, Space]:
+    """Return the search space of each method that has one; with TPE all get the same number of trials.
+
+    Of `names`, as asked for, "all" leaves out methods without anything to tune; one that is named must have something.
+    """
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
-    spaces = {}
+    spaces, notes = dict[str, Space](), list[str]()
     for found in methods:
-        space = search_space(recipe, found)
-        if space is None or not issubclass(found.cls, Method):
-            raise UserError(f"{found.name} has no hyperparameters to tune")
-        spaces[found.name] = space
+        if (space := search_space(recipe, found) if found.trains else None) is not None:
+            spaces[found.name] = space
+            continue
+        hint = f"its learning rates are searched with --set tune.grid.{found.name}.lr.classifier=[0.01,0.1]"
+        if issubclass(found.cls, PostHoc):
+            hint = f"it re-ranks {found.cls.base}, which can be tuned"
+        named = found.name in recipe.tune.grid or found.name in {Path(name).stem for name in names}
+        if named or "all" not in names:
+            raise UserError(f"{found.name} has no hyperparameters to tune; {hint}")
+        notes.append(f"note: {found.name} has nothing to tune and is left out; {hint}")
+    if not spaces:
+        raise UserError("nothing to tune; give learning rates, as in --set tune.grid.all.lr.classifier=[0.01,0.1]")
+    for note in notes:
+        say(note)
     if sampler == "grid":
         return spaces
     budget = trials or max(space.trials for space in spaces.values())

@@ -1,0 +1,172 @@
+"""Learning rates of a method's own: in plans, ids and tables."""
+
+import pytest
+
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.experiments.ablation import plan_variants
+from hierbench.leaderboard import board
+from hierbench.leaderboard.ablation import VARIANTS
+from hierbench.planning.plan import check_request, make_plan, with_params
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json
+
+FAST = ["train.precision=float32"]
+SAME = {"backbone": 0.03, "transform": 0.03, "classifier": 0.03}
+
+
+def planned(shapes, overrides=(), methods="ce,crm,haframe", types=("type-I", "type-II"), seeds=1, tuned=None):
+    found = [find_method(name) for name in methods.split(",")]
+    return make_plan(load_recipe("shapes", [*FAST, *overrides]), shapes, found, types, seeds, tuned=tuned)
+
+
+def rates(job):
+    return job.spec.train.lr.model_dump()
+
+
+def test_a_job_has_the_rates_of_its_method_and_a_re_ranked_one_those_of_its_base(shapes):
+    plain = planned(shapes)
+    jobs = planned(shapes, ["methods.ce.lr.classifier=0.2"])
+    assert [job.spec.label for job in jobs] == [job.spec.label for job in plain]
+    for job, before in zip(jobs, plain, strict=True):
+        own = SAME | ({"classifier": 0.2} if job.spec.method.name in ("ce", "crm") else {})
+        assert rates(job) == own and rates(before) == SAME
+        assert (job.id == before.id) == (job.spec.method.name == "haframe")
+        assert "lr" not in job.spec.method.params
+    written_out = planned(shapes, ["methods.ce.lr.classifier=0.03"])
+    assert [job.id for job in written_out] == [job.id for job in plain]  # an id has the rates alone
+
+
+def test_what_is_re_ranked_is_the_tuned_row_itself(shapes):
+    tuned = {("ce", "type-I"): {"lr.classifier": 0.2}, ("haframe", "type-II"): {"gamma": 7.0, "lr.transform": 0.5}}
+    jobs = planned(shapes, tuned=tuned)
+    by_row = {(job.spec.method.name, job.spec.type): job for job in jobs}
+    assert len(jobs) == len(by_row) == 5
+    for kind, classifier in (("type-I", 0.2), ("type-II", 0.03)):
+        ce, crm = by_row["ce", kind], by_row["crm", kind]
+        assert crm.spec.base == ce.id and rates(crm) == rates(ce) == SAME | {"classifier": classifier}
+    frame = by_row["haframe", "type-II"]
+    assert rates(frame) == SAME | {"transform": 0.5} and frame.spec.method.params["gamma"] == 7.0
+    alone = planned(shapes, methods="crm", tuned=tuned)
+    assert {job.id for job in alone} == {job.id for job in jobs if job.spec.method.name != "haframe"}
+
+
+def test_the_frame_alone_has_the_frames_rates(shapes):
+    recipe = load_recipe("shapes", [*FAST, "methods.haframe.lr.classifier=0.7"])
+    methods = [find_method("ce"), find_method("haframe")]
+    variants = plan_variants(recipe, shapes, methods, 1, None)
+    found = [rates(job)["classifier"] for jobs in variants for job in jobs]
+    assert found == [0.7 if variant.method == "haframe" else 0.03 for variant in VARIANTS]
+
+
+def test_changed_rates_leave_the_others_of_the_method():
+    recipe = load_recipe("shapes", ["methods.haframe.lr.backbone=0.5"])
+    changed = with_params(recipe, "haframe", {"gamma": 3.0, "lr.transform": 0.25})
+    assert changed.methods["haframe"] == {
+        "alpha": 0.4,
+        "gamma": 3.0,
+        "lr": {"backbone": 0.5, "transform": 0.25},
+    }
+    for params in ({"lr.clasifier": 0.1}, {"lr.classifier": -1.0}, {"lr": 0.1}, {"lr": 0.1, "lr.classifier": 0.1}):
+        with pytest.raises(UserError, match=r"^methods\.haframe: .*lr"):
+            with_params(recipe, "haframe", params)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("methods.crm.lr.classifier=1", "methods.crm.lr: crm is not trained; set methods.ce.lr"),
+        ("methods.all.lr.classifier=1", "unknown method 'all'"),
+        ("tune.grid.hafram.lr.classifier=[1]", "unknown method 'hafram'; did you mean 'haframe'"),
+    ],
+)
+def test_rates_of_no_trained_method(override, message):
+    with pytest.raises(UserError, match=message):
+        check_request(load_recipe("shapes", [override]), [find_method("crm")], ["type-I"])
+
+
+METHOD = """
+from hierbench import Method, hyperparameter
+
+
+class Mine(Method):
+    name, title, source = "NAME", "mine", "a test"
+
+    class Params(Method.Params):
+        FIELD: float = hyperparameter(0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "message"),
+    [
+        ("mine", "lr", "method mine: a hyperparameter cannot be called lr"),
+        ("all", "beta", "method all: the name stands for every method"),
+    ],
+)
+def test_names_that_would_be_mistaken(tmp_path, name, field, message):
+    file = tmp_path / f"{name}.py"
+    file.write_text(METHOD.replace("NAME", name).replace("FIELD", field))
+    with pytest.raises(UserError, match=message):
+        find_method(str(file))
+
+
+@pytest.fixture
+def table(shapes, tmp_path):
+    """Plans jobs one after the other, and returns the rows {(method, type): ids} and the remark of their table."""
+    store = Store(tmp_path)
+
+    def made(*steps, tuned=()):
+        for overrides, methods in steps:
+            for job in planned(shapes, overrides, methods):
+                store.run(job.id).plan(job.spec.content())
+                store.ask_for([job.id])
+                if job.spec.method.name in tuned:
+                    budget = {"trials": 4, "runs": 3, "study": "s"}
+                    write_json(store.run(job.id).folder / "tuning.json", budget)
+        found = board.board_from_runs("shapes", store)
+        return {(row.method, row.type): row.runs for row in found.rows}, found.remark
+
+    return made
+
+
+def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
+    own = ["methods.ce.lr.classifier=0.2"]
+    rows, remark = table((own, "ce,crm,haframe"))
+    assert (
+        len(rows) == 5
+        and remark.endswith("; learning rates differ between methods")
+        and "train.lr.type-II" not in remark
+    )
+    assert "not as in the recipe: train.lr.type-I.classifier = 0.2" in remark  # all rows of that type
+    rows, remark = table((["train.lr.type-II.classifier=0.2"], "ce,crm,haframe"))
+    assert len(rows) == 5 and "not as in the recipe: train.lr.type-II.classifier = 0.2" in remark
+    assert "learning rates" not in remark
+
+
+def test_tuned_rates_are_said_to_be(table):
+    own = ["methods.ce.lr.classifier=0.2"]
+    assert table((own, "ce,crm,haframe"), tuned=("ce", "crm", "haframe"))[1].endswith(
+        "; learning rates tuned per method"
+    )
+
+
+def test_of_several_rates_of_a_method_the_newest_count(table, shapes):
+    """A re-ranked run is in the table only with its base; other methods keep theirs."""
+    old, new = ["methods.ce.lr.classifier=0.1"], ["methods.ce.lr.classifier=0.2"]
+    rows, _ = table((old, "ce,crm,haframe"), (new, "ce"))
+    expected = {(job.spec.method.name, job.spec.type): [job.id] for job in planned(shapes, new, "ce,haframe")}
+    assert rows == expected  # crm re-ranks runs that are not in it
+    rows, _ = table((new, "crm"))
+    assert set(rows) == {*expected, ("crm", "type-I"), ("crm", "type-II")}
+
+
+def test_rates_of_the_recipe_itself_are_no_departure(table, monkeypatch):
+    """Also not those that a re-ranked run has from its base."""
+    from hierbench.leaderboard import settings
+
+    own = ["methods.ce.lr.classifier=0.2"]
+    monkeypatch.setattr(settings, "recipe_of", lambda *_: load_recipe("shapes", own))
+    assert "not as in the recipe" not in table((own, "ce,crm"))[1]
+    assert "train.lr.type-I.classifier = 0.03" in table(([], "ce,crm"))[1]
