@@ -60,6 +60,8 @@ def departures(spec: Spec, *, with_rates: bool = True) -> list[str]:
     keys += [f"{section}.{name}" for section in SECTIONS for name in content[section] if name != "lr"]
     if content["train"]["precision"] == "auto":  # any is right, and the table says which
         keys.remove("train.precision")
+    left_to_library = {f"augment.{key}" for key in ("mean", "std")} | {"model.input_size"}
+    keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
     # Re-ranked runs have the rates of their base, and do not know its name.
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]

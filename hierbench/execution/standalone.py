@@ -11,10 +11,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hierbench.api.registry import find_method, method_names
-from hierbench.config.pretrained import KNOWN
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.run_job import execute_when_free, kept_source
 from hierbench.leaderboard.selection import find_run
+from hierbench.models.weights import find_weights
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.repair import is_finished
@@ -78,7 +78,7 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
-        weights = KNOWN[spec.model.weights].there(setting.data_dir / "weights")
+        weights = find_weights(spec.model, setting.data_dir / "weights")
     if method is None and spec.method.name not in method_names():  # an untrusted record must not name code to run
         kept = kept_source(run, spec)
         there = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""

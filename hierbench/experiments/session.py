@@ -10,10 +10,11 @@ from typing import Any, Self, TypeVar
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options
-from hierbench.config.recipe import FeatureType, chosen_types, load_recipe
+from hierbench.config.recipe import FeatureType, chosen_types, load_recipe, with_weights_file
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
+from hierbench.models.library import resolve_model
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, say_notes, show_dry_run, summary
 from hierbench.planning.estimate import time_to_train
@@ -51,7 +52,8 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        self.recipe = with_weights_file(recipe, options.weights)
         self.num_seeds = self.recipe.seeds if options.seeds is None else options.seeds
         if self.num_seeds < 1:
             raise UserError(f"--seeds must be at least 1, got {self.num_seeds}")
@@ -72,7 +74,7 @@ class Session:
             device = options.device if options.remote else choose_device(options.device)
         precision = resolve_precision(self.recipe.train.precision, device)
         train = self.recipe.train.model_copy(update={"precision": precision})
-        self.recipe = self.recipe.model_copy(update={"train": train})
+        self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
         self.inputs = obtain(self.recipe, self.options)
         return self.inputs

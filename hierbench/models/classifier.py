@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from hierbench.api.method import Method
 from hierbench.config.recipe import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models.backbones import WideBlock, build_backbone
+from hierbench.models.backbones import WideBlock
 from hierbench.models.features import TypeI, TypeII, at_least_float32
+from hierbench.models.library import build_backbone
 from hierbench.models.weights import load_weights
 
 
@@ -94,9 +95,9 @@ def build_classifier(
     Raises:
         UserError: the weights do not match the backbone.
     """
-    network = build_backbone(model.backbone, model.wrn_group_input)
+    network = build_backbone(model)
     if weights is not None:
-        load_weights(network, model.weights, weights)
+        load_weights(network, model, weights)
     features: TypeI | TypeII
     if feature_type == "type-I":
         features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)

@@ -32,7 +32,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
     try:
         model.to("meta").eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(torch.empty(1, 3, *recipe.expected.image_size, device="meta"))
+            model(torch.empty(1, 3, *(recipe.model.input_size or recipe.expected.image_size), device="meta"))
     except Exception:  # a foreign method may read values, which meta tensors lack
         return Cost(parameters, None)
     return Cost(parameters, counter.get_total_flops())

@@ -114,7 +114,7 @@ def show_dry_run(
         print(json.dumps(content, indent=1))
         return
     say(summary(recipe, lines, seconds, device, blocked))
-    height, width = recipe.expected.image_size
+    height, width = recipe.model.input_size or recipe.expected.image_size
     say(f"models ({recipe.model.backbone}, {height}x{width}):")
     for (feature_type, name), cost in models.items():
         flops = "-" if cost.flops is None else f"{cost.flops / 1e9:.3f}"

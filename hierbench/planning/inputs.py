@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.config.options import Options
-from hierbench.config.pretrained import KNOWN
 from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.models.weights import ready_weights
+from hierbench.models.weights import find_weights, ready_weights, title_of
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import Meter
-from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
 
@@ -34,11 +32,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     Raises:
         UserError: something is not available.
     """
-    name, folder, weights = recipe.model.weights, options.data_dir / "weights", options.weights
-    if weights is not None and name == "none":
-        raise UserError("--weights: the recipe starts from none (model.weights = none)")
-    if weights is not None and not weights.is_file():
-        raise UserError(f"--weights: no file {weights}")
+    model, folder, weights = recipe.model, options.data_dir / "weights", options.weights
     prepared: Prepared | None
     if not options.dry_run:
         if options.mlflow is None:
@@ -47,8 +41,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         quality = recipe.data.jpeg_quality
         if recipe.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
             prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=quality)
-        if name != "none":  # before the data, which can take hours
-            weights = ready_weights(name, folder, weights)
+        if model.weights != "none":  # before the data, which can take hours
+            weights = ready_weights(model, folder, weights)
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
@@ -60,8 +54,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             source = " --source FILE" if recipe.dataset in NEEDS_SOURCE else ""
             how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
             missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
-        if name != "none" and weights is None and (weights := KNOWN[name].there(folder)) is None:
-            missing.append(f"{KNOWN[name].title} are not in {folder}; a run downloads them, or give --weights FILE")
+        if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
+            missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")
         if missing:
             return Inputs(None, missing="; ".join(missing))
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
