@@ -148,7 +148,8 @@ def board_from_runs(
     rows = list(_rows(found))
     highlight(rows)
     train = newest.train
-    remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
+    views = f" frozen, {newest.model.views} views" if newest.model.frozen else ""
+    remarks = [f"{newest.model.backbone}{views}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
     if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec)):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})

@@ -22,7 +22,7 @@ def recipe_of(dataset: str, protocol: str) -> Recipe | None:
 
 def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    content = spec.content()
+    content = spec.model_dump(mode="json", by_alias=True)  # with the keys that `Spec.content` leaves out
     first, *rest = key.split(".")
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]

@@ -67,7 +67,7 @@ def prepare(
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
     target = refuse_links(data_dir, "prepared", variant)
     try:
-        with _claimed(target) as (partial, waited):
+        with claimed(target) as (partial, waited):
             if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
             if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
@@ -84,7 +84,7 @@ def prepare(
 
 
 @contextmanager
-def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
+def claimed(target: Path) -> Iterator[tuple[Path, bool]]:
     """Yield the folder to build in, locked by this process, and whether another process had to be waited for.
 
     The lock is on the folder itself and ends with the process.

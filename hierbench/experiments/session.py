@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, chosen_types
 from hierbench.config.recipe import FeatureType, load_recipe
+from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
@@ -169,6 +170,7 @@ class Execution:
             self.mirror.write(job)
             on_end(job)
 
+        extract_features(plan, self.setting)
         with self.meter:
             self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
             for job in self.mirror.missing(plan):  # what an earlier command could not mirror
