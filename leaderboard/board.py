@@ -148,7 +148,7 @@ def board_from_runs(
     rows = list(_rows(found))
     highlight(rows)
     train = newest.train
-    views = f" frozen, {newest.model.views} views" if newest.model.frozen else ""
+    views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
     remarks = [f"{newest.model.backbone}{views}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
     if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec)):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")

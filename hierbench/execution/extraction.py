@@ -2,7 +2,12 @@
 
 from collections.abc import Sequence
 
-from hierbench.data.features import Wanted
+import torch
+
+from hierbench.data.feature_split import FeatureSplit
+from hierbench.data.features import Features, Wanted
+from hierbench.data.loader import Split
+from hierbench.data.prepared import Prepared
 from hierbench.execution.train_job import data_of, weights_of
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
@@ -28,10 +33,25 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
         for found in [Wanted.by_spec(data_of(job, setting), job.spec)]
     }
     for found, job in wanted.values():
-        title = f"features of {found.model.backbone}"
-        with Meter(title, float(found.num_rows())) as meter:
+        _extract(found, job, setting)
 
-            def on_rows(done: int, total: int, meter: Meter = meter) -> None:
-                meter.part("images and views", done, total)
 
-            obtain_features(found, weights_of(job, setting), setting.device, on_rows)
+def _extract(wanted: Wanted, job: Job, setting: Setting) -> Features:
+    with Meter(f"features of {wanted.model.backbone}", float(wanted.num_rows())) as meter:
+
+        def on_rows(done: int, total: int) -> None:
+            meter.part("images and views", done, total)
+
+        return obtain_features(wanted, weights_of(job, setting), setting.device, on_rows)
+
+
+def features_without_crops(job: Job, prepared: Prepared, setting: Setting) -> Split:
+    """Return the training set of a job with a frozen backbone, to be evaluated: each image itself is its first view.
+
+    Where a job trains on random crops, these features are another cache, extracted if need be.
+    """
+    spec = job.spec
+    if spec.model.views > 2:
+        spec = spec.model_copy(update={"model": spec.model.model_copy(update={"views": 1})})
+    features = _extract(Wanted.by_spec(prepared, spec), job, setting)
+    return FeatureSplit(prepared, features, "train", spec, torch.device(setting.device))

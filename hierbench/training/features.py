@@ -210,7 +210,7 @@ def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block
     """
     at_once = min(MOST_AT_ONCE, num_cores()) if extractor.device.type == "cpu" else 1
     waiting = iter(blocks)
-    with _threads(max(1, num_cores() // at_once)), ThreadPoolExecutor(at_once) as threads:
+    with one_thread_each(max(1, num_cores() // at_once)), ThreadPoolExecutor(at_once) as threads:
         running: dict[Future[Tensor], Block] = {}
         try:
             for block in islice(waiting, 2 * at_once):
@@ -226,8 +226,8 @@ def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block
 
 
 @contextmanager
-def _threads(num: int) -> Iterator[None]:
-    """Let PyTorch compute with so many threads, in full float32 on CUDA as well."""
+def one_thread_each(num: int = 1) -> Iterator[None]:
+    """Let PyTorch compute with one thread, or so many, in each thread of Python; in full float32 on CUDA as well."""
     before = torch.get_num_threads()
     torch.set_num_threads(num)
     try:
