@@ -22,7 +22,7 @@ def recipe_of(dataset: str, protocol: str) -> Recipe | None:
 
 def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    content = spec.model_dump(mode="json", by_alias=True)  # with the keys that `Spec.content` leaves out
+    content = spec.model_dump(mode="json", by_alias=True)
     first, *rest = key.split(".")
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]
@@ -58,6 +58,8 @@ def departures(spec: Spec) -> list[str]:
     keys += [f"train.lr.{spec.type}.{group}" for group in content["train"]["lr"][spec.type]]
     if content["train"]["precision"] == "auto":  # any is right, and the table says which
         keys.remove("train.precision")
+    left_to_library = {f"augment.{key}" for key in ("mean", "std")} | {"model.input_size"}
+    keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
     known = KNOWN.get(spec.model.weights)
     if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):

@@ -28,7 +28,7 @@ DatasetOption = Annotated[str, typer.Option("--dataset", help="See: hierbench da
 ProtocolOption = Annotated[
     Literal["paper", "authors"], typer.Option("--protocol", help="The paper's text, or the authors' code.")
 ]
-WeightsOption = Annotated[Path | None, typer.Option("--weights", help="Your copy of the recipe's weights.")]
+WeightsOption = Annotated[Path | None, typer.Option("--weights", help="A file of the backbone's initial weights.")]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to train.")]

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -102,6 +103,14 @@ class Train(Closed):
     # Each epoch sees every image once, or draws as many with every class equally often.
     sampling: Literal["natural", "balanced"] = "natural"
     lr: RatesOfTypes
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if self.optimizer == "adamw" and self.momentum != 0.9:
+            raise ValueError("momentum is of sgd; adamw has PyTorch's betas")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs = {self.warmup_epochs} must be less than epochs = {self.epochs}")
+        return self
 
 
 class Augment(Closed):
@@ -245,6 +254,13 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     if recipe.dataset != dataset:
         raise UserError(f"recipe {dataset}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
     return recipe
+
+
+def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:
+    """Return the recipe of a command with a file of weights: without weights of its own, it starts from the file."""
+    if file is None or recipe.model.weights != "none":
+        return recipe
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
 
 
 def _merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -49,6 +50,7 @@ class Split:
         self.crop = crop_of(spec.augment)
         self.mean = torch.tensor(spec.augment.mean, device=device)
         self.std = torch.tensor(spec.augment.std, device=device)
+        self.input_size = spec.model.input_size
 
     def _hold(
         self,
@@ -84,14 +86,14 @@ class Split:
         labels = self.labels[torch.cat(list(batches)).to(self.device)].split([len(batch) for batch in batches])
         for batch, share, whole, (images, rows, _) in zip(batches, shares, labels, self._gather(parts), strict=True):
             cropped = self.crop(images, rows, len(batch), self.rank * share)
-            yield normalise(cropped, self.mean, self.std), whole
+            yield resize_to(normalise(cropped, self.mean, self.std), self.input_size), whole
 
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
         share = -(-len(self.evaluated) // self.num_ranks)
         mine = self.evaluated[self.rank * share : (self.rank + 1) * share]
         for images, rows, labels in self._gather(mine.split(EVAL_BATCH) if len(mine) else []):
-            yield normalise(images[rows], self.mean, self.std), labels
+            yield resize_to(normalise(images[rows], self.mean, self.std), self.input_size), labels
 
     def _gather(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield for each batch of rows: images on the device, where among them the batch is, and its labels."""
@@ -105,6 +107,17 @@ class Split:
         places = torch.arange(max(len(batch) for batch in batches), device=self.device)
         for rows, images in zip(rows_of_all, streamed(self.images, batches, self.device), strict=True):
             yield images, places[: len(rows)], self.labels[rows]
+
+
+def resize_to(images: Tensor, size: tuple[int, int] | None) -> Tensor:
+    """Return images [B, 3, H, W] of floats resized to `size` (H', W'), bilinearly, antialiased where they shrink.
+
+    None and the size that they have return the images themselves.
+    """
+    if size is None or images.shape[2:] == size:
+        return images
+    shrinks = size[0] < images.shape[2] or size[1] < images.shape[3]
+    return F.interpolate(images, size, mode="bilinear", antialias=shrinks)
 
 
 def evaluated_rows(labels: Labels, name: str, spec: Spec) -> Labels:

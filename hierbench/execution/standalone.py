@@ -78,7 +78,7 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
-        weights = find_weights(spec.model.weights, setting.data_dir / "weights")
+        weights = find_weights(spec.model, setting.data_dir / "weights")
     if method is None and spec.method.name not in method_names():  # the record may be anyone's: it names no code to run
         kept = kept_source(run, spec)
         there = f"; what ran is kept in {kept}: read it before you give that" if kept.is_file() else ""

@@ -12,14 +12,14 @@ import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import resources
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from hierbench.config.options import Options, is_path
-from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.recipe import Recipe, load_recipe, with_weights_file
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import find, variant_name
 from hierbench.experiments.publishing import publish_board, say_notes, show_board
@@ -42,7 +42,7 @@ def answer_from_cache(options: Options) -> bool:
     """Print the table of a command whose jobs are all done; return False if there may be something left to do."""
     store = Store(options.runs)
     try:
-        recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        recipe = with_weights_file(load_recipe(options.dataset, options.overrides, options.protocol), options.weights)
         content = read_json(_file(options, recipe))
         lines = [Line(job["method"], job["type"], job["seed"], "cached", job["id"]) for job in content]
         ids, shown = [job["id"] for job in content], [job["id"] for job in content if job["shown"]]
@@ -108,6 +108,7 @@ def _file(options: Options, recipe: Recipe) -> Path:
         "recipe": recipe.model_dump(mode="json"),
         "data": prepared.digest,
         "weights": _weights(recipe, options),
+        "library": _library(recipe.model.backbone),
         "code": _code(),
         "machine": _machine(),
     }
@@ -120,11 +121,20 @@ def _entries() -> Sequence[EntryPoint]:
 
 def _weights(recipe: Recipe, options: Options) -> list[str]:
     """Return size and time of the weight files that may be used."""
+    if options.weights is not None:
+        return [_stamp(options.weights)]
     if recipe.model.weights == "none":
-        return [str(options.weights)]  # a given file is a mistake
-    folder = options.data_dir / "weights"
-    files = [options.weights] if options.weights is not None else sorted(folder.iterdir())
-    return [_stamp(file) for file in files]
+        return []
+    return [_stamp(file) for file in sorted((options.data_dir / "weights").rglob("*")) if file.is_file()]
+
+
+def _library(backbone: str) -> str:
+    """Return the version of the package that a backbone is from: input size and normalisation may be its own."""
+    package, colon, _ = backbone.partition(":")
+    try:
+        return version(package) if colon else ""
+    except PackageNotFoundError:
+        return ""
 
 
 def _code() -> list[str]:

@@ -10,12 +10,13 @@ from typing import Any, Self, TypeVar
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, chosen_types
-from hierbench.config.recipe import FeatureType, load_recipe
+from hierbench.config.recipe import FeatureType, load_recipe, with_weights_file
 from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
 from hierbench.experiments.publishing import say_notes
+from hierbench.models.library import resolve_model
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, describe, show_dry_run, summary, time_to_train
 from hierbench.planning.extraction import Extraction, extractions_of
@@ -52,7 +53,8 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        self.recipe = with_weights_file(recipe, options.weights)
         self.num_seeds = options.count_seeds(self.recipe)
         self.types = chosen_types(options.types)
 
@@ -66,7 +68,10 @@ class Session:
         check_request(self.recipe, methods, self.types)
 
     def open(self) -> Inputs:
-        """Resolve device and precision, and return data and weights; a dry run may lack them."""
+        """Resolve device, precision and what the backbone's library decides, and return data and weights.
+
+        A dry run may lack data and weights.
+        """
         options = self.options
         if options.executor == "ray" and not options.dry_run:
             device: Device = device_on_cluster(options.address, options.device)
@@ -74,7 +79,7 @@ class Session:
             device = options.device if options.remote else choose_device(options.device)
         precision = resolve_precision(self.recipe.train.precision, device)
         train = self.recipe.train.model_copy(update={"precision": precision})
-        self.recipe = self.recipe.model_copy(update={"train": train})
+        self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
         self.inputs = obtain(self.recipe, self.options)
         return self.inputs

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from hierbench.config.recipe import GroupInput
 from hierbench.utils.errors import UserError, unknown_name
 
+KNOWN = ("resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>", "torchvision:NAME", "timm:NAME")
 WIDE_RESNET = re.compile(r"wrn(\d{1,4})-(\d{1,4})(?:-s([24]))?")
 
 
@@ -19,7 +20,10 @@ class Backbone(nn.Module):
     Attributes:
         norm_momentum: of its batch norms (PyTorch's convention), and of a norm that is appended.
         init_convolution: initialises a convolution that is appended; None leaves PyTorch's default.
+        dropped: names that a file of weights may hold besides those of `layers`, such as the classifier's.
     """
+
+    dropped: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -113,15 +117,19 @@ def resnet50() -> Backbone:
 
     network = torchvision_resnet50(weights=None)
     named = [(name, layer) for name, layer in network.named_children() if name not in ("avgpool", "fc")]
-    return Backbone(nn.Sequential(OrderedDict(named)), 2048)
+    backbone = Backbone(nn.Sequential(OrderedDict(named)), 2048)
+    backbone.dropped = frozenset({"fc.weight", "fc.bias"})
+    return backbone
 
 
-def check_backbone(name: str, weights: str = "none", group_input: GroupInput = "activated") -> None:
-    """Raise a UserError for what `build_backbone` does not support, without building anything."""
+def check_own(name: str, weights: str = "none", group_input: GroupInput = "activated") -> None:
+    """Raise a UserError for what `build_own` does not support, without building anything."""
     match = WIDE_RESNET.fullmatch(name)
     if match is None and name != "resnet50":
-        raise unknown_name("backbone", name, ["resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>"])
+        raise unknown_name("backbone", name, KNOWN)
     if match is None:
+        if weights == "default":
+            raise UserError("resnet50 has the weights imagenet1k-v1 and pass; default is for torchvision:resnet50")
         if group_input == "raw":
             raise UserError(
                 f"model.wrn_group_input = raw is a switch of wide ResNets, not of {name}: add "
@@ -130,20 +138,12 @@ def check_backbone(name: str, weights: str = "none", group_input: GroupInput = "
         return
     if (int(match[1]) - 4) % 6 or int(match[1]) < 10 or int(match[2]) < 1:
         raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {name}")
-    if weights != "none":
+    if weights not in ("none", "file"):
         raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
 
 
-def build_backbone(name: str, group_input: GroupInput = "activated") -> Backbone:
-    """Build a backbone by name, with fresh weights.
-
-    Args:
-        name: `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
-            `wrn<depth>-<width>` with momentum 0.1, which suits short training; `wrn<depth>-<width>-s2` and `-s4` with a
-            stem of stride 2 or 4.
-        group_input: of a wide ResNet, see `hierbench.config.recipe.Model`.
-    """
-    check_backbone(name, group_input=group_input)
+def build_own(name: str, group_input: GroupInput = "activated") -> Backbone:
+    """Build one of the project's own backbones by name, see `hierbench.models.build_backbone`."""
     if name == "resnet50":
         return resnet50()
     match = WIDE_RESNET.fullmatch(name)

@@ -1,12 +1,14 @@
 """Frozen backbones: the network that computes features once, and what stands for it where these are cached."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from hierbench.config.recipe import Model
-from hierbench.models.backbones import Backbone, build_backbone
+from hierbench.models.backbones import Backbone
+from hierbench.models.library import build_backbone, count_channels, library_of
 from hierbench.models.weights import load_weights
 
 
@@ -16,11 +18,14 @@ class CachedBackbone(nn.Module):
     It has no parameters and nothing to save. `TypeI` and `TypeII` take pooled features in place of a map.
     """
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(
+        self,
+        num_channels: int,
+        norm_momentum: float = 0.1,
+        init_convolution: Callable[[nn.Conv2d], None] | None = None,
+    ) -> None:
         super().__init__()
-        self.num_channels = backbone.num_channels
-        self.norm_momentum = backbone.norm_momentum
-        self.init_convolution = backbone.init_convolution
+        self.num_channels, self.norm_momentum, self.init_convolution = num_channels, norm_momentum, init_convolution
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the features [B, C]."""
@@ -33,13 +38,16 @@ def loaded_backbone(model: Model, weights: Path | None) -> Backbone:
     Raises:
         UserError: the weights do not match the backbone.
     """
-    network = build_backbone(model.backbone, model.wrn_group_input)
+    network = build_backbone(model)
     if weights is not None:
-        load_weights(network, model.weights, weights)
+        load_weights(network, model, weights)
     return network
 
 
 def cached_backbone(model: Model) -> CachedBackbone:
     """Return the stand-in for a backbone; no random number is drawn."""
+    if library_of(model.backbone) is not None:
+        return CachedBackbone(count_channels(model))
     with torch.device("meta"):  # only its attributes are needed
-        return CachedBackbone(loaded_backbone(model, None))
+        own = build_backbone(model)
+    return CachedBackbone(own.num_channels, own.norm_momentum, own.init_convolution)

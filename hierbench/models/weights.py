@@ -5,67 +5,127 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import torch as safetensors
 from torch import Tensor
 
 from hierbench.config.pretrained import KNOWN, Weights
-from hierbench.models.backbones import Backbone, build_backbone
+from hierbench.config.recipe import Model
+from hierbench.models.backbones import Backbone
+from hierbench.models.library import build_backbone, library_of
+from hierbench.models.renamed import rename_lite
 from hierbench.utils.download import Remote, obtain
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.files import open_regular
 
+# Under which training scripts save a state beside other things, and what wrappers put before each name.
+STATES = ("state_dict", "model", "model_state_dict")
+WRAPPERS = ("module.", "_orig_mod.")
 
-def find_weights(name: str, folder: Path, given: Path | None = None) -> Path | None:
+
+def find_weights(model: Model, folder: Path, given: Path | None = None) -> Path | None:
     """Return the file of a recipe's `model.weights`: the user's own copy or the download in a folder, else None.
 
     Raises:
-        UserError: the given file does not exist.
+        UserError: the given file does not exist, or none is given where only a given one can be meant.
     """
     if given is not None:
         if not given.is_file():
             raise UserError(f"--weights: no file {given}")
         return given
-    return _remote(name).there(folder)
+    if model.weights == "file":
+        raise UserError("model.weights = file: give the file with --weights FILE")
+    return _remote(model).there(_place(model, folder))
 
 
-def download_weights(name: str, folder: Path) -> Path:
+def download_weights(model: Model, folder: Path) -> Path:
     """Download weights with progress, check them, and return the file.
 
     Raises:
         UserError: the download failed; the error names the ways out.
     """
     way_out = "give your copy with --weights FILE, or train from scratch with --set model.weights=none"
+    if model.weights == "default":
+        way_out = "give your copy with --weights FILE, or train from scratch with --set model.init=scratch"
     # Of a file without a known digest, its content is all that can be checked.
-    return obtain(_remote(name), folder, way_out, check=lambda path: _network_state(KNOWN[name], path))
+    return obtain(_remote(model), _place(model, folder), way_out, check=lambda path: check_weights(model, path))
 
 
-def _remote(name: str) -> Remote:
-    return Remote(KNOWN[name].title, KNOWN[name].url, KNOWN[name].sha256)
+def title_of(model: Model) -> str:
+    """Return the name of a recipe's weights in messages."""
+    known = KNOWN.get(model.weights)
+    return f"the weights of {model.backbone}" if known is None else known.title
 
 
-def check_weights(name: str, path: Path) -> None:
-    """Raise a UserError unless the file fits a ResNet-50: once per command, before every job finds out."""
-    load_weights(build_backbone("resnet50"), name, path)
+def _remote(model: Model) -> Remote:
+    if model.weights in KNOWN:
+        known = KNOWN[model.weights]
+        return Remote(known.title, known.url, known.sha256)
+    found = library_of(model.backbone)
+    remote = None if found is None else found[0].default_weights(found[1])
+    assert remote is not None, "check_backbone raises for what has none"
+    return remote
 
 
-def load_weights(network: Backbone, name: str, path: Path) -> None:
-    """Load a file into a ResNet-50 backbone.
+def _place(model: Model, folder: Path) -> Path:
+    """Return where a download goes: a hub's files have the same name for all networks."""
+    return folder if model.weights in KNOWN else folder / model.backbone.replace(":", "-")
+
+
+def check_weights(model: Model, path: Path) -> None:
+    """Raise a UserError unless the file fits the backbone: once per command, before every job finds out."""
+    with torch.random.fork_rng(devices=[]):
+        load_weights(build_backbone(model), model, path)
+
+
+def load_weights(network: Backbone, model: Model, path: Path) -> None:
+    """Load a file into a backbone; the classifier's tensors in it are ignored.
 
     Raises:
-        UserError: the file is corrupted, has another format or network, or holds more than tensors and plain values.
+        UserError: the file is corrupted, is of another format or network, or holds more than tensors and plain values.
     """
-    state = _network_state(KNOWN[name], path)
-    own = network.layers.state_dict()
+    own, known = network.layers.state_dict(), KNOWN.get(model.weights)
+    if known is not None:
+        state, title = _network_state(known, path), known.title
+    else:
+        state, title = _any_state(path), f"weights of {model.backbone}"
+        state = _library_state(network, model, state, path)
+        state = {key: value for key, value in state.items() if key in own or key not in network.dropped}
     for key in own:
         if key.endswith(".num_batches_tracked"):  # an unused counter that old files lack
             state.setdefault(key, own[key])
+    if problem := _mismatch(own, state):
+        raise UserError(f"{path}{problem}: not {title}")
+    network.layers.load_state_dict(state, strict=True)
+
+
+def _mismatch(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """Return the first difference between the names and shapes of a network's state and of a file's, "" without one."""
     for problem, keys in (("lacks", own.keys() - state.keys()), ("has an unexpected", state.keys() - own.keys())):
         if keys:
-            raise UserError(f"{path} {problem} {sorted(keys)[0]} ({len(keys)} such names): not {KNOWN[name].title}")
+            return f" {problem} {min(keys)} ({len(keys)} such names)"
     for key, value in own.items():
         if state[key].shape != value.shape:
-            shapes = f"{tuple(state[key].shape)} instead of {tuple(value.shape)}"
-            raise UserError(f"{path}: {key} has the shape {shapes}: not {KNOWN[name].title}")
-    network.layers.load_state_dict(state, strict=True)
+            return f": {key} has the shape {tuple(state[key].shape)} instead of {tuple(value.shape)}"
+    return ""
+
+
+def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return a state under the names of a library's network, converted where it is another release's."""
+    found = library_of(model.backbone)
+    if found is None:
+        return state
+    library, name = found
+    own = network.layers.state_dict()
+    if (renamed := rename_lite(name, state, own)) is not None:
+        return renamed
+    counters = tuple(key for key in own if key.endswith(".num_batches_tracked"))  # old files lack them
+    kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
+    if not (problem := _mismatch({key: own[key] for key in own if key not in counters}, kept)):
+        return state
+    try:
+        return library.convert(name, network.layers, dict(state))
+    except Exception as error:  # a conversion meets what it does not expect in many ways
+        raise UserError(f"{path}{problem} ({one_line_of(error)}): not weights of {model.backbone}") from None
 
 
 def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
@@ -81,17 +141,45 @@ def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
             raise UserError(f"{path} has an unexpected {key}: not {known.title}")
         if not key.startswith(known.prefix):
             continue
-        if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex() or value.is_quantized:
+        if not _is_numbers(value):
             raise UserError(f"{path}: {key} is not a tensor of numbers: not {known.title}")
         if not key.startswith(known.prefix + known.head):
             state[key.removeprefix(known.prefix)] = value
     return state
 
 
+def _any_state(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, which may hold them as a state of its own, under the names without wrappers."""
+    content = _read(path)
+    for key in STATES:
+        if isinstance(content.get(key), Mapping):
+            content = content[key]
+            break
+    state: dict[str, Tensor] = {}
+    for key, value in content.items():
+        if not isinstance(key, str) or not _is_numbers(value):
+            raise UserError(f"{path}: {key} is not a tensor of numbers under a name: not a file of weights")
+        state[key] = value
+    for prefix in WRAPPERS:
+        if state and all(key.startswith(prefix) for key in state):
+            state = {key.removeprefix(prefix): value for key, value in state.items()}
+    return state
+
+
+def _is_numbers(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return value.layout == torch.strided and not value.is_complex() and not value.is_quantized
+
+
 def _read(path: Path) -> Mapping[Any, Any]:
+    content: Any
     try:
         with open_regular(path, follow=True) as file:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            if path.suffix == ".safetensors":
+                content = safetensors.load(file.read())
+            else:
+                content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
     except Exception as error:  # corrupted or malicious files fail in many ways

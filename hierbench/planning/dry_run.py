@@ -155,7 +155,7 @@ def show_dry_run(
         print(json.dumps(content, indent=1))
         return
     say(summary(recipe, lines, seconds, device, blocked))
-    height, width = recipe.expected.image_size
+    height, width = recipe.model.input_size or recipe.expected.image_size
     for extraction in extractions:
         say(describe(extraction, recipe))
     trained = f"on features of {recipe.model.backbone}" if recipe.model.frozen else recipe.model.backbone

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.config.options import Options
-from hierbench.config.pretrained import KNOWN
 from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.models.weights import check_weights, download_weights, find_weights
+from hierbench.models.weights import check_weights, download_weights, find_weights, title_of
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import Meter
-from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
 
@@ -37,9 +35,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     variant = data.variant_name(recipe.dataset, recipe.data.jpeg_quality)
     folder, weights, needs_weights = options.data_dir / "weights", None, recipe.model.weights != "none"
     if needs_weights:
-        weights = find_weights(recipe.model.weights, folder, options.weights)
-    elif options.weights is not None:
-        raise UserError("--weights: the recipe starts from none (model.weights = none)")
+        weights = find_weights(recipe.model, folder, options.weights)
     prepared = data.find(variant, options.data_dir)
     if options.dry_run:
         missing = []
@@ -49,8 +45,9 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
             missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
         if needs_weights and weights is None:
-            title = KNOWN[recipe.model.weights].title
-            missing.append(f"{title} are not in {folder}; a run downloads them, or give --weights FILE")
+            missing.append(
+                f"{title_of(recipe.model)} are not in {folder}; a run downloads them, or give --weights FILE"
+            )
         if missing:
             return Inputs(None, missing="; ".join(missing))
     else:
@@ -60,9 +57,9 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         if prepared is None and recipe.dataset in NEEDS_SOURCE:
             prepare(recipe.dataset, options.data_dir)  # says what to get, before anything is downloaded
         if needs_weights and weights is None:  # before the data, which can take hours
-            weights = download_weights(recipe.model.weights, folder)
+            weights = download_weights(recipe.model, folder)
         elif weights is not None:
-            check_weights(recipe.model.weights, weights)
+            check_weights(recipe.model, weights)
         prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))

@@ -8,14 +8,14 @@ from hierbench.api.registry import Found, find_method, method_names
 from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
-from hierbench.models.backbones import check_backbone
+from hierbench.models.library import check_backbone
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, unknown_name
 
 
 def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]) -> None:
     """Raise a UserError for mistakes that can be found without the data, so that no download precedes a typo."""
-    check_backbone(recipe.model.backbone, recipe.model.weights, recipe.model.wrn_group_input)
+    check_backbone(recipe.model)
     if recipe.data.jpeg_quality and recipe.dataset != "fgvc":
         raise UserError("data.jpeg_quality is only for fgvc, whose published images were re-saved")
     size = min(recipe.expected.image_size)

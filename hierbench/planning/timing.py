@@ -17,6 +17,7 @@ from hierbench.api.method import Method
 from hierbench.config.recipe import Augment, FeatureType, Model, Precision, Rates
 from hierbench.config.spec import TrainSpec
 from hierbench.data.augment import crop_of, normalise
+from hierbench.data.loader import resize_to
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
@@ -68,7 +69,7 @@ class Workload:
 
     model: Model
     augment: Augment
-    image_size: tuple[int, int]  # (H, W)
+    image_size: tuple[int, int]  # (H, W) as stored
     hierarchy: Hierarchy
     batch: int  # B
     device: str  # "cpu" or "cuda"
@@ -94,13 +95,15 @@ class Workload:
         rows = torch.randint(len(self.labels), (self.batch,)).to(self.device)
         if self.model.frozen:
             return self.images.index_select(0, rows), self.labels[rows]
-        return normalise(self.crop(self.images, rows), self.mean, self.std), self.labels[rows]
+        images = normalise(self.crop(self.images, rows), self.mean, self.std)
+        return resize_to(images, self.model.input_size), self.labels[rows]
 
     def eval_batch(self) -> tuple[Tensor, Tensor]:
         """Return images [B, 3, H, W], or features [B, C], float32 and labels [B]."""
         if self.model.frozen:
             return self.images[: self.batch], self.labels[: self.batch]
-        return normalise(self.images[: self.batch], self.mean, self.std), self.labels[: self.batch]
+        images = normalise(self.images[: self.batch], self.mean, self.std)
+        return resize_to(images, self.model.input_size), self.labels[: self.batch]
 
 
 class Trainee:
@@ -121,7 +124,7 @@ class Trainee:
         how = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
         self.step = Step(model.method, self.outputs, make_optimizer(model, how))
         if work.device == "cuda" and compiled and not work.model.frozen:
-            compile_embedding(model, (work.batch, 3, *work.image_size), work.autocast)
+            compile_embedding(model, (work.batch, 3, *(work.model.input_size or work.image_size)), work.autocast)
 
     def outputs(self, images: Tensor) -> Any:
         """Return the method's outputs for images [B, 3, H, W]."""
@@ -160,7 +163,7 @@ class BareBackbone:
 
     def __init__(self, work: Workload) -> None:
         self.work = work
-        backbone = build_backbone(work.model.backbone, work.model.wrn_group_input)
+        backbone = build_backbone(work.model)
         self.backbone = backbone.to(work.device).to(memory_format=torch.channels_last)
         self.images, _ = work.train_batch()
         self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone

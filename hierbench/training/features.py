@@ -21,6 +21,7 @@ from torch import Tensor
 from hierbench.config.recipe import Model
 from hierbench.data.augment import crop_of, normalise
 from hierbench.data.features import MADE, SEED, Features, Wanted, check_features, find_features
+from hierbench.data.loader import resize_to
 from hierbench.data.prepare import claimed
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS, RowFile, rows_file
@@ -118,6 +119,7 @@ class Extractor:
         """Return the features [B, C] float32 of a block, on the CPU."""
         with torch.inference_mode():
             images = normalise(self.view_of(block).to(self.device), self.mean, self.std)
+            images = resize_to(images, self.wanted.model.input_size)
             return pool(self.backbone(images), self.wanted.pool).cpu()
 
     def view_of(self, block: Block) -> Tensor:

@@ -1,6 +1,7 @@
 """The records of a finished run: its predictions and metrics, the epoch that was chosen, and the environment."""
 
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -48,7 +49,8 @@ def best_epoch(row: HistoryRow) -> dict[str, Any]:
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
     """Return what a result is computed with, which is recorded and no part of the id."""
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
-    packages = ("hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric")
+    packages = ["hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric"]
+    packages += ["timm"] if "timm" in sys.modules else []
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

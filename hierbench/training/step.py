@@ -4,18 +4,21 @@ Shapes: B batch.
 """
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hierbench.api.method import Method, loss_names
 from hierbench.config.spec import TrainSpec
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import Classifier, build_classifier
 from hierbench.runs.job import Job
+
+FIRST_NUMBER = re.compile(r"\D*\d+(\.\d+)*(?=\.)")
 
 
 def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) -> Classifier:
@@ -25,26 +28,70 @@ def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) 
     return build_classifier(method, hierarchy, spec.type, spec.model, job.params, weights)
 
 
-def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.SGD:
-    """Return SGD over the model's groups; weight decay is on all parameters that get a gradient, norms included."""
-    groups = [
+def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.Optimizer:
+    """Return SGD or AdamW over the model's groups; weight decay is on all that gets a gradient, norms included."""
+    groups: list[dict[str, Any]] = [
         {"params": group, "name": name, "lr": getattr(how.lr, name)}
         for name, group in model.parameter_groups().items()
         if group  # a method may have no parameters
     ]
+    if how.layer_decay != 1.0:
+        groups = [part for group in groups for part in _by_depth(model, group, how.layer_decay)]
+    if how.optimizer == "adamw":
+        return torch.optim.AdamW(groups, weight_decay=how.weight_decay, fused=True)
     return torch.optim.SGD(groups, momentum=how.momentum, weight_decay=how.weight_decay, fused=True)
 
 
-def learning_rate(initial: float, epoch: int, epochs: int) -> float:
-    """Return the cosine-annealed rate of an epoch: initial (1 + cos(pi epoch / epochs)) / 2."""
-    return initial * (1.0 + math.cos(math.pi * epoch / epochs)) / 2.0
+def _by_depth(model: Classifier, group: dict[str, Any], decay: float) -> Iterator[dict[str, Any]]:
+    """Divide the backbone's group by layers, each with its factor on the group's rate, in "scale".
+
+    The last layer has the factor 1, as what follows the backbone, and each before it `decay` times that of the next.
+    """
+    depth = {id(parameter): away for away, layer in enumerate(reversed(layers_of(model))) for parameter in layer}
+    parts = dict[int, list[nn.Parameter]]()
+    for parameter in group["params"]:
+        parts.setdefault(depth.get(id(parameter), 0), []).append(parameter)
+    for away, parameters in parts.items():
+        scale = decay**away
+        yield group | {"params": parameters, "scale": scale, "lr": group["lr"] * scale}
 
 
-def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int) -> dict[str, float]:
-    """Give each group its learning rate of an epoch, from 0, and return all rates by group."""
-    rates = {name: learning_rate(rate, epoch, how.epochs) for name, rate in how.lr.model_dump().items()}
+def layers_of(model: Classifier) -> list[list[nn.Parameter]]:
+    """Return the backbone's trainable parameters by layers, in the order in which these are registered.
+
+    A layer is all parameters whose names agree up to their first number, with the numbers that follow it at once:
+    "blocks.3" of "blocks.3.attn.qkv.weight", "layer1.0" of "layer1.0.conv2.weight"; without a number, it is the module.
+    """
+    layers = dict[str, list[nn.Parameter]]()
+    for name, parameter in model.backbone.named_parameters():
+        if parameter.requires_grad:
+            own = name.removeprefix("layers.")
+            match = FIRST_NUMBER.match(own)
+            layers.setdefault(match[0] if match else own.rpartition(".")[0], []).append(parameter)
+    return list(layers.values())
+
+
+def learning_rate(initial: float, epoch: float, epochs: int, warmup: int = 0) -> float:
+    """Return the cosine-annealed rate of an epoch: initial (1 + cos(pi epoch / epochs)) / 2.
+
+    With `warmup` epochs, the rate rises linearly from 0 to `initial` during them, with fractions of epochs; the cosine
+    falls over those that remain.
+    """
+    if epoch < warmup:
+        return initial * epoch / warmup
+    return initial * (1.0 + math.cos(math.pi * (epoch - warmup) / (epochs - warmup))) / 2.0
+
+
+def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int, done: float = 1.0) -> dict[str, float]:
+    """Give each group its learning rate of an epoch, from 0, and return all rates by group.
+
+    In a warm-up, the rate is that of the step with which the share `done` of the epoch's steps is done.
+    """
+    warmup = how.warmup_epochs
+    time = min(epoch + done, warmup) if epoch < warmup else epoch
+    rates = {name: learning_rate(rate, time, how.epochs, warmup) for name, rate in how.lr.model_dump().items()}
     for group in optimizer.param_groups:
-        group["lr"] = rates[group["name"]]
+        group["lr"] = rates[group["name"]] * group.get("scale", 1.0)
     return rates
 
 

@@ -91,7 +91,7 @@ def train(
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     if fabric.device.type == "cuda" and not spec.model.frozen and len(progress["history"]) < epochs:
-        shape = (batch_size // num_micro // num_ranks, 3, *prepared.meta["image_size"])
+        shape = (batch_size // num_micro // num_ranks, 3, *(spec.model.input_size or prepared.meta["image_size"]))
         compile_embedding(model, shape, fabric.autocast)
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
@@ -104,6 +104,8 @@ def train(
         losses: list[Tensor] = []
         model.train()
         for done in range(1, steps + 1):
+            if epoch < spec.train.warmup_epochs:
+                set_rates(optimizer, spec.train, epoch, done / steps)
             losses.append(step(islice(batches, num_micro), batch_size))  # no synchronisation within the epoch
             report(epoch + done / steps, epochs)
         mean_terms = _mean_terms(torch.stack(losses), step.names, epoch)

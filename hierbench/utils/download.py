@@ -25,7 +25,7 @@ class Remote:
     Attributes:
         title: for messages.
         url: where it is.
-        sha256: its full digest, "" if unknown.
+        sha256: its digest, or as much of its beginning as is published; "" if unknown.
         blob: its git blob id (SHA-1 of "blob <size>" and the content), where that is known instead.
         largest: bytes after which a download is given up.
     """
@@ -48,7 +48,7 @@ class Remote:
             found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
             return f"its git SHA-1 is {found}, not {self.blob}" if found != self.blob else ""
         found = file_digest(path, follow=True)
-        return f"its SHA-256 is {found}, not {self.sha256}" if found != self.sha256 else ""
+        return f"its SHA-256 is {found}, not {self.sha256}" if not found.startswith(self.sha256) else ""
 
     def there(self, folder: Path) -> Path | None:
         """Return the file in a folder if it is as published, or as downloaded where no digest is published."""

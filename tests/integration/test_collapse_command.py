@@ -265,7 +265,7 @@ def test_dry_run_without_data(command, tmp_path):
         (["--dataset", "shapes", "--set", "collapse.deviation=signed"], "collapse.deviation = 'signed'"),
         (["--dataset", "shapes", "--set", "collapse.form=norm"], "unknown key 'collapse.form'"),
         (["--dataset", "shapes", "--set", "methods.haframe.alpha=2"], "hyperparameters of haframe"),
-        (["--dataset", "shapes", "--weights", "w.pth"], "--weights: the recipe starts from none"),
+        (["--dataset", "shapes", "--weights", "w.pth"], "--weights: no file w.pth"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(command, tmp_path, arguments, part):

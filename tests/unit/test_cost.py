@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from hierbench.api.registry import find_method
-from hierbench.config.recipe import load_recipe
+from hierbench.config.recipe import Model, load_recipe
 from hierbench.models import build_backbone, build_classifier
 from hierbench.planning.cost import model_cost, stand_in_tree
 
@@ -66,7 +66,7 @@ def test_flops_are_those_of_the_layers():
     flops = model_cost(find_method("ce"), recipe, tree, "type-I").flops
     head = 2 * (2048 * 600 + 600 * 100)
     assert flops == pytest.approx(2 * 4.087e9, rel=0.002)
-    backbone = build_backbone("resnet50").to("meta")
+    backbone = build_backbone(Model(backbone="resnet50")).to("meta")
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:

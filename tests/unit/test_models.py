@@ -10,7 +10,7 @@ from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame
 from hierbench.models import TypeI, TypeII, build_backbone, build_classifier
-from hierbench.models.backbones import check_backbone
+from hierbench.models.library import check_backbone
 from hierbench.training.step import make_optimizer
 from hierbench.utils.errors import UserError
 
@@ -23,7 +23,7 @@ def count(module):
 
 
 def test_wrn28_8():
-    network = build_backbone("wrn28-8")
+    network = build_backbone(Model(backbone="wrn28-8"))
     assert network.num_channels == 512
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     assert {norm.momentum for norm in norms} == {0.001}
@@ -45,13 +45,13 @@ def test_wrn28_8():
 
 def test_small_networks():
     for name, size in (("wrn10-1", 8), ("wrn10-1-s2", 4), ("wrn16-2-s4", 2)):
-        network = build_backbone(name)
+        network = build_backbone(Model(backbone=name))
         assert network(torch.zeros(2, 3, 32, 32)).shape == (2, network.num_channels, size, size)
         assert {m.momentum for m in network.modules() if isinstance(m, nn.BatchNorm2d)} == {0.1}
 
 
 def test_resnet50():
-    network = build_backbone("resnet50").eval()
+    network = build_backbone(Model(backbone="resnet50")).eval()
     with torch.no_grad():
         assert network(torch.zeros(1, 3, 64, 64)).shape == (1, 2048, 2, 2)
     assert count(network) == 25_557_032 - (2048 * 1000 + 1000)  # torchvision's count without its classifier
@@ -59,7 +59,7 @@ def test_resnet50():
 
 def test_the_first_block_of_groups_2_and_3_in_both_forms():
     """Either normalises and activates the input of its first convolution and shortcut, or takes it as it is."""
-    networks = {form: build_backbone("wrn16-2", form) for form in ("activated", "raw")}
+    networks = {form: build_backbone(Model(backbone="wrn16-2", wrn_group_input=form)) for form in ("activated", "raw")}
     networks["raw"].load_state_dict(networks["activated"].state_dict())  # the same names and shapes
     for form, network in networks.items():
         for number in (1, 2, 3, 4, 5, 6):  # two blocks in each group
@@ -71,10 +71,10 @@ def test_the_first_block_of_groups_2_and_3_in_both_forms():
             kept = images if number in (2, 4, 6) else block.shortcut(start)
             expected = kept + block.conv2(leaky_relu(block.bn2(block.conv1(start)), 0.1))
             assert torch.allclose(block(images), expected, atol=1e-5), (form, number)
-    published = build_backbone("wrn28-8", "raw")
+    published = build_backbone(Model(backbone="wrn28-8", wrn_group_input="raw"))
     raw = [name for name, block in published.layers.named_children() if getattr(block, "raw_input", False)]
     assert raw == ["5", "9"]  # after the stem, groups of four blocks
-    assert count(published) == count(build_backbone("wrn28-8"))
+    assert count(published) == count(build_backbone(Model(backbone="wrn28-8")))
 
 
 def test_a_norm_that_a_raw_input_goes_round_is_there_and_stays_as_it_was(cifar100):
@@ -107,7 +107,7 @@ def test_a_norm_that_a_raw_input_goes_round_is_there_and_stays_as_it_was(cifar10
 )
 def test_unknown_backbones(name, weights, message):
     with pytest.raises(UserError, match=message):
-        check_backbone(name, weights)
+        check_backbone(Model(backbone=name, weights=weights))
 
 
 def test_type_one():
@@ -193,7 +193,7 @@ def test_the_group_of_every_parameter_by_name(cifar100, backbone, cls, classifie
     form = "raw" if backbone.startswith("wrn") else "activated"
     for kind in cls.types:
         with torch.device("meta"):
-            network = {f"backbone.{name}" for name, _ in build_backbone(backbone).named_parameters()}
+            network = {f"backbone.{name}" for name, _ in build_backbone(Model(backbone=backbone)).named_parameters()}
         torch.manual_seed(0)
         model = build_classifier(cls, cifar100, kind, Model(backbone=backbone, wrn_group_input=form))
         names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}

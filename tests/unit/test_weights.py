@@ -4,9 +4,18 @@ import urllib.request
 import pytest
 import torch
 
+from hierbench.config.recipe import Model
 from hierbench.models import build_backbone
 from hierbench.models.weights import KNOWN, download_weights, find_weights, load_weights
 from hierbench.utils.errors import UserError
+
+
+def resnet50_from(weights):
+    return Model(backbone="resnet50", weights=weights)
+
+
+def load(weights, path):
+    load_weights(build_backbone(Model(backbone="resnet50")), resnet50_from(weights), path)
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +40,8 @@ def saved(path, content):
 
 @pytest.mark.parametrize("name", ["imagenet1k-v1", "pass"])
 def test_every_tensor_of_the_backbone_is_loaded(tmp_path, states, name):
-    backbone = build_backbone("resnet50")
-    load_weights(backbone, name, saved(tmp_path / "w.pth", states[name]))
+    backbone = build_backbone(Model(backbone="resnet50"))
+    load_weights(backbone, resnet50_from(name), saved(tmp_path / "w.pth", states[name]))
     expected = {key: value for key, value in states["imagenet1k-v1"].items() if not key.startswith("fc.")}
     loaded = backbone.layers.state_dict()
     assert loaded.keys() == expected.keys()
@@ -41,7 +50,9 @@ def test_every_tensor_of_the_backbone_is_loaded(tmp_path, states, name):
 
 def test_counters_that_old_files_lack_do_not_matter(tmp_path, states):
     old = {key: value for key, value in states["imagenet1k-v1"].items() if not key.endswith("num_batches_tracked")}
-    load_weights(build_backbone("resnet50"), "imagenet1k-v1", saved(tmp_path / "w.pth", old))
+    load_weights(
+        build_backbone(Model(backbone="resnet50")), resnet50_from("imagenet1k-v1"), saved(tmp_path / "w.pth", old)
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,18 +76,28 @@ def test_nothing_is_missing_or_left_over(tmp_path, states, name, change, message
         content["state_dict"] = dict(content["state_dict"])
     change(content)
     with pytest.raises(UserError, match=message):
-        load_weights(build_backbone("resnet50"), name, saved(tmp_path / "w.pth", content))
+        load_weights(
+            build_backbone(Model(backbone="resnet50")), resnet50_from(name), saved(tmp_path / "w.pth", content)
+        )
 
 
 def test_a_state_that_is_none(tmp_path):
     with pytest.raises(UserError, match="holds a list as state_dict"):
-        load_weights(build_backbone("resnet50"), "pass", saved(tmp_path / "w.pth", {"state_dict": [1]}))
+        load_weights(
+            build_backbone(Model(backbone="resnet50")),
+            resnet50_from("pass"),
+            saved(tmp_path / "w.pth", {"state_dict": [1]}),
+        )
 
 
 def test_the_other_file_is_not_taken(tmp_path, states):
     for name, other in (("pass", "imagenet1k-v1"), ("imagenet1k-v1", "pass")):
         with pytest.raises(UserError, match=f"not {KNOWN[name].title}"):
-            load_weights(build_backbone("resnet50"), name, saved(tmp_path / "w.pth", states[other]))
+            load_weights(
+                build_backbone(Model(backbone="resnet50")),
+                resnet50_from(name),
+                saved(tmp_path / "w.pth", states[other]),
+            )
 
 
 class Harmful:
@@ -97,7 +118,7 @@ def test_what_is_no_file_of_weights_is_not_run(tmp_path, states, content, capsys
         saved(path, states["imagenet1k-v1"])
         path.write_bytes(path.read_bytes()[:100_000])
     with pytest.raises(UserError, match="is not a file of weights") as error:
-        load_weights(build_backbone("resnet50"), "imagenet1k-v1", path)
+        load("imagenet1k-v1", path)
     assert "\n" not in str(error.value)
     assert "harm" not in capsys.readouterr().out
 
@@ -109,7 +130,7 @@ def test_without_a_network_the_error_names_the_ways_out(tmp_path, monkeypatch, n
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
     with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.weights=none"):
-        download_weights(name, tmp_path)
+        download_weights(resnet50_from(name), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -132,11 +153,11 @@ def test_a_download_with_another_digest_is_not_kept(tmp_path, monkeypatch):
         bad = KNOWN["imagenet1k-v1"].__class__("the weights", url, sha256="0676ba61" * 8)
         monkeypatch.setitem(KNOWN, "imagenet1k-v1", bad)
         with pytest.raises(UserError, match=r"could not be downloaded.*its SHA-256 is [0-9a-f]{64}, not (0676ba61){8}"):
-            download_weights("imagenet1k-v1", tmp_path)
+            download_weights(resnet50_from("imagenet1k-v1"), tmp_path)
         assert not list(tmp_path.iterdir())
         monkeypatch.setitem(KNOWN, "pass", bad.__class__("the weights", url))  # no digest is published
         with pytest.raises(UserError, match=r"could not be downloaded.*not a file of weights"):
-            download_weights("pass", tmp_path)
+            download_weights(resnet50_from("pass"), tmp_path)
         assert not list(tmp_path.iterdir())
         server.shutdown()
 
@@ -167,20 +188,20 @@ def test_a_whole_download_is_kept_and_found_again(tmp_path, states, monkeypatch)
         monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, "", known.prefix, known.dropped))
         cut.append(1)
         with pytest.raises(UserError, match="could not be downloaded"):
-            download_weights("pass", folder)
-        assert not folder.exists() and find_weights("pass", folder) is None
+            download_weights(resnet50_from("pass"), folder)
+        assert not folder.exists() and find_weights(resnet50_from("pass"), folder) is None
         cut.clear()
-        assert download_weights("pass", folder).read_bytes() == content
+        assert download_weights(resnet50_from("pass"), folder).read_bytes() == content
         server.shutdown()
-    assert find_weights("pass", folder) == folder / "x.pth"
+    assert find_weights(resnet50_from("pass"), folder) == folder / "x.pth"
     digest = hashlib.sha256(content).hexdigest()
     monkeypatch.setitem(KNOWN, "pass", known.__class__(known.title, url, digest, known.prefix, known.dropped))
-    assert find_weights("pass", folder) == folder / "x.pth"
+    assert find_weights(resnet50_from("pass"), folder) == folder / "x.pth"
     (folder / "x.pth").write_bytes(content[:-1])  # damaged on the disk
-    assert find_weights("pass", folder) is None
+    assert find_weights(resnet50_from("pass"), folder) is None
 
 
 def test_a_given_file_must_exist(tmp_path):
     with pytest.raises(UserError, match="--weights: no file"):
-        find_weights("pass", tmp_path, tmp_path / "nowhere.pth")
-    assert find_weights("pass", tmp_path) is None
+        find_weights(resnet50_from("pass"), tmp_path, tmp_path / "nowhere.pth")
+    assert find_weights(resnet50_from("pass"), tmp_path) is None

@@ -17,7 +17,7 @@ from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, 
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
 from hierbench.experiments.session import Session
-from hierbench.models import build_backbone
+from hierbench.models.library import count_channels
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import make_plan
@@ -81,8 +81,7 @@ def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
     """
     width = recipe.model.type_i_units
     if not width:
-        with torch.device("meta"):  # only the number of channels is needed
-            width = build_backbone(recipe.model.backbone).num_channels
+        width = count_channels(recipe.model)
     wide = recipe.model_copy(update={"model": recipe.model.model_copy(update={"type_i_units": num_classes})})
     return {frame: wide if frame.type == "type-I" and width < num_classes else recipe for frame in FRAMES}
 

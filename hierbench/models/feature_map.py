@@ -1,0 +1,162 @@
+"""The output of a library's network as a feature map [B, C, h, w], and the parts of the network it depends on.
+
+Shapes: B batch, C channels, N tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hierbench.models.backbones import Backbone
+from hierbench.utils.errors import UserError
+
+Run = Callable[[nn.Module, Tensor], Tensor]  # (network, images) to what the network ends in
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a network ends in: [B, C, h, w], [B, h, w, C] or tokens [B, N, C].
+
+    Attributes:
+        shape: of one image, without B.
+        channels_last: of a map.
+        num_prefix: tokens before those of the patches, the class token first.
+        grid: (h, w) of the patch tokens, None where the network does not tell.
+    """
+
+    shape: tuple[int, ...]
+    channels_last: bool = False
+    num_prefix: int = 0
+    grid: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an output becomes a map of `num_channels` channels."""
+
+    kind: Literal["channels-first", "channels-last", "patch-tokens", "class-token"]
+    num_channels: int
+    num_prefix: int = 0
+    grid: tuple[int, int] = (1, 1)
+
+    def map_of(self, output: Tensor) -> Tensor:
+        """Return [B, C, h, w]."""
+        if self.kind == "channels-first":
+            return output
+        if self.kind == "channels-last":
+            return output.permute(0, 3, 1, 2)
+        if self.kind == "class-token":
+            return output[:, 0, :, None, None]
+        patches: Tensor = output[:, self.num_prefix :].transpose(1, 2).unflatten(2, self.grid)
+        return patches
+
+
+def layout_of(backbone: str, output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]) -> Layout:
+    """Return the layout of a network's output for images of `size` (H, W).
+
+    Raises:
+        UserError: the output is neither a map nor tokens on a grid, or it has no class token where one is asked for.
+    """
+    shape = output.shape
+    if tokens == "class" and (len(shape) != 2 or output.num_prefix == 0):
+        raise UserError(f"{backbone} has no class token: add --set model.tokens=patch")
+    if len(shape) == 3:
+        if output.channels_last:
+            return Layout("channels-last", shape[2])
+        return Layout("channels-first", shape[0])
+    if len(shape) != 2:
+        shown = "x".join(map(str, shape)) or "one value"
+        raise UserError(f"{backbone} has no feature map: it ends in {shown} per image")
+    num_tokens, num_channels = shape
+    if tokens == "class":
+        return Layout("class-token", num_channels)
+    grid = output.grid or _grid_of(num_tokens - output.num_prefix, size)
+    if grid is None or grid[0] * grid[1] != num_tokens - output.num_prefix or num_tokens == output.num_prefix:
+        raise UserError(f"{backbone} has no feature map: its {num_tokens} tokens lie on no grid")
+    return Layout("patch-tokens", num_channels, output.num_prefix, grid)
+
+
+def _grid_of(num_tokens: int, size: tuple[int, int]) -> tuple[int, int] | None:
+    """Return the grid in the images' proportions that so many tokens fill, None without one."""
+    height = round((num_tokens * size[0] / size[1]) ** 0.5)
+    return (height, num_tokens // height) if height and num_tokens % height == 0 else None
+
+
+class LibraryBackbone(Backbone):
+    """A library's network up to its feature map; parameters and buffers keep the names that the library gives them.
+
+    Attributes:
+        dropped: names of the whole network's state that this part lacks, such as the classifier's.
+    """
+
+    def __init__(self, layers: nn.Module, run: Run, layout: Layout, dropped: frozenset[str]) -> None:
+        super().__init__(layers, layout.num_channels)
+        self.run, self.layout, self.dropped = run, layout, dropped
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images [B, 3, H, W] to a feature map [B, C, h, w]."""
+        return self.layout.map_of(self.run(self.layers, images))
+
+
+@dataclass(frozen=True)
+class Idle:
+    """What a feature map does not depend on: modules that are never called, and parameters of those that are."""
+
+    modules: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+
+    def remove_from(self, network: nn.Module) -> None:
+        """Remove the modules, and exclude the parameters from training: an optimiser or DDP would wait for them."""
+        for path in self.modules:
+            parent, _, name = path.rpartition(".")
+            setattr(network.get_submodule(parent), name, nn.Identity())
+        for path in self.parameters:
+            network.get_parameter(path).requires_grad_(False)
+
+
+def find_idle(network: nn.Module, run: Callable[[Tensor], Tensor], images: Tensor) -> Idle:
+    """Return what the map `run(images)` of a network, on meta tensors, does not depend on."""
+    called: set[nn.Module] = set()
+    handles = [module.register_forward_pre_hook(lambda module, _: called.add(module)) for module in network.modules()]
+    network.train()
+    run(images).sum().backward()
+    for handle in handles:
+        handle.remove()
+    idle = {name for name, parameter in network.named_parameters() if parameter.grad is None}
+    modules = _idle_modules(network, "", called, idle)
+    left = [name for name in idle if not name.startswith(tuple(f"{path}." for path in modules))]
+    return Idle(tuple(modules), tuple(sorted(left)))
+
+
+def _idle_modules(parent: nn.Module, prefix: str, called: set[nn.Module], idle: set[str]) -> Sequence[str]:
+    """Return the largest modules with parameters of which nothing is called or used."""
+    found: list[str] = []
+    for name, module in parent.named_children():
+        path = f"{prefix}{name}"
+        names = [f"{path}.{own}" for own, _ in module.named_parameters()]
+        if names and idle.issuperset(names) and called.isdisjoint(module.modules()):
+            found.append(path)
+        else:
+            found += _idle_modules(module, f"{path}.", called, idle)
+    return found
+
+
+def on_meta(create: Callable[[], nn.Module]) -> nn.Module:
+    """Return what `create` builds, without values; the random generator stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return create().to("meta")
+        except UserError:
+            raise
+        except Exception:  # it computes with values while it is built
+            with torch.device("cpu"):
+                return create().to("meta")
+
+
+def empty_images(size: tuple[int, int]) -> Tensor:
+    """Return a batch on the meta device; two images, since a batch norm in training refuses one."""
+    return torch.empty(2, 3, *size, device="meta")

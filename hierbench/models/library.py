@@ -1,0 +1,198 @@
+"""Backbones by name: the project's own, `torchvision:NAME` and `timm:NAME`."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from hierbench.config.recipe import Model, Recipe
+from hierbench.models.backbones import Backbone, build_own, check_own
+from hierbench.models.feature_map import (
+    Idle,
+    Layout,
+    LibraryBackbone,
+    Output,
+    empty_images,
+    find_idle,
+    layout_of,
+    on_meta,
+)
+from hierbench.models.library_entry import Configuration
+from hierbench.utils.download import Remote
+from hierbench.utils.errors import UserError, one_line_of
+
+LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
+Tokens = Literal["patch", "class"]
+
+
+class Library(Protocol):
+    """The module of a library; `name` is a network's there, `size` is (H, W)."""
+
+    def configuration(self, name: str) -> Configuration: ...  # noqa: D102
+    def create(self, name: str, size: tuple[int, int]) -> nn.Module: ...  # noqa: D102
+    def cut(self, name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module: ...  # noqa: D102
+    def run(self, network: nn.Module, images: Tensor) -> Tensor: ...  # noqa: D102
+    def output_of(self, network: nn.Module, shape: tuple[int, ...]) -> Output: ...  # noqa: D102
+    def default_weights(self, name: str) -> Remote | None: ...  # noqa: D102
+    def convert(self, name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]: ...  # noqa: D102
+
+
+def library_of(backbone: str) -> tuple[Library, str] | None:
+    """Return the library of a backbone and the network's name there, None for one of the project's own.
+
+    Raises:
+        UserError: no such library, or its package is not installed.
+    """
+    prefix, colon, name = backbone.partition(":")
+    if not colon:
+        return None
+    if prefix not in LIBRARIES:
+        raise UserError(f"unknown backbone {backbone!r}; a library's is torchvision:NAME or timm:NAME")
+    try:  # only here, because either import takes seconds
+        module: Any = import_module(f"hierbench.models.{LIBRARIES[prefix]}")
+    except ModuleNotFoundError as error:
+        if error.name != prefix:
+            raise
+        raise UserError(f"{backbone} needs the package {prefix}; run: pip install 'hierbench[{prefix}]'") from None
+    return cast(Library, module), name
+
+
+def resolve_model(recipe: Recipe) -> Recipe:
+    """Return the recipe with the input size, mean and standard deviation that it leaves to the backbone's library.
+
+    Raises:
+        UserError: the backbone is the project's own and the recipe gives no mean or standard deviation.
+    """
+    found = library_of(recipe.model.backbone)
+    if found is None:
+        for key in ("mean", "std"):
+            if getattr(recipe.augment, key) is None:
+                raise UserError(
+                    f"augment.{key} is missing: {recipe.model.backbone} has none of its own; set it to that of the "
+                    f"images, as in --set augment.{key}=[0.5,0.5,0.5]"
+                )
+        return recipe
+    own = found[0].configuration(found[1])
+    size = recipe.model.input_size or own.size
+    model = recipe.model.model_copy(update={"input_size": size})
+    augment = recipe.augment.model_copy(
+        update={"mean": recipe.augment.mean or own.mean, "std": recipe.augment.std or own.std}
+    )
+    return recipe.model_copy(update={"model": model, "augment": augment})
+
+
+def check_backbone(model: Model) -> None:
+    """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
+    found = library_of(model.backbone)
+    if found is None:
+        if model.tokens == "class":
+            raise UserError(f"{model.backbone} has no class token: add --set model.tokens=patch")
+        check_own(model.backbone, model.weights, model.wrn_group_input)
+        return
+    if model.wrn_group_input == "raw":
+        raise UserError(
+            f"model.wrn_group_input = raw is a switch of wide ResNets, not of {model.backbone}: add "
+            "--set model.wrn_group_input=activated"
+        )
+    library, name = found
+    _inspected(model.backbone, input_size(model), model.tokens)
+    if model.weights not in ("none", "default", "file"):
+        raise UserError(
+            f"there are no {model.weights} weights for {model.backbone}: use --set model.weights=default, none, or "
+            "--weights FILE"
+        )
+    if model.weights == "default" and library.default_weights(name) is None:
+        raise UserError(f"{model.backbone} has no weights to download: use --weights FILE, or --set model.init=scratch")
+
+
+def input_size(model: Model) -> tuple[int, int]:
+    """Return (H, W) of the images that a library's network takes."""
+    if model.input_size is not None:
+        return model.input_size
+    found = library_of(model.backbone)
+    assert found is not None, model.backbone
+    height, width = found[0].configuration(found[1]).size
+    return height, width
+
+
+def build_backbone(model: Model) -> Backbone:
+    """Build a recipe's backbone, with fresh weights.
+
+    Its name is `resnet50`; `wrn28-8`, the published CIFAR-100 network with batch-norm momentum 0.001; any other
+    `wrn<depth>-<width>` with momentum 0.1, which suits short training; `wrn<depth>-<width>-s2` and `-s4` with a stem of
+    stride 2 or 4; `torchvision:NAME` or `timm:NAME`, a library's network up to its feature map.
+
+    Raises:
+        UserError: there is no such backbone, or it has no feature map.
+    """
+    found = library_of(model.backbone)
+    if found is None:
+        check_backbone(model)
+        return build_own(model.backbone, model.wrn_group_input)
+    library, name = found
+    size = input_size(model)
+    inspected = _inspected(model.backbone, size, model.tokens)
+    network = library.create(name, size)
+    names = set(network.state_dict())
+    layers = library.cut(name, network, size)
+    inspected.idle.remove_from(layers)
+    dropped = frozenset(names - set(layers.state_dict()))
+    return LibraryBackbone(layers, library.run, inspected.layout, dropped)
+
+
+def count_channels(model: Model) -> int:
+    """Return the channels C of a recipe's backbone, without building it."""
+    if library_of(model.backbone) is not None:
+        return _inspected(model.backbone, input_size(model), model.tokens).layout.num_channels
+    with torch.device("meta"):
+        return build_backbone(model).num_channels
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What a network looks like, found on meta tensors."""
+
+    layout: Layout
+    idle: Idle
+
+
+@cache
+def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspected:
+    """Run a network once without computing anything.
+
+    Raises:
+        UserError: it does not exist, does not take such images, or has no feature map.
+    """
+    found = library_of(backbone)
+    assert found is not None
+    library, name = found
+    library.configuration(name)  # raises for a name that does not exist
+    images = empty_images(size)
+    try:
+        layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
+        output = library.run(layers.train(), images)
+    except UserError:
+        raise
+    except Exception as error:  # libraries raise errors of any type
+        raise UserError(
+            f"{backbone} cannot be built for images of {size[0]}x{size[1]}; set model.input_size ({one_line_of(error)})"
+        ) from None
+    if not isinstance(output, Tensor):
+        raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
+    layout = layout_of(backbone, library.output_of(layers, tuple(output.shape)), tokens, size)
+
+    def run(images: Tensor) -> Tensor:
+        return layout.map_of(library.run(layers, images))
+
+    names = [name for name, _ in layers.named_parameters()]
+    idle = find_idle(layers, run, images)
+    try:
+        idle.remove_from(layers)
+        run(images)
+    except Exception:  # the network reads something of a module that it does not call: all stay, untrained
+        inside = tuple(f"{path}." for path in idle.modules)
+        idle = Idle(parameters=tuple(name for name in names if name in idle.parameters or name.startswith(inside)))
+    return Inspected(layout, idle)

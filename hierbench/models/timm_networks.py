@@ -1,0 +1,90 @@
+"""The networks of timm: names, configuration, published weights, and the layers up to the feature map."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import timm
+from torch import Tensor, nn
+
+from hierbench.models.feature_map import Output
+from hierbench.models.library_entry import Configuration, unknown_network
+from hierbench.utils.download import Remote
+from hierbench.utils.errors import UserError
+
+
+def configuration(name: str) -> Configuration:
+    """Return what timm knows of a network, which may be named with a tag of its weights: "resnet18.a1_in1k".
+
+    Raises:
+        UserError: no such network or tag.
+    """
+    cfg = _published(name)
+    return Configuration(tuple(cfg.input_size[1:]), tuple(cfg.mean), tuple(cfg.std))
+
+
+def create(name: str, size: tuple[int, int]) -> nn.Module:
+    """Return a whole network with random weights, for images of `size` (H, W)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what timm tells the authors of its networks
+        if size != configuration(name).size:
+            # Networks with position embeddings or windows are built for a size, the others refuse the argument.
+            with suppress(TypeError):
+                return cast(nn.Module, timm.create_model(name, img_size=size))
+        return cast(nn.Module, timm.create_model(name))
+
+
+def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
+    """Return the network itself: `run` leaves out pooling and classifier."""
+    return network
+
+
+def run(network: nn.Module, images: Tensor) -> Tensor:
+    """Return the map or the tokens that images [B, 3, H, W] end in."""
+    features: Callable[[Tensor], Tensor] = network.forward_features  # type: ignore[assignment]
+    return features(images)
+
+
+def output_of(network: nn.Module, shape: tuple[int, ...]) -> Output:
+    """Describe an output [B, ...] of a network."""
+    grid = getattr(getattr(network, "patch_embed", None), "grid_size", None)
+    num_prefix = getattr(network, "num_prefix_tokens", 0) or 0
+    if len(shape) == 3 and grid is not None and grid[0] * grid[1] != shape[1] - num_prefix:
+        grid = None  # the tokens were merged after the embedding
+    channels_last = getattr(network, "output_fmt", "NCHW") == "NHWC"
+    return Output(shape[1:], channels_last, num_prefix, None if grid is None else tuple(grid))
+
+
+def default_weights(name: str) -> Remote | None:
+    """Return the file of published weights, None where there is none that can be read without executing code."""
+    cfg = _published(name)
+    title = f"the weights of timm:{name}"
+    if cfg.custom_load:  # another framework's format
+        return None
+    if cfg.hf_hub_id:
+        from huggingface_hub import hf_hub_url
+
+        return Remote(title, hf_hub_url(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"))
+    return Remote(title, cfg.url) if isinstance(cfg.url, str) and cfg.url else None
+
+
+def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a state as timm converts it for a network: other releases' names, position embeddings of another size."""
+    convert = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+    return state if convert is None else dict(convert(state, network))
+
+
+def _published(name: str) -> Any:
+    """Return timm's record of a network and its weights."""
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        raise unknown_network("timm", architecture, timm.list_models())
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+    except RuntimeError:
+        tags = sorted(timm.list_pretrained(f"{architecture}.*"))
+        known = f"known: {', '.join(tags)}" if tags else "timm has none for it"
+        raise UserError(f"timm has no weights {tag!r} of {architecture}; {known}") from None
+    return timm.models.PretrainedCfg() if cfg is None else cfg
