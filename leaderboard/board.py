@@ -148,7 +148,8 @@ def board_from_runs(
     rows = list(_rows(found))
     highlight(rows)
     train = newest.train
-    remarks = [f"{newest.model.backbone}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
+    views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
+    remarks = [f"{newest.model.backbone}{views}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
     mixed = _types_of_several_rates(found)
     if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec, with_rates=spec.type not in mixed)):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")

@@ -6,13 +6,24 @@ from typing import Annotated
 import typer
 
 from hierbench.config.options import DataOption, ProtocolOption
+from hierbench.utils.errors import UserError
 
 app = typer.Typer(help="List, prepare and verify datasets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
-def list_(data_dir: DataOption = Path("data")) -> None:
-    """List the datasets and which of them are prepared."""
+def list_(
+    data_dir: DataOption = Path("data"),
+    features: Annotated[bool, typer.Option("--features", help="List the cached features instead.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="With --features: remove stale, damaged and unfinished ones.")
+    ] = False,
+) -> None:
+    """List the datasets and which of them are prepared, or the cached features of frozen backbones."""
+    if prune and not features:
+        raise UserError("--prune is for cached features: hierbench data list --features --prune")
+    if features:
+        return _list_features(data_dir, prune=prune)
     from hierbench.config.recipe import PROTOCOLS, load_recipe, recipe_names
     from hierbench.data.prepared import find, variant_name
 
@@ -22,6 +33,20 @@ def list_(data_dir: DataOption = Path("data")) -> None:
             there = find(variant, data_dir)
             sizes = "" if there is None else ", ".join(f"{split} {n:,}" for split, n in there.meta["splits"].items())
             print(f"{variant:16} {recipes[0].title:28} {f'prepared: {sizes}' if there else 'not prepared'}")
+
+
+def _list_features(data_dir: Path, *, prune: bool) -> None:
+    from hierbench.data import feature_list
+
+    if prune:
+        removed = feature_list.prune(data_dir)
+        for cache in removed:
+            print(f"removed: {cache.line}")
+        print(f"{len(removed)} removed, {sum(cache.bytes for cache in removed) / 1e6:,.1f} MB freed")
+    there = feature_list.caches(data_dir)
+    for cache in there:
+        print(f"{cache.line}  {cache.folder}")
+    print(f"{len(there)} caches of features, {sum(cache.bytes for cache in there) / 1e6:,.1f} MB")
 
 
 @app.command("prepare")

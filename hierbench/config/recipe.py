@@ -56,7 +56,8 @@ class Model(Closed):
     input_size: tuple[Side, Side] | None = None
     # Run the backbone once per image and view, cache its pooled features, and train the rest of the model on them.
     frozen: bool = False
-    # Cached views of each training image, only for `frozen`: 1 the image, 2 also its mirror image, n > 2 random crops.
+    # Cached views of each training image, only for `frozen`: 1 the image, 2 also its mirror image, n > 2 random crops
+    # as [augment] has them (with fewer, its crop and flip do not apply). A step takes a view of each image at random.
     views: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="before")
@@ -202,6 +203,16 @@ class Recipe(Closed):
     tune: Tune = Tune()
     # Hyperparameters by method; a table `lr` replaces learning rates of the type for one method.
     methods: dict[str, Annotated[dict[str, Any], AfterValidator(checked_section)]] = Field(default={})
+
+    @model_validator(mode="after")
+    def _frozen_is_whole(self) -> Self:
+        if self.model.views > 2 and self.augment.crop == "pad" and not self.augment.pad:
+            raise ValueError(
+                "model.views > 2 are random crops: set augment.pad > 0, or augment.crop = random-resized without pad"
+            )
+        if self.model.frozen and self.train.layer_decay != 1:
+            raise ValueError("train.layer_decay is of a backbone that is trained; leave it out with model.frozen")
+        return self
 
     def params_of(self, method: str) -> dict[str, Any]:
         """Return the hyperparameters that the recipe sets for a method; the others keep their defaults."""

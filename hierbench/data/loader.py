@@ -6,10 +6,12 @@ Shapes: B batch, N examples, images [., 3, H, W].
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.config.spec import Spec
@@ -43,6 +45,23 @@ class Split:
         `resident` says whether the images stay on the device; None decides by its free memory.
         """
         images, labels = prepared.arrays(name)
+        self._hold(images, labels, device, rank, num_ranks, resident)
+        self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
+        self.crop = crop_of(spec.augment)
+        self.mean = torch.tensor(spec.augment.mean, device=device)
+        self.std = torch.tensor(spec.augment.std, device=device)
+        self.input_size = spec.model.input_size
+
+    def _hold(
+        self,
+        images: NDArray[Any],
+        labels: Labels,
+        device: torch.device,
+        rank: int,
+        num_ranks: int,
+        resident: bool | None,
+    ) -> None:
+        """Keep images, or what stands for them, [N, ...], and labels [N]."""
         with warnings.catch_warnings():  # read-only memory: nothing here writes to it
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             self.images = torch.from_numpy(images)
@@ -51,11 +70,6 @@ class Split:
         if self.resident:
             self.images = self.images.to(device)
         self.labels = torch.from_numpy(labels).to(device)
-        self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
-        self.crop = crop_of(spec.augment)
-        self.mean = torch.tensor(spec.augment.mean, device=device)
-        self.std = torch.tensor(spec.augment.std, device=device)
-        self.input_size = spec.model.input_size
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -91,7 +105,7 @@ class Split:
                 yield self.images, rows, self.labels[rows]
             return
         places = torch.arange(max(len(batch) for batch in batches), device=self.device)
-        for rows, images in zip(rows_of_all, _streamed(self.images, batches, self.device), strict=True):
+        for rows, images in zip(rows_of_all, streamed(self.images, batches, self.device), strict=True):
             yield images, places[: len(rows)], self.labels[rows]
 
 
@@ -131,7 +145,7 @@ def _fits(images: Tensor, device: torch.device) -> bool:
     return images.nbytes < RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
-def _streamed(images: Tensor, batches: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
+def streamed(images: Tensor, batches: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
     """Yield the uint8 images of each batch of rows on the device; the next batch is on its way meanwhile.
 
     A batch may be overwritten once the one after the next is requested.

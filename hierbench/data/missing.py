@@ -62,7 +62,7 @@ def compact(partial: Path, split: str, done: NDArray[np.bool_]) -> None:
     """Copy the rows of a split that are written to `<split>-images.npy`."""
     images = np.load(rows_file(partial, split), mmap_mode="r")
     with (partial / f"{split}-images.npy").open("wb") as file:
-        write_header(file, int(done.sum()), images.shape[2:])
+        write_header(file, (int(done.sum()), *images.shape[1:]))
         for start in range(0, len(done), CHUNK):
             file.write(images[start : start + CHUNK][done[start : start + CHUNK]].tobytes())
         file.flush()

@@ -67,7 +67,7 @@ def prepare(
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
     target, partial = (refuse_links(data_dir, "prepared", folder) for folder in (variant, f".{variant}.partial"))
     try:
-        with _claimed(partial) as waited:
+        with claimed(partial) as waited:
             if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
             if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
@@ -84,7 +84,7 @@ def prepare(
 
 
 @contextmanager
-def _claimed(partial: Path) -> Iterator[bool]:
+def claimed(partial: Path) -> Iterator[bool]:
     """Lock the folder to build in, and yield whether another process had to be waited for.
 
     The lock is on the folder itself and ends with the process.

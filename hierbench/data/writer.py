@@ -5,13 +5,14 @@ that says which rows are on disk. Marks are written after their rows are flushed
 cut leaves a mark without its row.
 """
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +28,35 @@ FLUSH_EVERY = 2048  # rows between two flushes; a kill can cost those of two, be
 
 
 class RowFile:
-    """The images of a split, written in any order by several threads, and a mark for each row that is written."""
+    """An array of rows, such as a split's images, written in any order by several threads, and a mark for each row.
 
-    def __init__(self, folder: Path, split: str, num: int, image_size: tuple[int, int]) -> None:
+    Args:
+        folder: of the array's file and that of its marks.
+        split: their names begin with it.
+        num: rows.
+        shape: of a row.
+        dtype: of the array.
+        groups: rows are shown as [groups, num / groups, *shape]; None shows them as [num, *shape].
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        split: str,
+        num: int,
+        shape: tuple[int, ...],
+        dtype: type[np.generic] = np.uint8,
+        groups: int | None = None,
+    ) -> None:
         path, self.marks = rows_file(folder, split), folder / f"{split}-done"
-        self.row_bytes = 3 * image_size[0] * image_size[1]
+        self.row_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1):
             path.unlink()  # it is written in place, which would change a file that is not in this folder
         # Without a buffer: on a full disk closing would fail too, where the header is still in it.
         self.file = path.open("r+b" if path.exists() else "w+b", buffering=0)
         try:
-            write_header(self.file, num, image_size)
+            rows = (num,) if groups is None else (groups, num // groups)
+            write_header(self.file, (*rows, *shape), dtype)
             self.start = self.file.tell()
             size = self.start + num * self.row_bytes
             if path.stat().st_size == size and self.marks.exists() and self.marks.stat().st_size == num:
@@ -57,12 +76,17 @@ class RowFile:
             images = piece.load()
         except UnreadableImageError as error:
             return 1, str(error)
-        assert images.dtype == np.uint8 and images[0].nbytes == self.row_bytes, (images.dtype, images.shape)
-        block, place = np.ascontiguousarray(images).data.cast("B"), self.start + piece.start * self.row_bytes
+        assert images.dtype == np.uint8, images.dtype
+        self.write_rows(piece.start, images)
+        return len(images), ""
+
+    def write_rows(self, start: int, rows: NDArray[Any]) -> None:
+        """Write some rows from row `start` on; they are not marked yet."""
+        assert rows[0].nbytes == self.row_bytes, (rows.dtype, rows.shape)
+        block, place = np.ascontiguousarray(rows).data.cast("B"), self.start + start * self.row_bytes
         while block:  # a write may be short
             written = os.pwrite(self.file.fileno(), block, place)
             block, place = block[written:], place + written
-        return len(images), ""
 
     def flush(self, done: bytes) -> None:
         """Put the rows on disk, then the marks, which were taken before."""
@@ -70,9 +94,9 @@ class RowFile:
         write_bytes(self.marks, done)
 
 
-def write_header(file: IO[bytes], num: int, image_size: tuple[int, int]) -> None:
-    """Write the .npy header of a uint8 array [num, 3, H, W]."""
-    header = {"descr": "|u1", "fortran_order": False, "shape": (num, 3, *image_size)}
+def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic] = np.uint8) -> None:
+    """Write the .npy header of an array."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
 
 
@@ -120,7 +144,7 @@ def write_images(
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
         for split in SPLITS:
-            files[split] = RowFile(folder, split, len(source.labels[split]), source.image_size)
+            files[split] = RowFile(folder, split, len(source.labels[split]), (3, *source.image_size))
             stack.callback(files[split].file.close)
         written = flushed = sum(int(file.done.sum()) for file in files.values())
         pool = ThreadPoolExecutor(cores + 1)  # one of them flushes

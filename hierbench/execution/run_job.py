@@ -14,7 +14,7 @@ import torch
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
 from hierbench.execution.ranks import train_on_ranks
-from hierbench.execution.train_job import Report, data_of, train_here
+from hierbench.execution.train_job import Report, data_of, features_of, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.job import Job
@@ -114,7 +114,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         _keep_source(job, run)
         sign_running()
         if job.trains:
-            _train(job, setting, run, report, sign_running)
+            _train(job, setting, run, report, sign_running, note)
             data_of(job, setting)  # unchanged since the start: the arrays are mapped, not copied
         else:
             details["base_predictions"] = _rescore(job, setting, run)
@@ -157,9 +157,11 @@ def _keep_source(job: Job, run: Run) -> None:
     write_bytes(kept_source(run, job.spec), content)
 
 
-def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
+def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None], note: Note) -> None:
     """Train a job on its device or devices; the error for too little memory says how much would fit."""
     dataset, train = data_of(job, setting), train_here if setting.devices == 1 else train_on_ranks
+    if job.spec.model.frozen:
+        features_of(job, dataset, setting, note)
     try:
         return train(job, setting, run, report, after_epoch)
     except Exception as error:

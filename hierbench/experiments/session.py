@@ -11,13 +11,15 @@ from typing import Any, Self, TypeVar
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options
 from hierbench.config.recipe import FeatureType, chosen_types, load_recipe, with_weights_file
+from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
 from hierbench.models.library import resolve_model
 from hierbench.planning.cost import Cost
-from hierbench.planning.dry_run import Line, say_notes, show_dry_run, summary
+from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
 from hierbench.planning.estimate import time_to_train
+from hierbench.planning.extraction import Extraction, extractions_of
 from hierbench.planning.inputs import Inputs, obtain
 from hierbench.planning.plan import check_request
 from hierbench.planning.resources import Setting, choose_device, make_setting
@@ -88,12 +90,20 @@ class Session:
         num_training = sum(line.trains for line in lines)
         self.setting = make_setting(options, num_training, weights=inputs.weights, **more)
         kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
-        seconds = time_to_train(recipe, kinds, inputs.prepared, self.setting, measure=options.dry_run)
+        measure, needed = options.dry_run, list[Extraction]()
+        if recipe.model.frozen:
+            needed = extractions_of(recipe, kinds, inputs.prepared, inputs.digest, self.setting, measure=measure)
+        seconds = time_to_train(recipe, kinds, inputs.prepared, self.setting, needed, measure=measure)
         if options.dry_run or inputs.prepared is None:
-            show_dry_run(recipe, lines, seconds, models(), options.device, inputs.missing, as_json=options.as_json)
+            show_dry_run(
+                recipe, lines, seconds, models(), options.device, inputs.missing, needed, as_json=options.as_json
+            )
             return False
         say_notes(inputs.prepared)
         say(summary(recipe, lines, seconds, options.device, ""))
+        for extraction in needed:
+            if not extraction.cached:
+                say(describe(extraction, recipe))
         return True
 
     def carry_out(
@@ -171,6 +181,7 @@ class Execution:
             self.mirror.write(job)
             on_end(job)
 
+        extract_features(plan, self.setting)
         with self.meter:
             self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
             for job in self.mirror.missing(plan):  # what an earlier command could not mirror

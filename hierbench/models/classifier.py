@@ -13,12 +13,11 @@ from hierbench.config.recipe import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import WideBlock
 from hierbench.models.features import TypeI, TypeII, at_least_float32
-from hierbench.models.library import build_backbone
-from hierbench.models.weights import load_weights
+from hierbench.models.frozen import cached_backbone, loaded_backbone
 
 
 class Classifier(nn.Module):
-    """Images in, the method's outputs out."""
+    """Images, or the cached features [B, C] of a frozen backbone, in; the method's outputs out."""
 
     def __init__(self, backbone: nn.Module, features: TypeI | TypeII, method: Method) -> None:
         super().__init__()
@@ -90,14 +89,12 @@ def build_classifier(
         feature_type: "type-I" or "type-II".
         model: the recipe's section.
         params: the method's `Params`, None for the defaults.
-        weights: the file of `model.weights`, None for random ones.
+        weights: the file of `model.weights`, None for random ones; a frozen backbone is not part of the model.
 
     Raises:
         UserError: the weights do not match the backbone.
     """
-    network = build_backbone(model)
-    if weights is not None:
-        load_weights(network, model, weights)
+    network = cached_backbone(model) if model.frozen else loaded_backbone(model, weights)
     features: TypeI | TypeII
     if feature_type == "type-I":
         features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)

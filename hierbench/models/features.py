@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 Pool = Literal["average", "max"]
 
@@ -40,8 +41,9 @@ class TypeI(nn.Module):
             )
 
     def forward(self, feature_map: Tensor) -> Tensor:
-        """Map [B, C, h, w] to [B, D]."""
-        features: Tensor = self.transform(self.pool(feature_map).flatten(1))
+        """Map a feature map [B, C, h, w], or pooled features [B, C], to [B, D]."""
+        pooled = feature_map if feature_map.ndim == 2 else self.pool(feature_map).flatten(1)
+        features: Tensor = self.transform(pooled)
         return features
 
 
@@ -92,9 +94,13 @@ class TypeII(nn.Module):
         )
 
     def forward(self, feature_map: Tensor) -> Tensor:
-        """Map [B, C, h, w] to [B, K].
+        """Map a feature map [B, C, h, w], or averaged features [B, C], to [B, K].
 
         Averaging commutes with a 1x1 convolution without bias, so it is done first: h w times fewer operations.
         """
-        features: Tensor = self.transform(self.reduce(self.pool(feature_map)).flatten(1))
+        if feature_map.ndim == 2:  # a matrix product costs less than a convolution over maps of one place
+            reduced = functional.linear(feature_map, self.reduce.weight.flatten(1))
+        else:
+            reduced = self.reduce(self.pool(feature_map)).flatten(1)
+        features: Tensor = self.transform(reduced)
         return features

@@ -11,6 +11,7 @@ from hierbench.api.registry import Found
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import build_classifier
+from hierbench.models.frozen import cached_backbone
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,11 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
     try:
         model.to("meta").eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(torch.empty(1, 3, *(recipe.model.input_size or recipe.expected.image_size), device="meta"))
+            if recipe.model.frozen:  # features are cached: only what is trained on them counts
+                inputs = torch.empty(1, cached_backbone(recipe.model).num_channels, device="meta")
+            else:
+                inputs = torch.empty(1, 3, *(recipe.model.input_size or recipe.expected.image_size), device="meta")
+            model(inputs)
     except Exception:  # a foreign method may read values, which meta tensors lack
         return Cost(parameters, None)
     return Cost(parameters, counter.get_total_flops())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
+    from hierbench.planning.extraction import Extraction
     from hierbench.runs.job import Job, State
 
 
@@ -85,6 +86,16 @@ def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device
     return f"{recipe.title}, protocol {recipe.protocol}: {text}"
 
 
+def describe(extraction: Extraction, recipe: Recipe) -> str:
+    """Return a cache of features in one line."""
+    views = f"{recipe.model.views} view{'s' * (recipe.model.views > 1)}"
+    text = f"{extraction.pool}-pooled features of {recipe.model.backbone}: {extraction.images:,} images, "
+    text += f"{views} in training, {extraction.bytes / 1e6:,.1f} MB, "
+    if extraction.cached:
+        return f"{text}cached"
+    return f"{text}to extract" + ("" if extraction.seconds is None else f", about {duration(extraction.seconds)}")
+
+
 def show_dry_run(
     recipe: Recipe,
     lines: Sequence[Line],
@@ -92,6 +103,7 @@ def show_dry_run(
     models: dict[tuple[FeatureType, str], Cost],
     device: str,
     blocked: str,
+    extractions: Sequence[Extraction] = (),
     *,
     as_json: bool,
 ) -> None:
@@ -107,6 +119,7 @@ def show_dry_run(
                 {"type": type_, "method": name, "parameters": cost.parameters, "flops_per_image": cost.flops}
                 for (type_, name), cost in models.items()
             ],
+            **({"features": list(map(vars, extractions))} if recipe.model.frozen else {}),
             "jobs": [
                 {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
             ],
@@ -115,7 +128,10 @@ def show_dry_run(
         return
     say(summary(recipe, lines, seconds, device, blocked))
     height, width = recipe.model.input_size or recipe.expected.image_size
-    say(f"models ({recipe.model.backbone}, {height}x{width}):")
+    for extraction in extractions:
+        say(describe(extraction, recipe))
+    trained = f"on features of {recipe.model.backbone}" if recipe.model.frozen else recipe.model.backbone
+    say(f"models ({trained}, {height}x{width}):")
     for (feature_type, name), cost in models.items():
         flops = "-" if cost.flops is None else f"{cost.flops / 1e9:.3f}"
         say(f"  {feature_type:8} {name:16} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image")

@@ -11,6 +11,7 @@ from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.extraction import Extraction
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee, Workload, in_turn, seconds_of
 from hierbench.training.precision import resolve_precision
@@ -21,9 +22,15 @@ ROUNDS = 3
 
 
 def time_to_train(
-    recipe: Recipe, kinds: Sequence[FeatureType], prepared: Prepared | None, setting: Setting, *, measure: bool = True
+    recipe: Recipe,
+    kinds: Sequence[FeatureType],
+    prepared: Prepared | None,
+    setting: Setting,
+    extractions: Sequence[Extraction] = (),
+    *,
+    measure: bool = True,
 ) -> float | None:
-    """Return the seconds that jobs of these types will take, None where that is not known.
+    """Return the seconds that jobs of these types and their extractions will take, None where that is not known.
 
     On an accelerator it is measured for a dry run alone: a run would use the device twice. Of jobs that run elsewhere
     (no workers) it is not known.
@@ -38,7 +45,8 @@ def time_to_train(
     else:
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
     try:
-        return estimate(recipe, kinds, tree, sizes, setting)
+        training = estimate(recipe, kinds, tree, sizes, setting)
+        return training + sum(extraction.seconds or 0.0 for extraction in extractions)
     except RuntimeError:  # a model that does not fit in memory: its jobs will report it
         return None
 

@@ -22,6 +22,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
 from hierbench.models.compiled import compile_embedding
+from hierbench.models.frozen import cached_backbone
 from hierbench.training.step import Step, make_optimizer
 
 RATE = 1e-4  # small, so that the loss on noise stays finite
@@ -76,7 +77,10 @@ class Workload:
 
     def __post_init__(self) -> None:
         num = 4 * self.batch
-        self.images = torch.randint(0, 256, (num, 3, *self.image_size), dtype=torch.uint8, device=self.device)
+        if self.model.frozen:  # cached features stand for images
+            self.images = torch.randn(num, cached_backbone(self.model).num_channels, device=self.device)
+        else:
+            self.images = torch.randint(0, 256, (num, 3, *self.image_size), dtype=torch.uint8, device=self.device)
         self.labels = torch.arange(num, device=self.device) % self.hierarchy.num_classes
         self.mean = torch.tensor(self.augment.mean, device=self.device)
         self.std = torch.tensor(self.augment.std, device=self.device)
@@ -87,13 +91,17 @@ class Workload:
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bfloat16")
 
     def train_batch(self) -> tuple[Tensor, Tensor]:
-        """Return augmented images [B, 3, H, W] float32 and labels [B] of random rows."""
+        """Return augmented images [B, 3, H, W], or features [B, C], float32 and labels [B] of random rows."""
         rows = torch.randint(len(self.labels), (self.batch,)).to(self.device)
+        if self.model.frozen:
+            return self.images.index_select(0, rows), self.labels[rows]
         images = normalise(self.crop(self.images, rows), self.mean, self.std)
         return resize_to(images, self.model.input_size), self.labels[rows]
 
     def eval_batch(self) -> tuple[Tensor, Tensor]:
-        """Return images [B, 3, H, W] float32 and labels [B]."""
+        """Return images [B, 3, H, W], or features [B, C], float32 and labels [B]."""
+        if self.model.frozen:
+            return self.images[: self.batch], self.labels[: self.batch]
         images = normalise(self.images[: self.batch], self.mean, self.std)
         return resize_to(images, self.model.input_size), self.labels[: self.batch]
 
@@ -115,7 +123,7 @@ class Trainee:
         rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
         how = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
         self.step = Step(model.method, self.outputs, make_optimizer(model, how))
-        if work.device == "cuda" and compiled:
+        if work.device == "cuda" and compiled and not work.model.frozen:
             compile_embedding(model, (work.batch, 3, *(work.model.input_size or work.image_size)), work.autocast)
 
     def outputs(self, images: Tensor) -> Any:

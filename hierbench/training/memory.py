@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import torch
 
-from hierbench.data.loader import Split
+from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import Prepared
 from hierbench.runs.job import Job
 from hierbench.training.fabric import make_fabric
@@ -92,7 +92,7 @@ def _fits(job: Job, prepared: Prepared, device: str, gpus: Sequence[int], images
         model = new_classifier(job, prepared.hierarchy(spec.dataset.distance)).to(memory_format=torch.channels_last)
         wrapped, optimizer = fabric.setup(model, make_optimizer(model, spec.train))
         step = Step(model.method, wrapped, optimizer, fabric.backward)
-        split = Split(prepared, "train", spec, fabric.device)
+        split = open_split(prepared, "train", spec, fabric.device)
         for part in split.train_batches([torch.arange(images_at_a_time)] * 2):
             step([part], images_at_a_time)
         if device == "cuda":

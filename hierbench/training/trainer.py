@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hierbench.data.feature_split import open_split
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
@@ -89,7 +90,7 @@ def train(
     steps, epochs = len(train_split) // batch_size, spec.train.epochs
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
-    if fabric.device.type == "cuda" and len(progress["history"]) < epochs:
+    if fabric.device.type == "cuda" and not spec.model.frozen and len(progress["history"]) < epochs:
         shape = (batch_size // num_micro // num_ranks, 3, *(spec.model.input_size or prepared.meta["image_size"]))
         compile_embedding(model, shape, fabric.autocast)
     history: list[HistoryRow] = progress["history"]
@@ -204,4 +205,4 @@ def _finish(
 
 def _split(fabric: Fabric, prepared: Prepared, name: str, job: Job) -> Split:
     """Return this rank's part of a split."""
-    return Split(prepared, name, job.spec, fabric.device, fabric.global_rank, fabric.world_size)
+    return open_split(prepared, name, job.spec, fabric.device, fabric.global_rank, fabric.world_size)

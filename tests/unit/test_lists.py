@@ -472,7 +472,7 @@ def test_arrays_larger_than_the_memory_open(tmp_path, inat, miniatures):
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     num = 2 * memory // (3 * 16 * 16)
     with (there.folder / "train-images.npy").open("wb") as file:
-        writer.write_header(file, num, SIZE)
+        writer.write_header(file, (num, 3, *SIZE))
         os.ftruncate(file.fileno(), file.tell() + num * 3 * 16 * 16)
     assert len(there.arrays("train")[0]) == num
 

@@ -12,6 +12,7 @@ from hierbench.api.registry import find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import FeatureType, Recipe
 from hierbench.data.loader import Split
+from hierbench.execution.extraction import features_without_crops
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
@@ -115,13 +116,15 @@ def measured_curves(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> list
     finished = [(frame, job, run) for frame, job in jobs if (run := setting.store.run(job.id)).done]
     todo = {job.id: to_measure(job, run, setting.snapshots) for _, job, run in finished}
     if total := sum(map(len, todo.values())):
-        split = Split(prepared, "train", finished[0][1].spec, torch.device(setting.device))
+        frozen, device = recipe.model.frozen, torch.device(setting.device)
+        images = None if frozen else Split(prepared, "train", finished[0][1].spec, device)
         hierarchy = prepared.hierarchy(recipe.distance)
         before = torch.get_num_threads()
         torch.set_num_threads(setting.workers * setting.threads if setting.threads else before)
         try:
             with Meter(f"measuring {total} snapshots", float(total)) as meter:
                 for frame, job, run in finished:
+                    split = images or features_without_crops(job, prepared, setting)
                     measure_run(job, run, frame, hierarchy, split, todo[job.id], meter)
         finally:
             torch.set_num_threads(before)

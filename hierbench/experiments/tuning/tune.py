@@ -19,8 +19,9 @@ from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, search_space
 from hierbench.leaderboard.statistics import Cell, summarise
-from hierbench.planning.dry_run import say_notes
+from hierbench.planning.dry_run import describe, say_notes
 from hierbench.planning.estimate import time_to_train
+from hierbench.planning.extraction import extractions_of
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
@@ -51,7 +52,10 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
             space = spaces[found.name]
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
             say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
-        seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting)
+        needed = extractions_of(recipe, types_to_train, inputs.prepared, inputs.digest, session.setting)
+        for extraction in needed:
+            say(describe(extraction, recipe))
+        seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting, needed)
         if seconds:
             say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:

@@ -1,0 +1,109 @@
+"""The caches of features below a data folder: what is there, what can still be used, and removing the rest."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hierbench.data.features import MADE, VERSION
+from hierbench.data.prepared import find
+from hierbench.data.writer import SPLITS
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object, remove_made
+
+State = Literal["usable", "stale", "damaged", "unfinished", "being extracted"]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache of features on disk.
+
+    Attributes:
+        folder: of its files.
+        dataset: the name of the prepared dataset's folder.
+        content: what the features depend on, {} where that cannot be read.
+        bytes: on the disk.
+        state: "stale" if the dataset or the code has changed since, so that no job will use it; "unfinished" after a
+            kill: the next extraction goes on from it.
+    """
+
+    folder: Path
+    dataset: str
+    content: dict[str, Any]
+    bytes: int
+    state: State
+
+    @property
+    def line(self) -> str:
+        """What users see."""
+        what = self.folder.name
+        if self.content:
+            weights = str(self.content.get("weights"))
+            weights = weights if weights.startswith("random") else weights[:12]
+            views = self.content.get("views")
+            what = (
+                f"{self.content.get('backbone')}, weights {weights}, {self.content.get('pool')}-pooled, views {views}"
+            )
+        return f"{self.dataset:16} {what}  {self.bytes / 1e6:,.1f} MB  {self.state}"
+
+
+def caches(data_dir: Path) -> list[Cache]:
+    """Return the caches of all prepared datasets, by name."""
+    folders = sorted((data_dir / "prepared").glob("*/features/*"))
+    return [_cache(folder, data_dir) for folder in folders if folder.is_dir() and not folder.is_symlink()]
+
+
+def prune(data_dir: Path) -> list[Cache]:
+    """Remove caches that are stale, damaged or unfinished, and return them; one being extracted stays."""
+    removed = []
+    for cache in caches(data_dir):
+        if cache.state in ("usable", "being extracted"):
+            continue
+        with _lock(cache.folder) as free:
+            if free:
+                remove_made(cache.folder, MADE)
+                removed.append(cache)
+        with suppress(OSError):  # other caches are in it
+            cache.folder.parent.rmdir()
+    return removed
+
+
+def _cache(folder: Path, data_dir: Path) -> Cache:
+    dataset, content = folder.parents[1].name, dict[str, Any]()
+    size = sum(path.lstat().st_blocks * 512 for path in folder.iterdir())
+    state: State
+    if folder.name.startswith("."):
+        with _lock(folder) as free:
+            return Cache(folder, dataset, content, size, "unfinished" if free else "being extracted")
+    try:
+        meta = read_json_object(folder / "meta.json")
+        content, files = dict(meta["content"]), meta["files"]
+        sizes = {split: (folder / f"{split}-features.npy").stat().st_size for split in SPLITS}
+        if any(files[split]["bytes"] != num for split, num in sizes.items()):
+            raise ValueError
+        prepared = find(dataset, data_dir)
+        known = prepared is not None and content["dataset"] == prepared.digest and content["version"] == VERSION
+        state = "usable" if known else "stale"
+    except UserError:  # the dataset is damaged: it will be prepared again
+        state = "stale"
+    except (OSError, ValueError, LookupError, TypeError):
+        state = "damaged"
+    return Cache(folder, dataset, content, size, state)
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder as `hierbench.data.prepare.claimed` does; yield whether no other process has it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        free = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        yield free
+    finally:
+        os.close(descriptor)

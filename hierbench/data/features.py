@@ -1,0 +1,178 @@
+"""Cached features of frozen backbones: what they depend on, and their files.
+
+A cache is a folder `<prepared dataset>/features/<key>/` with `<split>-features.npy` ([V, N, C] float32: V views of N
+images, C channels; one view in validation and test) and `meta.json`. The folder gets its name when all is on the disk.
+`hierbench.training.features` makes it.
+"""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.config.recipe import Augment, FeatureType, Model
+from hierbench.config.spec import Spec, digest_of
+from hierbench.data.prepared import Prepared, Progress
+from hierbench.data.writer import SPLITS
+from hierbench.utils.arrays import map_array
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import LinkError, file_digest, read_json_object, refuse_links, write_json
+
+VERSION = 1  # raise it, and CODE_VERSION of specs, when features are computed otherwise
+SEED = 0  # of a backbone that is drawn at random: one for all jobs, so that they share its features
+MADE = re.compile(r"meta\.json|checked\.json|(train|val|test)-((rows|features)\.npy|done)|\..*\.tmp")
+_checked: list[dict[str, Any]] = []  # states of files that this process has compared with their digests
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Everything that features depend on; `key` names their cache.
+
+    Attributes:
+        prepared: the dataset.
+        model: the recipe's section; only what concerns the backbone counts.
+        augment: the recipe's section: normalisation, and the crop for more than two views.
+        weights: SHA-256 of the backbone's weights, None for random ones.
+        pool: "max" for type I where the recipe pools so, else "average".
+    """
+
+    prepared: Prepared
+    model: Model
+    augment: Augment
+    weights: str | None
+    pool: Literal["average", "max"]
+
+    @classmethod
+    def by(
+        cls, prepared: Prepared, model: Model, augment: Augment, weights: str | None, feature_type: FeatureType
+    ) -> "Wanted":
+        """Return what jobs of a type train on."""
+        return cls(prepared, model, augment, weights, model.type_i_pool if feature_type == "type-I" else "average")
+
+    @classmethod
+    def by_spec(cls, prepared: Prepared, spec: Spec) -> "Wanted":
+        """Return what a job trains on."""
+        return cls.by(prepared, spec.model, spec.augment, spec.weights, spec.type)
+
+    def content(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        model, augment = self.model, self.augment
+        crop = augment.model_dump(mode="json", exclude={"mean", "std"}) if model.views > 2 else None
+        return {
+            "version": VERSION,
+            "dataset": self.prepared.digest,
+            "backbone": model.backbone,
+            "wrn_group_input": model.wrn_group_input,
+            "tokens": model.tokens,
+            "weights": self.weights or f"random, seed {SEED}",
+            "input_size": list(model.input_size or self.prepared.meta["image_size"]),
+            "mean": _list(augment.mean),
+            "std": _list(augment.std),
+            "pool": self.pool,
+            "views": model.views,
+            "crop": crop,
+            "precision": "float32",
+        }
+
+    @property
+    def key(self) -> str:
+        """The name of the cache."""
+        return digest_of(self.content())[:32]
+
+    @property
+    def folder(self) -> Path:
+        """The cache's folder, which may not exist."""
+        return refuse_links(self.prepared.folder, "features", self.key)
+
+    def views(self, split: str) -> int:
+        """Return V of a split."""
+        return self.model.views if split == "train" else 1
+
+    def num_rows(self) -> int:
+        """Return the number of vectors of all splits."""
+        return sum(self.views(split) * self.prepared.size(split) for split in SPLITS)
+
+
+@dataclass(frozen=True)
+class Features:
+    """A complete cache."""
+
+    folder: Path
+    meta: dict[str, Any]
+
+    @property
+    def num_channels(self) -> int:
+        """C."""
+        return int(self.meta["channels"])
+
+    def array(self, split: str) -> NDArray[Any]:
+        """Return the memory-mapped features [V, N, C] float32 of a split."""
+        return map_array(self.folder / f"{split}-features.npy")
+
+
+def find_features(wanted: Wanted) -> Features | None:
+    """Return a cache, None where there is none.
+
+    Raises:
+        UserError: it is damaged; the sizes of its files are compared here, `check_features` compares what they hold.
+    """
+    folder = wanted.folder
+    if not folder.exists():
+        return None
+    found = Features(folder, {})
+    try:
+        found = Features(folder, read_json_object(folder / "meta.json"))
+        if found.meta["content"] != wanted.content():
+            raise ValueError("meta.json is of other features")
+        for split in SPLITS:
+            path, size = folder / f"{split}-features.npy", found.meta["files"][split]["bytes"]
+            if (there := path.stat().st_size) != size:
+                raise ValueError(f"{path.name} has {there:,} bytes instead of {size:,}")
+            shape = (wanted.views(split), wanted.prepared.size(split), found.num_channels)
+            if (array := found.array(split)).shape != shape or array.dtype != np.float32:
+                raise ValueError(f"{path.name} holds {array.shape} {array.dtype} instead of {shape} float32")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _damaged(folder, error) from None
+    return found
+
+
+def _list(values: tuple[float, ...] | None) -> list[float] | None:
+    return None if values is None else list(values)
+
+
+def check_features(features: Features, progress: Progress = lambda share: None) -> None:
+    """Compare a cache with its digests, unless that was done for its files as they are now.
+
+    Raises:
+        UserError: its files were changed.
+    """
+    state = _state(features)
+    with suppress(OSError, ValueError):
+        if read_json_object(features.folder / "checked.json") == state:
+            return
+    if state not in _checked:
+        for done, split in enumerate(SPLITS, 1):
+            path = features.folder / f"{split}-features.npy"
+            if file_digest(path) != features.meta["files"][split]["sha256"]:
+                raise _damaged(features.folder, ValueError(f"{path.name} was changed"))
+            progress(done / len(SPLITS))
+        _checked.append(state)
+    with suppress(OSError, LinkError):  # where nothing can be written, every process checks for itself
+        write_json(features.folder / "checked.json", state)
+
+
+def _state(features: Features) -> dict[str, Any]:
+    """Return {file: [size, time of the content, time of the inode, inode]}, times in ns."""
+    found = {name: (features.folder / name).stat() for name in ("meta.json", *(f"{s}-features.npy" for s in SPLITS))}
+    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in found.items()}
+
+
+def _damaged(folder: Path, error: Exception) -> UserError:
+    reason = f"{Path(error.filename).name} is missing" if isinstance(error, FileNotFoundError) else error
+    return UserError(
+        f"the cached features in {folder} are damaged ({reason}); remove the folder and run the command again"
+    )

@@ -1,0 +1,275 @@
+"""Extraction: a frozen backbone is run once per image and view, and its pooled features are cached.
+
+Shapes: B block, N examples, V views, C channels, images [B, 3, H, W].
+"""
+
+import errno
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hierbench.config.recipe import Model
+from hierbench.data.augment import crop_of, normalise
+from hierbench.data.features import MADE, SEED, Features, Wanted, check_features, find_features
+from hierbench.data.loader import resize_to
+from hierbench.data.prepare import claimed
+from hierbench.data.prepared import Prepared
+from hierbench.data.writer import SPLITS, RowFile, rows_file
+from hierbench.models.backbones import Backbone
+from hierbench.models.frozen import cached_backbone, loaded_backbone
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import file_digest, remove_made, sync_folder, write_json
+from hierbench.utils.processes import num_cores
+
+BLOCK = 64  # rows at a time; part of how features are rounded
+MOST_AT_ONCE = 8  # blocks: bounds the memory
+FLUSH_SECONDS = 5.0  # between two flushes: what a kill can cost
+OnRows = Callable[[int, int], None]  # rows that are done, rows in all
+
+
+def obtain_features(
+    wanted: Wanted, weights: Path | None, device: str, on_rows: OnRows = lambda done, total: None
+) -> Features:
+    """Return features from their cache, extracted first where there is none; one process extracts, others wait.
+
+    What a killed attempt wrote is kept, and the next one goes on.
+
+    Args:
+        wanted: which features.
+        weights: the file whose digest `wanted` has.
+        device: where the backbone runs: "cpu", "cuda" or "mps". Features are float32 on all of them.
+        on_rows: called with the number of vectors that are done.
+
+    Raises:
+        UserError: the cache is damaged, cannot be written or does not fit on the disk, or a feature is not finite.
+    """
+    features = find_features(wanted)
+    if features is None:
+        target = wanted.folder
+        partial = refuse_links(target.parent, f".{target.name}.partial")
+        try:
+            with claimed(partial):
+                features = find_features(wanted)  # another process may have been waited for
+                if features is None:
+                    _extract(wanted, weights, device, partial, on_rows)
+                    partial.rename(target)
+                    sync_folder(target.parent)
+        except OSError as error:
+            why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or error
+            raise UserError(
+                f"features cannot be cached in {target.parent}: {why}; what was extracted is kept"
+            ) from None
+        features = find_features(wanted)
+        assert features is not None
+    check_features(features)
+    return features
+
+
+def frozen_backbone(model: Model, weights: Path | None) -> Backbone:
+    """Return the backbone in evaluation mode; without weights it is drawn from one seed, for all jobs alike."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return loaded_backbone(model, weights).eval().to(memory_format=torch.channels_last)
+
+
+def cache_bytes(wanted: Wanted) -> int:
+    """Return the size of the features' files."""
+    return wanted.num_rows() * cached_backbone(wanted.model).num_channels * np.dtype(np.float32).itemsize
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows `first` to `last`, without it, of one view of a split."""
+
+    split: str
+    view: int
+    first: int
+    last: int
+
+
+@dataclass
+class Extractor:
+    """Computes the pooled features of blocks, in several threads at once."""
+
+    wanted: Wanted
+    backbone: Backbone
+    device: torch.device
+    drawing: threading.Lock = field(default_factory=threading.Lock)  # random numbers come from the global generator
+
+    def __post_init__(self) -> None:
+        self.backbone = self.backbone.to(self.device)
+        self.images = {split: self.wanted.prepared.arrays(split)[0] for split in SPLITS}
+        augment = self.wanted.augment
+        self.crop = crop_of(augment)
+        self.mean, self.std = (
+            torch.tensor(augment.mean, device=self.device),
+            torch.tensor(augment.std, device=self.device),
+        )
+
+    def __call__(self, block: Block) -> Tensor:
+        """Return the features [B, C] float32 of a block, on the CPU."""
+        with torch.inference_mode():
+            images = normalise(self.view_of(block).to(self.device), self.mean, self.std)
+            images = resize_to(images, self.wanted.model.input_size)
+            return pool(self.backbone(images), self.wanted.pool).cpu()
+
+    def view_of(self, block: Block) -> Tensor:
+        """Return the images [B, 3, H, W] of a view, 0 to 255: themselves, mirrored, or cropped at random.
+
+        Crops are drawn on the CPU, from a seed of their view and rows, so that they are the same on every device and
+        after every kill.
+        """
+        images = torch.from_numpy(np.array(self.images[block.split][block.first : block.last]))
+        if self.wanted.views(block.split) <= 2:
+            return images.flip(3) if block.view else images
+        with self.drawing, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(block))
+            return self.crop(images, torch.arange(len(images)))
+
+
+def seed_of(block: Block) -> int:
+    """Return the seed of a block's random crops."""
+    state = np.random.SeedSequence([SEED, block.view, block.first]).generate_state(1, np.uint64)
+    return int(state[0] >> 1)
+
+
+def pool(feature_map: Tensor, how: str) -> Tensor:
+    """Pool [B, C, h, w] to [B, C]."""
+    return feature_map.amax(dim=(2, 3)) if how == "max" else feature_map.mean(dim=(2, 3))
+
+
+def blocks_of(wanted: Wanted) -> Iterator[Block]:
+    """Yield all blocks; those of evaluation first, as a broken image or backbone shows there as well."""
+    for split in reversed(SPLITS):
+        num = wanted.prepared.size(split)
+        for view in range(wanted.views(split)):
+            for first in range(0, num, BLOCK):
+                yield Block(split, view, first, min(first + BLOCK, num))
+
+
+def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, on_rows: OnRows) -> None:
+    """Fill a folder with a complete cache, or go on where a killed attempt left it."""
+    prepared, start = wanted.prepared, time.monotonic()
+    channels, total = cached_backbone(wanted.model).num_channels, wanted.num_rows()
+    _check_space(cache_bytes(wanted), partial)
+    extractor = Extractor(wanted, frozen_backbone(wanted.model, weights), torch.device(device))
+    with ExitStack() as stack:
+        files: dict[str, RowFile] = {}
+        for split in SPLITS:
+            views = wanted.views(split)
+            files[split] = RowFile(partial, split, views * prepared.size(split), (channels,), np.float32, views)
+            stack.callback(files[split].file.close)
+        missing = [b for b in blocks_of(wanted) if not files[b.split].done[_rows(b, prepared)].all()]
+        done = sum(int(file.done.sum()) for file in files.values())
+        on_rows(done, total)
+        flushed = time.monotonic()
+        try:
+            for block, features in _computed(extractor, missing):
+                if not features.isfinite().all():
+                    raise UserError(
+                        f"{wanted.model.backbone} gives values that are not finite on images of {block.split}"
+                    )
+                rows = _rows(block, prepared)
+                files[block.split].write_rows(rows.start, features.numpy())
+                files[block.split].done[rows] = True
+                done += len(features)
+                on_rows(done, total)
+                if time.monotonic() - flushed > FLUSH_SECONDS:
+                    _flush(files)
+                    flushed = time.monotonic()
+            assert all(file.done.all() for file in files.values())
+            _flush(files)
+        except UserError:  # trying again would not help
+            remove_made(partial, MADE, keep=True)
+            raise
+        except BaseException:
+            with suppress(OSError):
+                _flush(files)  # also what an interrupted attempt has computed
+            raise
+    _complete(wanted, channels, time.monotonic() - start, partial)
+
+
+def _rows(block: Block, prepared: Prepared) -> slice:
+    """Return where a block lies among the rows of all views."""
+    before = block.view * prepared.size(block.split)
+    return slice(before + block.first, before + block.last)
+
+
+def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block, Tensor]]:
+    """Yield blocks with their features as they come.
+
+    Several blocks at once with a thread each are faster on a CPU than one block with several threads, and give the
+    same numbers on any number of cores.
+    """
+    at_once = min(MOST_AT_ONCE, num_cores()) if extractor.device.type == "cpu" else 1
+    waiting = iter(blocks)
+    with one_thread_each(max(1, num_cores() // at_once)), ThreadPoolExecutor(at_once) as threads:
+        running: dict[Future[Tensor], Block] = {}
+        try:
+            for block in islice(waiting, 2 * at_once):
+                running[threads.submit(extractor, block)] = block
+            while running:
+                future = next(as_completed(running))
+                block = running.pop(future)
+                for following in islice(waiting, 1):
+                    running[threads.submit(extractor, following)] = following
+                yield block, future.result()
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def one_thread_each(num: int = 1) -> Iterator[None]:
+    """Let PyTorch compute with one thread, or so many, in each thread of Python; in full float32 on CUDA as well."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num)
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=False, benchmark=False):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _check_space(needed: int, partial: Path) -> None:
+    there = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
+    free = shutil.disk_usage(partial).free
+    if free < needed - there:
+        mib = 1 << 20
+        raise UserError(
+            f"features need {(needed - there) / mib:.1f} MiB in {partial.parent}, {free / mib:.1f} MiB are free"
+        )
+
+
+def _flush(files: dict[str, RowFile]) -> None:
+    for file in files.values():
+        file.flush(file.done.tobytes())
+
+
+def _complete(wanted: Wanted, channels: int, seconds: float, partial: Path) -> None:
+    """Give the files their names and write meta.json last."""
+    files = {}
+    for split in SPLITS:
+        path = partial / f"{split}-features.npy"
+        rows_file(partial, split).replace(path)
+        files[split] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+    for split in SPLITS:
+        (partial / f"{split}-done").unlink(missing_ok=True)
+    meta = {
+        "schema": 1,
+        "content": wanted.content(),
+        "dataset": wanted.prepared.folder.name,
+        "channels": channels,
+        "seconds": seconds,  # of the last attempt
+        "files": files,
+    }
+    write_json(partial / "meta.json", meta)

@@ -1,0 +1,110 @@
+"""Frozen backbones through the command line: one cache for all jobs, its plan, its damage, and every command."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+SMALL = ["--dataset", "shapes", "--seeds", "1", "--mlflow", "off", "--device", "cpu"]
+FROZEN = ["model.frozen=true", "model.backbone=wrn10-1-s4", "train.epochs=2", "train.batch_size=96"]
+SMALL += [part for key in FROZEN for part in ("--set", key)]
+
+
+@pytest.fixture
+def where(tmp_path, shapes):
+    """The options of folders: a copy of the data without features."""
+    shutil.copytree(shapes.folder, tmp_path / "data/prepared/shapes", ignore=shutil.ignore_patterns("*features*"))
+    return ["--runs", tmp_path / "runs", "--data-dir", tmp_path / "data"]
+
+
+def caches(tmp_path):
+    return sorted((tmp_path / "data/prepared/shapes/features").glob("[0-9a-f]*"))
+
+
+def ids(done):
+    return [job["id"] for job in json.loads(done.out)["jobs"]]
+
+
+def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, where):
+    options = ["run", "--methods", "ce,haframe", "--jobs", "1", *SMALL, *where]
+    planned = json.loads(cli(tmp_path, *options, "--dry-run", "--json").ok().out)
+    (feature,) = planned["features"]
+    assert [feature[key] for key in ("pool", "cached", "images", "vectors")] == ["average", False, 1536, 1536]
+    assert feature["bytes"] == 1536 * 64 * 4 and 0 < feature["seconds"] <= planned["estimated_seconds"]
+    parameters = {(model["type"], model["method"]): model["parameters"] for model in planned["models"]}
+    assert parameters["type-I", "ce"] == 2 * 64 + 65 * 600 + 2 * 600 + 601 * 48  # nothing of the backbone
+    shown = cli(tmp_path, *options, "--dry-run").ok().err
+    assert "average-pooled features of wrn10-1-s4: 1,536 images, 1 view in training, 0.4 MB, to extract, about" in shown
+    assert not caches(tmp_path)  # a dry run writes nothing
+
+    ran = cli(tmp_path, *options).ok()
+    assert "wrn10-1-s4 frozen, views 1, 2 epochs" in ran.out and "model.tokens" not in ran.out
+    (cache,) = caches(tmp_path)
+    written = (cache / "train-features.npy").stat().st_mtime_ns
+    again = cli(tmp_path, *options, "--seeds", "2", "--dry-run").ok().err
+    assert "0.4 MB, cached" in again and "3 cached" in again
+    assert (cache / "train-features.npy").stat().st_mtime_ns == written
+
+    file = cache / "val-features.npy"
+    file.write_bytes(file.read_bytes()[:-8])
+    said = cli(tmp_path, *options, "--seeds", "2")
+    assert said.code == 2 and str(cache) in said.err and "remove the folder and run the command again" in said.err
+    assert len([line for line in said.err.splitlines() if "error" in line]) == 1
+
+
+def test_one_process_and_two_ranks_give_the_same_numbers(cli, tmp_path, where):
+    """Also a plan's job by itself: it extracts what is not there."""
+    options = [*SMALL, *where, "--set", "model.views=2"]
+    plan = cli(tmp_path, "run", "--methods", "haframe", *options, "--plan-only", "--json").ok()
+    (job,) = json.loads(plan.out)["jobs"]
+    alone = cli(tmp_path, *job["command"][1:]).ok()
+    assert re.search(r"extracting 2,496 features of wrn10-1-s4", alone.err) and len(caches(tmp_path)) == 1
+    folder = tmp_path / "runs" / job["id"]
+    expected = json.loads((folder / "metrics.json").read_text())
+    shutil.rmtree(folder)
+    cli(tmp_path, "run", "--methods", "haframe", *options, "--devices", "2").ok()
+    found = json.loads((folder / "metrics.json").read_text())
+    assert found["val"]["top1"] == pytest.approx(expected["val"]["top1"], abs=1.1)
+    assert found["test"]["hierdist@5"] == pytest.approx(expected["test"]["hierdist@5"], abs=0.02)
+
+
+def test_collapse_tune_and_ablate(cli, tmp_path, where):
+    options = [*SMALL, *where, "--jobs", "1"]
+    cli(tmp_path, "collapse", *options, "--every", "1", "--set", "model.views=3").ok()
+    assert (tmp_path / "runs/collapse-shapes.png").exists()
+    views = sorted(json.loads((cache / "meta.json").read_text())["content"]["views"] for cache in caches(tmp_path))
+    assert views == [1, 3]  # measured on the images themselves
+    cli(tmp_path, "ablate", *options).ok()
+    grid = ["--set", "tune.runs=1", "--set", "tune.grid.haframe.alpha=[0.2]", "--set", "tune.grid.haframe.gamma=[1, 2]"]
+    cli(tmp_path, "tune", "--method", "haframe", *SMALL[:2], *SMALL[4:], *where, "--jobs", "1", *grid).ok()
+    assert len(caches(tmp_path)) == 2
+
+
+def test_listing_and_pruning(cli, tmp_path, where):
+    cli(tmp_path, "run", "--methods", "ce", "--types", "type-I", "--jobs", "1", *SMALL, *where).ok()
+    (cache,) = caches(tmp_path)
+    unfinished = cache.with_name(f".{'0' * 32}.partial")
+    unfinished.mkdir()
+    (unfinished / "train-rows.npy").write_bytes(bytes(1 << 20))
+    data = ["data", "list", "--data-dir", tmp_path / "data"]
+    listed = cli(tmp_path, *data, "--features").ok().out
+    assert "wrn10-1-s4, weights random, seed 0, average-pooled, views 1" in listed and "usable" in listed
+    assert "unfinished" in listed and "2 caches of features" in listed
+    pruned = cli(tmp_path, *data, "--features", "--prune").ok().out
+    assert "1 removed, 1.0 MB freed" in pruned and cache.exists() and not unfinished.exists()
+    meta = cache / "meta.json"
+    meta.write_text(meta.read_text().replace('"version": 1', '"version": 0'))
+    assert "1 removed" in cli(tmp_path, *data, "--features", "--prune").ok().out
+    assert not cache.parent.exists()
+    cli(tmp_path, *data, "--prune").one_line("--features --prune")
+
+
+def test_what_cannot_be(cli, tmp_path, where):
+    for settings, parts in (
+        (["model.views=3", "augment.pad=0"], ["model.views > 2 are random crops"]),
+        (["train.layer_decay=0.5"], ["layer_decay"]),
+        (["model.frozen=false", "model.views=2"], ["views needs frozen = true"]),
+    ):
+        chosen = [part for key in settings for part in ("--set", key)]
+        cli(tmp_path, "run", "--methods", "ce", *SMALL, *where, *chosen).one_line(*parts)

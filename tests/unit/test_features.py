@@ -1,0 +1,189 @@
+"""Cached features of a frozen backbone, and training on them, against the backbone run live."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.data.augment import normalise
+from hierbench.data.feature_split import FeatureSplit, open_split
+from hierbench.data.features import Wanted, check_features, find_features
+from hierbench.planning.plan import make_plan
+from hierbench.runs.store import Store
+from hierbench.training import features as extraction
+from hierbench.training.features import frozen_backbone, obtain_features, pool
+from hierbench.training.step import new_classifier
+from hierbench.training.trainer import seed_for, train
+from hierbench.utils.errors import UserError
+
+FROZEN = ["model.frozen=true", "model.backbone=wrn10-1-s4", "train.epochs=1", "train.batch_size=48"]
+CPU = torch.device("cpu")
+
+
+def job_of(prepared, method="ce", kind="type-I", overrides=()):
+    return make_plan(load_recipe("shapes", [*FROZEN, *overrides]), prepared, [find_method(method)], [kind], 1)[0]
+
+
+def normalised(images, spec):
+    mean, std = torch.tensor(spec.augment.mean), torch.tensor(spec.augment.std)
+    return normalise(torch.from_numpy(np.array(images)), mean, std)
+
+
+@pytest.fixture
+def own(shapes, tmp_path):
+    """The dataset with no features cached, to be spoiled."""
+    from hierbench.data.prepared import find
+
+    folder = tmp_path / "prepared/shapes"
+    shutil.copytree(shapes.folder, folder, ignore=shutil.ignore_patterns("features", ".features*"))
+    return find("shapes", tmp_path)
+
+
+@pytest.mark.parametrize("how", ["average", "max"])
+def test_features_are_the_pooled_output_of_the_backbone(shapes, how):
+    spec = job_of(shapes, overrides=["model.views=2", f"model.type_i_pool={how}"]).spec
+    features = obtain_features(Wanted.by_spec(shapes, spec), None, "cpu")
+    backbone = frozen_backbone(spec.model, None)
+    for split, views in (("train", 2), ("val", 1), ("test", 1)):
+        images = normalised(shapes.arrays(split)[0], spec)
+        array = features.array(split)
+        assert array.shape == (views, len(images), 64) and array.dtype == np.float32
+        for view in range(views):
+            with torch.inference_mode():
+                expected = pool(backbone(images.flip(3) if view else images), how)
+            np.testing.assert_allclose(array[view], expected, rtol=0, atol=1e-5)
+            assert expected.std() > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "views"), [("ce", "type-I", 1), ("ce", "type-II", 2), ("haframe", "type-II", 2)]
+)
+def test_training_on_features_is_training_on_a_live_frozen_backbone(shapes, tmp_path, method, kind, views):
+    """20 steps of the engine against a plain loop with the backbone in evaluation mode in it."""
+    job = job_of(shapes, method, kind, [f"model.views={views}"])
+    spec, run = job.spec, Store(tmp_path).run(job.id)
+    obtain_features(Wanted.by_spec(shapes, spec), None, "cpu")
+    run.plan(spec.content())
+    train(job, shapes, run, "cpu", lambda done, total: None)
+    trained = torch.load(run.folder / "checkpoint.pt", weights_only=True)["best"]
+    assert not any(name.startswith("backbone") for name in trained)
+
+    torch.manual_seed(seed_for(spec.seed, 0))
+    model = new_classifier(job, shapes.hierarchy("height"))
+    backbone = frozen_backbone(spec.model, None)
+    images, labels = shapes.arrays("train")
+    groups = [{"params": p, "lr": getattr(spec.train.lr, name)} for name, p in model.parameter_groups().items() if p]
+    sgd = torch.optim.SGD(groups, momentum=spec.train.momentum, weight_decay=spec.train.weight_decay)
+    torch.manual_seed(seed_for(spec.seed, 1))
+    order = torch.randperm(len(labels))
+    mirrored = torch.randint(2, order.shape) if views == 2 else torch.zeros_like(order)
+    model.train()
+    for rows, mirror in zip(order.split(48), mirrored.split(48), strict=True):
+        batch = normalised(images[rows], spec)
+        batch = torch.where(mirror[:, None, None, None] == 1, batch.flip(3), batch)
+        with torch.no_grad():
+            feature_map = backbone(batch)
+        assert feature_map.shape[2:] == (2, 2)
+        outputs = model.method(model.features(feature_map))
+        sgd.zero_grad()
+        sum(model.method.loss(outputs, torch.from_numpy(labels)[rows]).values()).backward()
+        sgd.step()
+    torch.manual_seed(seed_for(spec.seed, 0))
+    start = new_classifier(job, shapes.hierarchy("height")).state_dict()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-5)
+    assert any((trained[name] - value).abs().max() > 1e-2 for name, value in start.items() if value.is_floating_point())
+
+
+def test_extraction_resumes_where_it_was_killed(own, monkeypatch):
+    spec = job_of(own, overrides=["model.views=3"]).spec
+    wanted = Wanted.by_spec(own, spec)
+    whole = obtain_features(wanted, None, "cpu")
+    expected = {split: np.array(whole.array(split)) for split in ("train", "val", "test")}
+    assert len({view.tobytes() for view in expected["train"]}) == 3  # each view has crops of its own
+    shutil.rmtree(whole.folder)
+
+    def killed(done, total):
+        if done > total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        obtain_features(wanted, None, "cpu", killed)
+    assert find_features(wanted) is None
+    computed, call = [], extraction.Extractor.__call__
+    monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: (computed.append(b), call(self, b))[1])
+    seen = []
+    resumed = obtain_features(wanted, None, "cpu", lambda done, total: seen.append((done, total)))
+    assert seen[0][0] > seen[0][1] // 2 and seen[-1] == (wanted.num_rows(),) * 2
+    assert 0 < sum(block.last - block.first for block in computed) <= wanted.num_rows() // 2
+    for split, values in expected.items():
+        np.testing.assert_array_equal(resumed.array(split), values)
+    assert sorted(path.name for path in resumed.folder.iterdir()) == [
+        "checked.json",
+        "meta.json",
+        "test-features.npy",
+        "train-features.npy",
+        "val-features.npy",
+    ]
+
+
+def test_a_truncated_or_changed_cache_is_found(own, monkeypatch):
+    spec = job_of(own).spec
+    wanted = Wanted.by_spec(own, spec)
+    file = obtain_features(wanted, None, "cpu").folder / "train-features.npy"
+    content = file.read_bytes()
+    file.write_bytes(content[:-4])
+    with pytest.raises(
+        UserError, match=r"train-features.npy has 245,884 bytes instead of 245,888\); remove the folder"
+    ):
+        open_split(own, "train", spec, CPU)
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(UserError, match=r"train-features.npy was changed"):
+        check_features(find_features(wanted))
+    file.write_bytes(content)
+    check_features(find_features(wanted))
+    file.unlink()
+    with pytest.raises(UserError, match=r"train-features.npy is missing"):
+        find_features(wanted)
+
+
+def test_jobs_share_a_cache_unless_their_features_differ(shapes):
+    def key(*overrides, kind="type-I"):
+        return Wanted.by_spec(shapes, job_of(shapes, kind=kind, overrides=overrides).spec).key
+
+    same = key()
+    assert same == key(kind="type-II") == key("train.epochs=9") == key("augment.pad=1") == key("model.type_i_units=9")
+    assert key("model.type_i_pool=max", kind="type-II") == same
+    different = [
+        key("model.views=2"),
+        key("model.views=3"),
+        key("model.views=3", "augment.pad=1"),
+        key("model.type_i_pool=max"),
+        key("model.backbone=wrn10-1-s2"),
+        key("augment.mean=[0.4, 0.5, 0.5]"),
+        key("model.wrn_group_input=raw"),
+    ]
+    assert len({same, *different}) == 8
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_ranks_take_their_share_of_the_same_batches(shapes, resident):
+    spec = job_of(shapes, overrides=["model.views=2"]).spec
+    features = obtain_features(Wanted.by_spec(shapes, spec), None, "cpu")
+
+    def batches(rank, num_ranks):
+        split = FeatureSplit(shapes, features, "train", spec, CPU, rank, num_ranks, resident)
+        torch.manual_seed(0)
+        trained = list(split.train_batches(torch.randperm(len(split)).split(96)))
+        return trained, list(FeatureSplit(shapes, features, "val", spec, CPU, rank, num_ranks, resident).eval_batches())
+
+    alone, first, second = batches(0, 1), batches(0, 2), batches(1, 2)
+    for (whole, labels), (a, of_a), (b, of_b) in zip(alone[0], first[0], second[0], strict=True):
+        assert torch.equal(whole, torch.cat([a, b])) and torch.equal(labels, of_a) and torch.equal(labels, of_b)
+    whole, a, b = (torch.cat([x for x, _ in part[1]]) for part in (alone, first, second))
+    assert torch.equal(whole, torch.cat([a, b])) and torch.equal(
+        whole, torch.from_numpy(np.array(features.array("val")[0]))
+    )
