@@ -45,6 +45,9 @@ class Options:
     ] = field(default_factory=list)
     protocol: ProtocolOption = "paper"
     weights: WeightsOption = None
+    source: Annotated[
+        Path | None, typer.Option("--source", help="Your copy of the dataset, read if it is not prepared yet.")
+    ] = None
     runs: RunsOption = Path("runs")
     data_dir: DataOption = Path("data")
     device: DeviceOption = "auto"

@@ -12,7 +12,7 @@ from hierbench.data.prepared import Prepared
 from hierbench.models.weights import find_weights, ready_weights, title_of
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
-from hierbench.utils.console import Meter
+from hierbench.utils.console import Meter, say
 from hierbench.utils.files import file_digest
 
 
@@ -38,12 +38,16 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         if options.mlflow is None:
             default_uri(options.runs)  # raises where it cannot be written down
         Store(options.runs).writable()
-        quality = recipe.data.jpeg_quality
+        quality, source = recipe.data.jpeg_quality, options.source
+        if source is not None and data.find(data.variant_name(recipe.dataset, quality), options.data_dir) is not None:
+            say(f"note: {recipe.dataset} is already prepared in {options.data_dir}; --source is not read")
+            source = None
         if recipe.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
-            prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=quality)
+            prepare_with_progress(recipe.dataset, options.data_dir, source, jpeg_quality=quality)
+            source = None
         if model.weights != "none":  # before the data, which can take hours
             weights = ready_weights(model, folder, weights)
-        prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=quality)
+        prepared = prepare_with_progress(recipe.dataset, options.data_dir, source, jpeg_quality=quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
     else:

@@ -28,7 +28,7 @@ from hierbench.data.writer import SPLITS, RowFile, rows_file
 from hierbench.models.backbones import Backbone
 from hierbench.models.frozen import cached_backbone, loaded_backbone
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import file_digest, remove_made, sync_folder, write_json
+from hierbench.utils.files import file_digest, refuse_links, remove_made, sync_folder, write_json
 from hierbench.utils.processes import num_cores
 
 BLOCK = 64  # rows at a time; part of how features are rounded
