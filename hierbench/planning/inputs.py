@@ -55,8 +55,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         prepared = data.find(variant, options.data_dir)
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
-            source = " --source FILE" if recipe.dataset in NEEDS_SOURCE else ""
-            how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
+            option = " --source FILE" if recipe.dataset in NEEDS_SOURCE and options.source is None else ""
+            how = f"hierbench data prepare {recipe.dataset}{protocol}{option}"
             missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
             missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")
