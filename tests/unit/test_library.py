@@ -111,10 +111,10 @@ def test_a_vision_transformer_of_torchvision(monkeypatch):
         if tokens == "class":
             assert torch.equal(backbone(images)[:, :, 0, 0], network(images))
         else:
-            seen = []
-            network.encoder.register_forward_hook(lambda _, __, out: seen.append(out))
-            network(images)
-            assert torch.equal(backbone(images), seen[0][:, 1:].transpose(1, 2).reshape(2, 32, 4, 4))
+            end = network.encoder(
+                torch.cat([network.class_token.expand(2, -1, -1), network._process_input(images)], dim=1)
+            )
+            assert torch.equal(backbone(images), end[:, 1:].transpose(1, 2).reshape(2, 32, 4, 4))
     with pytest.raises(UserError, match="takes square images, not 64x96"):
         check_backbone(Model(backbone="torchvision:vit_b_16", input_size=(64, 96)))
 

@@ -148,7 +148,7 @@ def test_default_weights_are_kept_and_found_again(tmp_path, monkeypatch, whole):
 
 
 def lite_state():
-    """Weights of an EfficientNet-Lite0 under the other implementation's names, as drawn; narrow values keep it finite."""
+    """Weights of an EfficientNet-Lite0 under the other implementation's names, drawn at random."""
     generator = torch.Generator().manual_seed(0)
     state = {}
 
