@@ -101,11 +101,13 @@ def _last_node(name: str, size: tuple[int, int]) -> str:
     module = fx.GraphModule(network.eval(), _traced(network))
     with torch.no_grad():
         ShapeProp(module).propagate(empty_images(size))
-    found = ""
+    found, after = "", set[fx.Node]()  # nodes that pooling or classifier come before
     for node in module.graph.nodes:
-        inside = node.op == "call_module" and str(node.target).split(".")[0] in HEADS
+        is_head = node.op == "call_module" and str(node.target).split(".")[0] in HEADS
+        if is_head or not after.isdisjoint(node.all_input_nodes):
+            after.add(node)
         shape = getattr(node.meta.get("tensor_meta"), "shape", ())
-        if node.op in ("call_module", "call_function", "call_method") and not inside and _has_places(shape):
+        if node.op.startswith("call_") and node not in after and _has_places(shape):
             found = node.name
     if not found:
         raise UserError(f"torchvision:{name} has no feature map")

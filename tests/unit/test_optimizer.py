@@ -1,0 +1,128 @@
+import csv
+
+import pytest
+import torch
+
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import Model, load_recipe
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.methods.ce import CrossEntropy
+from hierbench.models import build_classifier
+from hierbench.planning.plan import make_plan
+from hierbench.runs.store import Store
+from hierbench.training.step import layers_of, learning_rate, make_optimizer, set_rates
+from hierbench.training.trainer import train
+from hierbench.utils.errors import UserError
+
+TREE = Hierarchy.from_paths({name: (name[0], name) for name in ("a1", "a2", "b1")})
+QUICK = ["train.epochs=3", "train.batch_size=96", "model.backbone=wrn10-1-s4", "train.lr.type-I.backbone=0.02"]
+
+
+def job_for(prepared, *overrides):
+    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [find_method("ce")], ["type-I"], 1)[0]
+
+
+def trained(job, prepared, folder, report=lambda done, total: None):
+    run = Store(folder).run(job.id)
+    run.plan(job.spec.content())
+    train(job, prepared, run, "cpu", report)
+    return run
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_adamw_with_warm_up_and_layer_decay_resumes_bit_by_bit(shapes, tmp_path):
+    job = job_for(shapes, "train.optimizer=adamw", "train.warmup_epochs=2", "train.layer_decay=0.5")
+    alone = trained(job, shapes, tmp_path / "alone")
+
+    def stop(done, total):
+        if done > 1.5:  # in the second epoch of the warm-up
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        trained(job, shapes, tmp_path / "stopped", stop)
+    stopped = trained(job, shapes, tmp_path / "stopped")
+    for name in ("history.csv", "metrics.json", "predictions.npz"):
+        assert (stopped.folder / name).read_bytes() == (alone.folder / name).read_bytes()
+    with (alone.folder / "history.csv").open() as file:
+        rates = [float(row["lr_backbone"]) for row in csv.DictReader(file)]
+    assert rates == pytest.approx([0.01, 0.02, 0.02])  # at the end of each epoch of the warm-up; then the cosine
+
+
+def test_each_key_is_part_of_the_id_and_of_the_comparison_only_where_it_differs(shapes):
+    plain = job_for(shapes)
+    for override in ("train.optimizer=adamw", "train.warmup_epochs=1", "train.layer_decay=0.9"):
+        spec = job_for(shapes, override).spec
+        assert spec.id != plain.id and spec.comparison != plain.spec.comparison
+    assert not {"optimizer", "warmup_epochs", "layer_decay"} & plain.spec.content()["train"].keys()
+    same = job_for(shapes, "train.optimizer=sgd", "train.warmup_epochs=0", "train.layer_decay=1.0")
+    assert same.id == plain.id
+
+
+def test_the_rate_rises_in_steps_and_then_follows_the_cosine(shapes):
+    how = job_for(shapes, "train.epochs=6", "train.warmup_epochs=2").spec.train
+    optimizer = make_optimizer(build_classifier(CrossEntropy, TREE, "type-I", Model(backbone="wrn10-1")), how)
+    seen = []
+    for epoch in range(6):
+        for step in range(1, 5):
+            set_rates(optimizer, how, epoch, step / 4)
+            seen.append(optimizer.param_groups[0]["lr"] / how.lr.backbone)
+    assert seen[:8] == pytest.approx([step / 8 for step in range(1, 9)])
+    expected = [learning_rate(1.0, epoch, 4) for epoch in range(4)]
+    assert seen[8::4] == pytest.approx(expected) and seen[11::4] == pytest.approx(expected)
+
+
+def test_adamw_is_pytorch_s_with_the_recipe_s_weight_decay(shapes):
+    how = job_for(shapes, "train.optimizer=adamw", "train.weight_decay=0.05").spec.train
+    optimizer = make_optimizer(build_classifier(CrossEntropy, TREE, "type-I", Model(backbone="wrn10-1")), how)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    for group in optimizer.param_groups:
+        assert (group["weight_decay"], group["betas"]) == (0.05, (0.9, 0.999))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "names"),
+    [
+        ("wrn10-1", ["0", "1", "2", "3", "4"]),
+        ("resnet50", ["conv1", "bn1", "layer1.0", "layer1.1"]),
+        ("timm:test_vit", ["", "patch_embed.proj", "blocks.0", "blocks.1"]),
+        ("timm:test_efficientnet", ["conv_stem", "bn1", "blocks.0.0"]),
+    ],
+)
+def test_layers_by_name(backbone, names):
+    model = build_classifier(CrossEntropy, TREE, "type-I", Model(backbone=backbone, input_size=(32, 32)))
+    by_id = {id(p): name for name, p in model.backbone.layers.named_parameters()}
+    layers = layers_of(model)
+    assert sum(map(len, layers)) == len(by_id)
+    for layer, name in zip(layers, names, strict=False):
+        own = [by_id[id(p)] for p in layer]
+        assert all(n.startswith(f"{name}.") if name else n in ("cls_token", "pos_embed", "reg_token") for n in own), own
+
+
+def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
+    how = job_for(shapes, "train.layer_decay=0.5").spec.train
+    model = build_classifier(CrossEntropy, TREE, "type-II", Model(backbone="wrn10-1"))
+    optimizer = make_optimizer(model, how)
+    set_rates(optimizer, how, 0)
+    rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert rate.keys() == {id(p) for p in model.parameters()}
+    for away, layer in enumerate(reversed(layers_of(model))):
+        assert {rate[id(p)] for p in layer} == {how.lr.backbone * 0.5**away}
+    assert rate[id(model.features.reduce.weight)] == how.lr.backbone
+    assert rate[id(model.method.classifier.weight)] == how.lr.classifier
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["train.optimizer=adamw", "train.momentum=0.8"], "momentum is of sgd"),
+        (["train.epochs=3", "train.warmup_epochs=3"], "warmup_epochs = 3 must be less than epochs = 3"),
+        (["train.optimizer=adam"], "train.optimizer = 'adam'"),
+        (["train.layer_decay=0"], "train.layer_decay = 0"),
+    ],
+)
+def test_what_makes_no_sense(overrides, message):
+    with pytest.raises(UserError, match=message):
+        load_recipe("shapes", overrides)
