@@ -25,6 +25,7 @@ from hierbench.config.recipe import FEATURE_TYPES, Augment, Model, Precision
 from hierbench.data.image import decode_file, pixels_of
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
+from hierbench.experiments.bench_features import measure_features
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
@@ -56,6 +57,7 @@ class Sizes:
     photographs: int = 192  # prepared in a round; with fewer, starting the threads is part of the time
     prepare_rounds: int = 5  # of half a second
     large: tuple[tuple[str, int], ...] = (("resnet50", 256), ("wrn28-8", 64))  # (backbone, batch) at 224x224 and 32x32
+    features: tuple[int, int, int, int] = (64, 1280, 200, 40)  # batch, channels, classes, steps of a round
     matmul: int = 8192  # side of the matrices whose product gives the rate of a CUDA device
 
 
@@ -65,7 +67,7 @@ QUICK = Sizes(rounds=1)
 def parts_of(device: str) -> list[str]:
     """Return the names of the parts that `bench` measures, in order."""
     card = ["card"] if device == "cuda" else []
-    return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "preparing", *card]
+    return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "features", "preparing", *card]
 
 
 def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str, Any]:
@@ -76,7 +78,8 @@ def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str
         "steps", a dict per method, type and precision: "step_ms" of a batch from gather to SGD, "bare_ms" forward and
         backward pass of the backbone alone, and the medians over rounds of "ratio", the step over the bare, and of
         "share", head, loss, metrics and data path over the bare; "peak_mib" of the device, None but on CUDA;
-        "evaluation" as `_evaluation`, "prepare" as `_prepare`, "card" as `measure_card`, None but on CUDA;
+        "features" as `measure_features`, "evaluation" as `_evaluation`, "prepare" as `_prepare`, "card" as
+        `measure_card`, None but on CUDA;
         "peak_mib" of this process, None where it is not known; "seconds" that the measurement took.
     """
     start = time.perf_counter()
@@ -87,6 +90,8 @@ def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str
     for precision in _precisions(device):
         on_part(f"steps in {precision}")
         steps += _steps(device, precision, sizes)
+    on_part("features")
+    features = measure_features(device, sizes.rounds, *sizes.features)
     on_part("preparing")
     prepare = _prepare(sizes)
     card = None
@@ -101,6 +106,7 @@ def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str
         "backbone": sizes.backbone,
         "batch": sizes.batch,
         "steps": steps,
+        "features": features,
         "evaluation": evaluation,
         "prepare": prepare,
         "card": card,

@@ -28,6 +28,13 @@ def table(report: dict[str, Any]) -> str:
             f"({prepare['decoded_per_s']:.0f})",
         ],
     ]
+    other += [
+        [
+            f"training on cached features, {row['type']}",
+            f"{row['step_ms']:.1f} ms a step, {row['ratio']:.2f} of a plain loop's speed ({row['bare_ms']:.1f} ms)",
+        ]
+        for row in report["features"]
+    ]
     if card is not None:
         other += [
             ["ResNet-50 at 224x224, with augmentation", f"{card['resnet50_images_per_s']:.0f} images/s"],

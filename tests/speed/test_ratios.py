@@ -200,3 +200,11 @@ def test_overhead_of_a_step(cls, kind, cifar100):
         shares.append(extra / median_seconds(bare, 1))
     print(f"\n{cls.name} {kind}: head, loss, metrics and data path are {100 * np.median(shares):.1f} % of WRN-28-2")
     assert np.median(shares) <= 0.05
+
+
+def test_training_on_features_is_half_as_fast_as_a_plain_loop():
+    from hierbench.experiments.bench_features import measure_features
+
+    for row in measure_features("cpu", 7):
+        print(f"\ntraining on features, {row['type']}: {row['ratio']:.2f} of a plain loop's speed (asked: 0.5)")
+        assert row["ratio"] >= 0.5

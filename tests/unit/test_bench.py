@@ -17,10 +17,10 @@ from hierbench.planning.estimate import estimate, time_to_train
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee
 
-TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), 32)
+TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), (4, 8, 4, 2), 32)
 ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
 ROWS |= {("type-II", "haframe")}
-KEYS = "device name threads precision backbone batch steps evaluation prepare card peak_mib seconds".split()
+KEYS = "device name threads precision backbone batch steps features evaluation prepare card peak_mib seconds".split()
 STEP_KEYS = "method type precision step_ms bare_ms ratio share peak_mib".split()
 EVALUATION_KEYS = "examples classes metrics_s crm_s frame_s extra_mib".split()
 PREPARE_KEYS = "width height images_per_s decoded_per_s ratio".split()
@@ -60,6 +60,8 @@ def test_numbers_are_finite_and_the_table_shows_them(report):
     for row in report["steps"]:
         assert all(text in shown for text in (f"{row['step_ms']:.1f}", f"{row['bare_ms']:.1f}", f"{row['ratio']:.2f}"))
     assert f"{report['evaluation']['crm_s']:.2f} s" in shown
+    assert [row["type"] for row in report["features"]] == ["type-I", "type-II"]
+    assert all(f"{row['ratio']:.2f} of a plain loop's speed" in shown for row in report["features"])
     assert f"{report['prepare']['images_per_s']:.0f} images/s" in shown
     assert "float32" in shown and "64 x 8" in shown and f"{report['threads']} threads" in shown
 

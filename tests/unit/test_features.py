@@ -187,3 +187,41 @@ def test_ranks_take_their_share_of_the_same_batches(shapes, resident):
     assert torch.equal(whole, torch.cat([a, b])) and torch.equal(
         whole, torch.from_numpy(np.array(features.array("val")[0]))
     )
+
+
+def test_two_at_once_extract_once(own, monkeypatch):
+    from concurrent.futures import ThreadPoolExecutor
+
+    wanted = Wanted.by_spec(own, job_of(own).spec)
+    computed, call = [], extraction.Extractor.__call__
+    monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: (computed.append(b), call(self, b))[1])
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: obtain_features(wanted, None, "cpu"), range(2))
+    assert first.folder == second.folder == wanted.folder
+    assert len(computed) == len(set(computed)) == len(list(extraction.blocks_of(wanted)))
+    assert [path.name for path in wanted.folder.parent.iterdir()] == [wanted.key]
+
+
+def test_what_cannot_be_cached_leaves_nothing(own, monkeypatch):
+    wanted = Wanted.by_spec(own, job_of(own).spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 20, 1 << 20, 1000))
+        with pytest.raises(UserError, match=r"features need 0.4 MiB in .*features, 0.0 MiB are free"):
+            obtain_features(wanted, None, "cpu")
+    assert not wanted.folder.parent.exists()
+    nan = torch.full((64, 64), torch.nan)
+    monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: nan[: b.last - b.first])
+    with pytest.raises(UserError, match=r"wrn10-1-s4 gives values that are not finite"):
+        obtain_features(wanted, None, "cpu")
+    assert not wanted.folder.parent.exists()
+
+
+def test_features_do_not_depend_on_the_number_of_cores(own, monkeypatch):
+    wanted = Wanted.by_spec(own, job_of(own, overrides=["model.views=2"]).spec)
+    arrays = []
+    for cores in (1, 2):
+        monkeypatch.setattr(extraction, "num_cores", lambda cores=cores: cores)
+        features = obtain_features(wanted, None, "cpu")
+        arrays.append(np.array(features.array("train")))
+        shutil.rmtree(features.folder)
+    np.testing.assert_array_equal(*arrays)
