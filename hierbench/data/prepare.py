@@ -35,7 +35,7 @@ from hierbench.utils.files import (
 
 MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
-NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded
+NEEDS_SOURCE = ("imagenet1k", "inat19", "tieredimagenet-h")  # never downloaded
 
 
 def prepare(
