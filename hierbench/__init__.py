@@ -13,7 +13,7 @@ prints their leaderboard; `hierbench --help` lists the commands. In Python:
 
 Public names:
 
-    Hierarchy       a label tree: classes, levels, distances; from_paths, from_edges, read
+    Hierarchy       a label tree: classes, levels, distances; from_paths, from_edges, read, load
     evaluate        top-1 accuracy, mistake severity and hierarchical distance at k, of scores and targets
     Method          base class of a method that is trained
     PostHoc         base class of a method that re-ranks another one's predictions

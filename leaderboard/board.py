@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from hierbench.config.recipe import Protocol, recipe_names
+from hierbench.config.scored import is_scored
 from hierbench.config.spec import Spec
+from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.runs.store import Run, Store
@@ -58,6 +60,8 @@ class Board:
         for row in content["rows"]:
             if row["tuning"] is None:  # not one of the contract's keys
                 del row["tuning"]
+            if not row["scored"]:
+                del row["scored"]
         return {"schema": 1, **content}
 
     def frame(self) -> pd.DataFrame:
@@ -107,10 +111,28 @@ def board_from_paper(dataset: str) -> Board:
     return Board(dataset, "published", paper_distance(dataset), rows)
 
 
+def board_with_scored(dataset: str, store: Store, protocol: Protocol | None = None) -> Board:
+    """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored on its data.
+
+    Scored rows are marked in title and type, and not highlighted beside runs. Errors are those of `board_from_runs`.
+    """
+    try:
+        board = board_from_runs(dataset, store, protocol=protocol)
+    except NoRunsError:
+        rows, data, remarks = scored_rows(dataset, store, None)
+        if not rows or data is None or protocol is not None:
+            raise
+        highlight(rows)
+        return Board(dataset, "scored", data.distance, rows, "; ".join(remarks))
+    spec = _spec(store.run(board.rows[0].runs[0]))
+    rows, _, remarks = scored_rows(dataset, store, spec)
+    return replace(board, rows=[*board.rows, *rows], remark="; ".join(filter(None, [board.remark, *remarks])))
+
+
 def board_from_runs(
     dataset: str, store: Store, ids: Sequence[str] | None = None, protocol: Protocol | None = None
 ) -> Board:
-    """Return the table of the runs on disk.
+    """Return the table of the runs on disk, without predictions that were only scored here.
 
     Args:
         dataset: its name.
@@ -207,7 +229,10 @@ def damaged_runs(dataset: str, store: Store) -> list[str]:
         names = run.damaged() or ([] if run.has_spec else ["spec.json"])
         if names and (spec is None or spec.dataset.name == dataset):
             what = f"run {run.folder.name[:12]}" + (f" ({spec.label})" if spec else "")
-            lines.append(f"{what} is damaged ({', '.join(names)}) and not counted; hierbench run computes it again")
+            again = "hierbench run computes it again"
+            if run.has_spec and is_scored(run.spec()):
+                again = "remove its folder and score the file again"
+            lines.append(f"{what} is damaged ({', '.join(names)}) and not counted; {again}")
     return lines
 
 

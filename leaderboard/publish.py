@@ -70,10 +70,10 @@ def _records(run: Run) -> list[tuple[str, bytes]]:
     Raises:
         UserError: one is a link, or the method's file is not the one that ran.
     """
-    method = run.spec()["method"]
-    source = f"{method['name']}.py"
+    method = run.spec().get("method")  # none where predictions were only scored
+    source = f"{method['name']}.py" if method else ""
     found = []
-    for path in (run.folder / name for name in (*RECORDS, source) if "/" not in name):
+    for path in (run.folder / name for name in filter(None, (*RECORDS, source)) if "/" not in name):
         if not os.path.lexists(path):
             continue
         try:
@@ -84,7 +84,7 @@ def _records(run: Run) -> list[tuple[str, bytes]]:
             raise UserError(f"{path} cannot be published: {error.strerror or error}") from None
         if linked:
             raise UserError(f"{path} cannot be published: it is a hard link; copy the folder")
-        if path.name == source and not _is_code(content, method["code"]):
+        if method and path.name == source and not _is_code(content, method["code"]):
             raise UserError(f"{path} cannot be published: it is not the method that ran")
         found.append((path.name, content))
     return found

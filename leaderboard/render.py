@@ -40,8 +40,8 @@ def shown_metrics(rows: Iterable[Row]) -> list[str]:
 
 
 def ordered_rows(board: Board) -> list[Row]:
-    """Return the rows in the paper's order: type I before type II, methods by name within."""
-    return sorted(board.rows, key=lambda row: (row.type, row.method))
+    """Return the rows in the paper's order: type I before type II, methods by name within; scored ones last."""
+    return sorted(board.rows, key=lambda row: (row.scored, row.type, row.method))
 
 
 def number(cell: Cell | None, best: str = "{}") -> str:

@@ -6,6 +6,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from hierbench.config.recipe import FeatureType, Protocol
+from hierbench.config.scored import is_scored
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.runs.store import Run, Store
@@ -112,6 +113,10 @@ def _with_spec(run: Run) -> tuple[Spec, Run]:
     try:
         return Spec.model_validate(run.spec()), run
     except ValidationError:
+        if is_scored(run.spec()):
+            raise UserError(
+                f"run {run.folder.name[:12]} is of predictions made elsewhere, which only hierbench leaderboard shows"
+            ) from None
         raise UserError(f"run {run.folder.name[:12]} is a record of another version of hierbench") from None
 
 

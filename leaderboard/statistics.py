@@ -38,6 +38,7 @@ class Row:
     runs: list[str] = field(default_factory=list)
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
+    scored: bool = False  # of predictions made elsewhere, see `hierbench.leaderboard.scored`
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:

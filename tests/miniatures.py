@@ -161,6 +161,52 @@ def ilsvrc(folder, names, *, change=lambda name, content: content):
     return folder
 
 
+def imagenet1k(folder, *, flat=False, archives=False, per_class=3, change=lambda name, content: content):
+    """Write ILSVRC2012 with all classes, a test image each: folders, val with or without classes, or the tars."""
+    from scipy.io import savemat
+
+    wnids = [row[-1] for row in classes_of("imagenet1k")]
+    image = jpeg(np.random.default_rng(0), 16, 12)
+    shuffled = np.random.default_rng(1).permutation(1000)  # its own numbers of classes, from 1
+    train = {wnid: [f"{wnid}_{number}.JPEG" for number in (7, 12, 100)[:per_class]] for wnid in wnids}
+    test = {f"ILSVRC2012_val_{row + 1:08}.JPEG": wnids[(row * 7) % 1000] for row in range(1000)}
+    folder.mkdir(parents=True, exist_ok=True)
+    if archives:
+        with tarfile.open(folder / "ILSVRC2012_img_train.tar", "w") as tar:
+            for wnid, names in train.items():
+                inner = io.BytesIO()
+                with tarfile.open(fileobj=inner, mode="w") as images:
+                    for name in names:
+                        if (content := change(name, image)) is not None:
+                            add_file(images, name, content)
+                add_file(tar, f"{wnid}.tar", inner.getvalue())
+        with tarfile.open(folder / "ILSVRC2012_img_val.tar", "w") as tar:
+            for name in test:
+                add_file(tar, name, image)
+    else:
+        for wnid, names in train.items():
+            (folder / "train" / wnid).mkdir(parents=True)
+            for name in names:
+                if (content := change(name, image)) is not None:
+                    (folder / "train" / wnid / name).write_bytes(content)
+        for name, wnid in test.items():
+            place = folder / "val" if flat else folder / "val" / wnid
+            place.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(image)
+    if archives or flat:
+        number = {wnid: int(place) + 1 for wnid, place in zip(wnids, shuffled, strict=True)}
+        kinds = [("ILSVRC2012_ID", "i4"), ("WNID", "O"), ("num_children", "i4")]
+        leaves = [(number[wnid], wnid, 0) for wnid in wnids]
+        meta = io.BytesIO()
+        savemat(meta, {"synsets": np.array([*leaves, (1001, "n00001740", 2)], dtype=kinds)})
+        truth = "".join(f"{number[wnid]}\n" for wnid in test.values())
+        with tarfile.open(folder / "ILSVRC2012_devkit_t12.tar.gz", "w:gz") as tar:
+            add_file(tar, "ILSVRC2012_devkit_t12/data/meta.mat", meta.getvalue())
+            name = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+            add_file(tar, name, truth.encode())
+    return folder
+
+
 def add_file(tar, name, content):
     """Add a member of the given content."""
     member = tarfile.TarInfo(name)

@@ -24,7 +24,7 @@ def leaderboard(
 ) -> None:
     """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side."""
     from hierbench.leaderboard import ledger, render
-    from hierbench.leaderboard.board import board_from_paper, board_from_runs, damaged_runs
+    from hierbench.leaderboard.board import board_from_paper, board_with_scored, damaged_runs
     from hierbench.leaderboard.publish import publish_board
     from hierbench.runs.store import Store
 
@@ -40,7 +40,7 @@ def leaderboard(
         if both.note:
             print(f"note: {both.note}", file=sys.stderr, flush=True)
         return write_result(ledger.FORMATS[format_](both), output)
-    board = board_from_paper(dataset) if source == "paper" else board_from_runs(dataset, Store(runs), protocol=protocol)
+    board = board_from_paper(dataset) if source == "paper" else board_with_scored(dataset, Store(runs), protocol)
     if publish is not None:
         print(f"wrote {publish_board(board, Store(runs), publish)}, its JSON and the records of its runs")
         return

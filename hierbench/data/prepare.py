@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierbench.config.recipe import Expected, Recipe, load_recipe
 from hierbench.config.spec import digest_of as digest_of_content
@@ -22,11 +24,19 @@ from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_json, refuse_links, remove_made, sync_folder, write_atomically, write_json
+from hierbench.utils.files import (
+    file_digest,
+    read_json,
+    refuse_links,
+    remove_made,
+    sync_folder,
+    write_atomically,
+    write_json,
+)
 
-MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
+MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
-NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded
+NEEDS_SOURCE = ("imagenet1k", "inat19", "tieredimagenet-h")  # never downloaded
 
 
 def prepare(
@@ -136,7 +146,7 @@ def _prepare(
             listed = target.with_name(f"{recipe.dataset}-missing.txt")
             labels = leave_out_missing(source, done, unreadable, partial, listed, allow_missing)
             listed.unlink(missing_ok=True)
-            _complete(recipe, source, tree, labels, partial)
+            _complete(recipe, source, tree, labels, done, partial)
         except BaseException as error:
             bad = isinstance(error, UserError) and not isinstance(error, KeptError)
             marks = (np.fromfile(path, dtype=np.bool_) for path in partial.glob("*-done"))
@@ -175,11 +185,21 @@ def _check_space(source: Source, partial: Path) -> None:
         raise OSError(errno.ENOSPC, f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free")
 
 
-def _complete(recipe: Recipe, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:
+def _complete(
+    recipe: Recipe,
+    source: Source,
+    tree: Hierarchy,
+    labels: dict[str, Labels],
+    done: dict[str, NDArray[np.bool_]],
+    partial: Path,
+) -> None:
     """Write labels and, when all else is on disk, meta.json: a folder that has it is complete."""
     rows = {split: np.ascontiguousarray(labels[split], dtype=np.int64) for split in SPLITS}
     for split in SPLITS:
         write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows[split]))
+    ids = source.ids or source.names
+    for split, listed in ids.items():  # without the rows that are left out
+        write_json(partial / f"{split}-ids.json", list(compress(listed, done[split])))
     paths = [list(path) for path in source.paths.values()]
     splits = {split: len(labels[split]) for split in SPLITS}
     found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
@@ -192,6 +212,7 @@ def _complete(recipe: Recipe, source: Source, tree: Hierarchy, labels: dict[str,
         "splits": splits,
         "image_size": list(source.image_size),
         "checksums": source.checksums,
+        "ids": {split: file_digest(partial / f"{split}-ids.json") for split in ids},
         "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
         "digest": digest_of(paths, lambda split: (map_array(images_file(partial, split)), rows[split])),
@@ -215,6 +236,8 @@ def _adopt(partial: Path, target: Path) -> None:
         for path, part in ((rows, "images"), (images, "images"), (partial / f"{split}-labels.npy", "labels")):
             if path.exists():
                 path.replace(target / f"{split}-{part}.npy")
+        if (ids := partial / f"{split}-ids.json").exists():
+            ids.replace(target / ids.name)
     sync_folder(target)
     (partial / "meta.json").replace(target / "meta.json")
     sync_folder(target)

@@ -4,6 +4,7 @@ A prepared dataset is a folder `<data-dir>/prepared/<name>/` with, per split, `<
 and `<split>-labels.npy` ([N] int64), and `meta.json`, which is written last: without it nothing is prepared.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,10 +20,19 @@ from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.utils.arrays import load_array, map_array
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import LinkError, parse_json_object, read_json_object, read_text, refuse_links, write_json
+from hierbench.utils.files import (
+    LinkError,
+    parse_json_object,
+    read_bytes,
+    read_json_object,
+    read_text,
+    refuse_links,
+    write_json,
+)
 
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
 ROWS = 256  # images read at a time
+LARGEST_IDS = 1 << 30  # bytes
 Progress = Callable[[float], None]  # the share that is done
 verified_states: list[dict[str, Any]] = []  # states that this process has verified
 
@@ -55,6 +65,24 @@ class Prepared:
         """Return the memory-mapped images [N, 3, H, W] uint8 and the labels [N] int64 of a split."""
         # Read-only: a private writable mapping would be charged against the memory there is.
         return map_array(self.folder / f"{split}-images.npy"), load_array(self.folder / f"{split}-labels.npy")
+
+    def ids(self, split: str) -> list[str] | None:
+        """Return the file names of a split's examples; None where the dataset has none, or was prepared without.
+
+        Raises:
+            UserError: they are not those that were prepared.
+        """
+        recorded = ids.get(split) if isinstance(ids := self.meta.get("ids"), dict) else None
+        if recorded is None:
+            return None
+        path = self.folder / f"{split}-ids.json"
+        try:
+            content = read_bytes(path, LARGEST_IDS, follow=True)
+            if sha256(content).hexdigest() != recorded:
+                raise ValueError("its checksum differs")
+            return [str(name) for name in json.loads(content)]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} is damaged ({error}); remove {self.folder} and prepare it again") from None
 
 
 def variant_name(dataset: str, jpeg_quality: int = 0) -> str:

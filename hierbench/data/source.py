@@ -1,18 +1,17 @@
 """What a dataset module hands over for preparing: classes, their tree, labels, and the images piece by piece."""
 
-import csv
 import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.data.image import Images
+from hierbench.hierarchy.readers import shipped_paths as shipped_paths  # most datasets need it
 from hierbench.utils.archives import DAMAGED, open_tar, tar_members
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
@@ -82,6 +81,8 @@ class Source:
         remarks: notes for the user, kept in meta.json, e.g. that an archive is not the official one; complete as above.
         identity: of what is read; a preparation is resumed only with the same, and never with "".
         notice: the data's licence; shown to the user and kept in meta.json.
+        ids: file names of the rows' images, or paths, by which predictions made elsewhere are put in order; by default
+            `names`, or nothing.
     """
 
     paths: dict[str, tuple[str, ...]]
@@ -93,6 +94,7 @@ class Source:
     remarks: list[str] = field(default_factory=list)
     identity: str = ""
     notice: str = ""
+    ids: dict[str, list[str]] = field(default_factory=dict)
 
 
 def identity_of(source: Path) -> str:
@@ -100,14 +102,6 @@ def identity_of(source: Path) -> str:
     status = source.resolve().stat()
     stamp = f" {status.st_size} {status.st_mtime_ns}" if source.is_file() else ""
     return f"{source.resolve()}{stamp}"
-
-
-def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:
-    """Return {class: path} of a tree in benchmarks/hierarchies, in the file's order."""
-    file = resources.files("hierbench.benchmarks").joinpath(f"hierarchies/{name}.csv")
-    rows = list(csv.reader(file.read_text(encoding="utf-8").splitlines()))[1:]
-    paths = [tuple(cell for cell in row if cell) for row in rows]
-    return {path[-1]: path for path in paths}
 
 
 def obtain_archive(archive: Remote, downloads: Path, dataset: str) -> Path:

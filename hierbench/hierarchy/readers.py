@@ -1,7 +1,8 @@
-"""The two file formats of a tree: a CSV of paths, and `parent child` lines."""
+"""The two file formats of a tree, a CSV of paths and `parent child` lines, and the trees that the project ships."""
 
 import csv
 import io
+from importlib import resources
 
 MOST_CLASSES = 1 << 15  # the distance matrix takes 8 bytes per pair of classes; ImageNet-21K has 21,841 classes
 DEEPEST = 256  # levels; WordNet has 20
@@ -68,3 +69,17 @@ def named_edge(edge: tuple[str, str]) -> tuple[str, str]:
         if not name:
             raise ValueError(f"the edge {(above, node)!r} has an empty name")
     return above, node
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the trees in benchmarks/hierarchies."""
+    files = (resources.files("hierbench.benchmarks") / "hierarchies").iterdir()
+    return sorted(file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv"))
+
+
+def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:
+    """Return {class: path} of a tree in benchmarks/hierarchies, in the file's order."""
+    file = resources.files("hierbench.benchmarks").joinpath(f"hierarchies/{name}.csv")
+    rows = list(csv.reader(file.read_text(encoding="utf-8").splitlines()))[1:]
+    paths = [tuple(cell for cell in row if cell) for row in rows]
+    return {path[-1]: path for path in paths}

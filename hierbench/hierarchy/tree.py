@@ -16,7 +16,16 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.readers import DEEPEST, MOST_CLASSES, edges_from_lines, named_edge, paths_from_csv
+from hierbench.hierarchy.readers import (
+    DEEPEST,
+    MOST_CLASSES,
+    edges_from_lines,
+    named_edge,
+    paths_from_csv,
+    shipped_names,
+    shipped_paths,
+)
+from hierbench.utils.errors import unknown_name
 from hierbench.utils.files import read_text
 
 Distance = Literal["height", "depth"]
@@ -162,6 +171,17 @@ class Hierarchy:
             return cls.from_edges(edges_from_lines(text), classes, distance)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path.name}: {error}") from None
+
+    @classmethod
+    def load(cls, name: str, distance: Distance = "height") -> Self:
+        """Return a tree that the project ships, such as "cifar100" or "imagenet1k", its classes in target order.
+
+        Raises:
+            UserError: there is none of this name.
+        """
+        if name not in shipped_names():
+            raise unknown_name("tree", name, shipped_names())
+        return cls.from_paths(shipped_paths(name), distance)
 
     @classmethod
     def _from_nodes(

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from hierbench.utils.files import open_regular
 
@@ -126,6 +126,32 @@ def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, 
             yield tar, member
     while stream.read(1 << 20):
         pass  # the checksum of a gzip stream, which tarfile does not compare, is at its end
+
+
+def tar_names(path: Path) -> Iterator[str]:
+    """Yield the names of the files in a tar archive and in archives directly within it, without reading them.
+
+    Raises:
+        DAMAGED: it is not a whole tar archive.
+        OSError: it cannot be read.
+    """
+    with open_regular(path, follow=True) as file:
+        if file.read(2) == b"\x1f\x8b":
+            raise tarfile.ReadError("it is compressed, which ImageNet's are not")
+        file.seek(0)
+        for name, content in _listed(file):
+            if name.endswith(".tar") and content is not None:
+                yield from (inner for inner, _ in _listed(content))
+            else:
+                yield name
+
+
+def _listed(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes] | None]]:
+    with tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
+        while (member := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
+            if member.isfile():
+                yield member.name, tar.extractfile(member)
 
 
 @contextmanager

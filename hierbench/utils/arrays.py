@@ -5,10 +5,11 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 """
 
 import os
+import struct
 import zipfile
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from hierbench.utils.files import open_regular
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 NUMBERS = "biuf"  # kinds of dtype
+TEXT = "US"
+LARGEST = 1 << 32  # bytes of a compressed array, which has to be held in memory
 
 
 def load_array(path: Path) -> NDArray[Any]:
@@ -66,6 +69,66 @@ def load_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
             raise
         except Exception as error:  # damaged zip files fail in many ways
             raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an .npz by name, of numbers or text, read-only where they are stored uncompressed: mapped.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged, or an array holds Python objects, which are pickles, or is too large to unpack.
+    """
+    with open_regular(path, follow=True) as file:
+        try:
+            with zipfile.ZipFile(file) as content:
+                return {member.filename.removesuffix(".npy"): _member(content, member) for member in content.infolist()}
+        except (ValueError, MemoryError):
+            raise
+        except Exception as error:  # damaged zip files fail in many ways
+            raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
+
+
+def _member(content: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Return an array of an open .npz, mapped unless it is compressed."""
+    name = member.filename.removesuffix(".npy")[:80]
+    with content.open(member) as stream:
+        try:
+            shape, fortran_order, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"{name!r} is no .npy array ({str(error)[:80]})") from None
+        if dtype.kind not in NUMBERS + TEXT or min(shape, default=0) < 0:
+            what = "Python objects, a pickle, which is never read" if dtype.kind == "O" else str(dtype)[:40]
+            raise ValueError(f"{name!r} holds {what}; save arrays of numbers or text")
+        header, count = stream.tell(), int(np.prod(shape, dtype=object))
+        if header + count * dtype.itemsize != member.file_size:
+            raise ValueError(f"{name!r} is truncated: its header promises {shape} {dtype}")
+        order = "F" if fortran_order else "C"
+        if member.compress_type == zipfile.ZIP_STORED and count:
+            return _mapped(content.fp, member, header, shape, dtype, order)
+        if member.file_size > LARGEST:
+            raise ValueError(f"{name!r} has {member.file_size / (1 << 30):.0f} GiB; save it with numpy.savez")
+        content_of = bytearray(member.file_size - header)
+        place = memoryview(content_of)
+        while place:
+            if not (block := stream.read(min(len(place), 1 << 20))):
+                raise ValueError(f"{name!r} is truncated")
+            place[: len(block)] = block
+            place = place[len(block) :]
+        values = np.frombuffer(content_of, dtype)
+        return values.reshape(shape, order="F" if fortran_order else "C")
+
+
+def _mapped(
+    file: IO[bytes] | None, member: zipfile.ZipInfo, header: int, shape: Any, dtype: Any, order: Any
+) -> NDArray[Any]:
+    """Map a stored member; the length of what is before it is in its local header, not in the zip's directory."""
+    assert file is not None
+    file.seek(member.header_offset)
+    name_size, extra_size = struct.unpack("<26xHH", file.read(30))
+    start = member.header_offset + 30 + name_size + extra_size + header
+    if start + member.compress_size - header > os.fstat(file.fileno()).st_size:
+        raise ValueError(f"{member.filename[:80]!r} is truncated")
+    return np.memmap(file, dtype, "r", start, shape, order)
 
 
 def _array(content: bytes) -> NDArray[Any]:

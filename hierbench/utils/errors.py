@@ -24,9 +24,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None =
     """
     names = sorted(known)
     if meant is None:
-        meant = next(iter(get_close_matches(name, names, n=1, cutoff=0.4)), "")
+        meant = nearest(name, names)
     hint = f"did you mean {meant!r}? " if meant else ""
     return UserError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to one, first of all one that differs in case alone; "" if none is near."""
+    names = list(known)
+    same = next((other for other in names if other.casefold() == name.casefold()), "")
+    return same or next(iter(get_close_matches(name, names, n=1, cutoff=0.4)), "")
 
 
 def one_line_of(error: BaseException) -> str:

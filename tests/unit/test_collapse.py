@@ -374,7 +374,7 @@ def test_which_epochs_are_kept():
     assert [default_every(epochs) for epochs in (1, 5, 20, 40, 90, 100, 400)] == [1, 1, 1, 2, 4, 5, 5]
 
 
-WIDENED = {"inat19": 1010, "tieredimagenet-h": 608}
+WIDENED = {"imagenet1k": 1000, "inat19": 1010, "tieredimagenet-h": 608}
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -73,6 +73,10 @@ def test_tiny_imagenet(tmp_path, miniatures):
     images, labels = prepared.arrays("train")
     assert (images[0] == 128).all()  # a grey JPEG became three equal channels
     assert np.bincount(labels).tolist() == [9] * 200
+    assert prepared.ids("test") == [f"val_{row}.JPEG" for row in range(200)] and len(prepared.ids("train")) == 1800
+    (prepared.folder / "test-ids.json").write_text('["val_1.JPEG"]')
+    with pytest.raises(UserError, match=r"test-ids\.json is damaged"):
+        prepared.ids("test")
 
 
 def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
@@ -215,6 +219,7 @@ def test_fgvc(tmp_path, miniatures):
     assert hierarchy.classes == ("707-320", "747-100", "747-200", "DHC-1", "F/A-18")
     assert hierarchy.level_sizes == (3, 4, 5) and hierarchy.height == 3
     assert hierarchy.distances[0].tolist() == [0, 2, 2, 3, 3]
+    assert prepared.ids("train")[0] == "0000000.jpg" and prepared.ids("test")[-1] == "0000029.jpg"
     images, labels = prepared.arrays("test")
     assert images.shape == (10, 3, 224, 224) and labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert (images[:, :, -3:] > 250).mean() < 0.2  # the white banner is cropped

@@ -133,8 +133,8 @@ def test_mapping_curves_follow_the_formula(cifar100):
 
 def test_similarity_shows_what_is_known(tmp_path):
     trees, unknown = similarity.trees_shown(Request("all", data_dir=tmp_path))
-    assert list(trees) == ["shapes", "cifar100", "tiny-imagenet"]  # by height
-    assert unknown == ["fgvc", "inat19", "tieredimagenet-h"]
+    assert list(trees) == ["fgvc", "shapes", "cifar100", "tiny-imagenet", "imagenet1k"]  # by height
+    assert unknown == ["inat19", "tieredimagenet-h"]
     with pytest.raises(UserError, match="hierbench data prepare inat19"):
         similarity.trees_shown(Request("inat19", data_dir=tmp_path))
 

@@ -50,7 +50,8 @@ def open_source(request: Request) -> Source:
 
     lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
     checksums = {path.name: file_digest(path, follow=True) for path in lists}
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(root))
+    ids = {split: [f"{image}.jpg" for image in images] for split, images in annotated.items()}
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(root), ids=ids)
 
 
 def load_image(path: Path, jpeg_quality: int = 0) -> Images:

@@ -51,7 +51,7 @@ class Locator:
 
     def _in_folder(self, folder: Path) -> Iterator[Piece]:
         archives = []
-        for path in _files_below(folder):
+        for path in files_below(folder):
             name = os.path.basename(path)
             if name in self.wanted:
                 if name in self.found:
@@ -98,7 +98,7 @@ class Locator:
         return Piece(*self.wanted[name], load)
 
 
-def _files_below(folder: Path) -> Iterator[str]:
+def files_below(folder: Path) -> Iterator[str]:
     """Yield all files below a folder, links followed, each folder once, in sorted order."""
     seen: set[tuple[int, int]] = set()
     folders = [str(folder)]

@@ -2,7 +2,7 @@
 
 Train is the train folder minus the last 10% of each class's images by number, which are validation; test is the
 labelled val folder. A zip with fewer images of each class works too. The tree is derived from WordNet, see
-benchmarks/hierarchies/derive_tiny_imagenet.py.
+benchmarks/hierarchies/derive_from_wordnet.py.
 """
 
 import re
@@ -63,8 +63,9 @@ def open_source(request: Request) -> Source:
             for row, (name, _) in enumerate(rows):
                 yield Piece(split, row, partial(_load, archive, name))
 
+    ids = {split: [name.rpartition("/")[2] for name, _ in rows] for split, rows in items.items()}
     checksums = {path.name: file_digest(path, follow=True)}
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(path))
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(path), ids=ids)
 
 
 def _load(archive: zipfile.ZipFile, name: str) -> Images:

@@ -1,9 +1,10 @@
-"""Derive tiny-imagenet.csv from WordNet 3.0.
+"""Derive tiny-imagenet.csv and imagenet1k.csv from WordNet 3.0.
 
-Follow the first hypernym of each synset from the 200 classes to the root, keep only those nodes and collapse every
-node with a single child. Usage, with data.noun from Debian's package wordnet-base and wnids.txt from the archive:
+Follow the first hypernym of each synset from the classes to the root, keep only those nodes and collapse every node
+with a single child. Usage, with data.noun from Debian's package wordnet-base and a file of the classes' WordNet ids
+(wnids.txt of Tiny ImageNet's archive, or the names of the 1,000 folders of ILSVRC2012's training images):
 
-    python derive_tiny_imagenet.py /usr/share/wordnet/data.noun wnids.txt > tiny-imagenet.csv
+    python derive_from_wordnet.py /usr/share/wordnet/data.noun wnids.txt > tiny-imagenet.csv
 """
 
 import csv
@@ -41,6 +42,8 @@ def paths_to_root(classes: list[str], synsets: dict[str, tuple[str, str | None]]
     for chain in chains.values():
         for above, node in pairwise(chain):
             children[above].add(node)
+    if above_another := sorted(chains.keys() & children.keys()):
+        raise ValueError(f"{above_another[0]} is a class and lies above another class")
     branching = {name: [node for node in chain if len(children[node]) != 1] for name, chain in chains.items()}
     return {name: chain[1:] for name, chain in branching.items()}  # the first is the root
 

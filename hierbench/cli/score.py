@@ -1,0 +1,50 @@
+"""`hierbench score`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hierbench.cli.options import Format, write_result
+from hierbench.config.options import DataOption, RunsOption
+from hierbench.utils.errors import UserError
+
+
+def score(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Predictions, .npz .npy .csv .parquet .json; one per seed.")
+    ],
+    dataset: Annotated[
+        str | None, typer.Option(help="Compare with its test images, and add a row to its leaderboard.")
+    ] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="File of a tree, or the name of a shipped one; nothing is recorded.")
+    ] = None,
+    targets: Annotated[
+        Path | None, typer.Option(help="File of the targets; by default those of the predictions or the dataset.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of the row; by default what the files' names share.")] = None,
+    distance: Annotated[
+        Literal["height", "depth"] | None, typer.Option(help="For --tree; by default height, see the README.")
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file's images; 0 for no interval.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    format_: Annotated[Format, typer.Option("--format", help="Format of the metrics.")] = "markdown",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+) -> None:
+    """Score predictions that were made elsewhere: metrics with intervals, and a row in a dataset's leaderboard."""
+    if as_json and format_ not in ("markdown", "json"):
+        raise UserError(f"--json does not go with --format {format_}")
+    from hierbench.experiments.scoring.command import Request, score_files
+    from hierbench.experiments.scoring.report import FORMATS
+    from hierbench.utils.console import say
+
+    report = score_files(Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir))
+    write_result(FORMATS["json" if as_json else format_](report), output)
+    if report.runs:
+        say(f"recorded in {runs}/<id>/; the row is in: hierbench leaderboard --dataset {dataset}")

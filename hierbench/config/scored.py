@@ -1,0 +1,34 @@
+"""Predictions that were made elsewhere and only scored here: what their record says instead of a job's spec."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from hierbench.config.spec import DatasetSpec, digest_of
+from hierbench.config.validation import Closed
+
+
+class Scored(Closed):
+    """Whose predictions, of which examples; nothing is known of their training."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["scored"] = "scored"
+    name: Annotated[str, Field(min_length=1, max_length=100)]  # of the row in a leaderboard
+    dataset: DatasetSpec
+    split: Literal["test"] = "test"
+    top: Annotated[int, Field(ge=1)] | None = None  # ranked classes per example; None: a score for every class
+    predictions: str  # SHA-256 of shape, dtype and content in the order of the dataset
+
+    def content(self) -> dict[str, Any]:
+        """Return the record as JSON types."""
+        return self.model_dump(mode="json")
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return digest_of(self.content())
+
+
+def is_scored(spec: dict[str, Any]) -> bool:
+    """Whether the content of a spec.json is that of scored predictions, and of no job."""
+    return spec.get("kind") == "scored"

@@ -1,0 +1,1 @@
+"""Predictions made elsewhere, read from files, put in order and scored."""

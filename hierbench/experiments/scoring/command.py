@@ -1,0 +1,133 @@
+"""What `hierbench score` does: reads all files, checks them, scores them, and records them beside runs of a dataset."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.spec import DatasetSpec
+from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.experiments.scoring.alignment import check_ids, default_name, of_dataset, with_targets
+from hierbench.experiments.scoring.predictions import Predictions, read_predictions, read_targets
+from hierbench.experiments.scoring.report import Report
+from hierbench.experiments.scoring.score import Result, check_name, record_of, score, write_record
+from hierbench.hierarchy.readers import shipped_names
+from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.runs.store import Store
+from hierbench.training.results import environment
+from hierbench.utils.console import Meter, say
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `hierbench score`; exactly one of dataset and tree is given."""
+
+    files: Sequence[Path]
+    dataset: str | None
+    tree: str | None
+    targets: Path | None
+    name: str | None
+    distance: Distance | None
+    resamples: int
+    seed: int
+    runs: Path
+    data_dir: Path
+
+
+def score_files(request: Request) -> Report:
+    """Score files of predictions, one per seed; with a dataset, record them, all or none.
+
+    Raises:
+        UserError: a file cannot be read, or is not of this data.
+    """
+    recipe, prepared, tree = _truth(request)
+    extra = None if request.targets is None else read_targets(request.targets, tree)
+    name = one_line(request.name or default_name(request.files)).strip()
+    if not 0 < len(name) <= 100:
+        raise UserError(f"--name must have 1 to 100 characters, got {len(name)}")
+    resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
+    found, results = [], []
+    notes: dict[str, None] = {}
+    for path in request.files:
+        predictions = with_targets(read_predictions(path, tree), extra, f"--targets {request.targets}")
+        if prepared is not None:
+            predictions, note = of_dataset(predictions, prepared, tree, SPLIT)
+            notes |= {note: None} if note else {}
+        elif predictions.targets is None:
+            raise UserError(f"{path.name} has no targets: give them with --targets FILE, or name the data by --dataset")
+        else:
+            check_ids(predictions)
+        found.append(predictions)
+    with Meter("scoring", float(sum(one.num_examples for one in found))) as meter:
+        for predictions in found:
+            num, where = predictions.num_examples, predictions.where
+
+            def progress(done: int, where: str = where, num: int = num) -> None:
+                meter.part(where, float(done), float(num))
+
+            results.append(score(predictions, tree, resamples, request.seed, progress))
+            meter.end_part(where, float(num))
+    for note in notes:
+        say(f"note: {note}")
+    runs = [] if recipe is None or prepared is None else _record(request, name, recipe, prepared, found, results)
+    of = recipe.title if recipe else str(request.tree)
+    return Report(name, of, tree.distance, results, resamples, request.seed, runs)
+
+
+def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
+    """Return recipe and prepared data of the dataset, or None, and the tree."""
+    if (request.dataset is None) == (request.tree is None):
+        raise UserError("give --dataset, whose leaderboard gets a row, or --tree, which only prints metrics")
+    if request.tree is not None:
+        distance = request.distance or "height"
+        path = Path(request.tree)
+        if request.tree in shipped_names() or not (path.suffix or path.exists()):
+            return None, None, Hierarchy.load(request.tree, distance)
+        try:
+            return None, None, Hierarchy.read(path, distance=distance)
+        except OSError as error:
+            raise UserError(f"--tree {path}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise UserError(f"--tree {error}") from None
+    assert request.dataset is not None
+    if request.distance is not None:
+        raise UserError("--distance is for --tree; that of a dataset is its recipe's")
+    recipe = load_recipe(request.dataset)
+    prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), request.data_dir)
+    if prepared is None:
+        raise UserError(
+            f"{recipe.dataset} is not prepared in {request.data_dir}; run: hierbench data prepare {request.dataset}"
+        )
+    return recipe, prepared, prepared.hierarchy(recipe.distance)
+
+
+def _record(
+    request: Request,
+    name: str,
+    recipe: Recipe,
+    prepared: Prepared,
+    found: Sequence[Predictions],
+    results: Sequence[Result],
+) -> list[str]:
+    """Write the records and return their ids."""
+    store = Store(request.runs)
+    store.writable()
+    dataset = DatasetSpec(
+        name=recipe.dataset,
+        digest=prepared.digest,
+        hierarchy=prepared.hierarchy(recipe.distance).digest(),
+        distance=recipe.distance,
+        jpeg_quality=recipe.data.jpeg_quality,
+    )
+    records = [record_of(one, dataset, name) for one in found]
+    check_name(store, records)
+    content = environment(torch.device("cpu"), prepared)
+    for record, one, result in zip(records, found, results, strict=True):
+        write_record(store, record, one, result, {**content, "file": one.where})
+    return [record.id for record in records]

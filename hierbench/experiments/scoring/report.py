@@ -1,0 +1,101 @@
+"""What `hierbench score` prints: a line per metric with its interval, over images or over seeds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hierbench.experiments.scoring.score import Result
+from hierbench.leaderboard.render import HEADINGS, TITLES, csv_text, pipe_table
+from hierbench.leaderboard.statistics import METRICS, summarise
+from hierbench.utils.files import as_json_text
+from hierbench.utils.text import markdown_escaped
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of one file or of several seeds' files, of which the metrics that all have are shown."""
+
+    name: str
+    of: str  # the dataset or the tree
+    distance: str
+    results: Sequence[Result]
+    resamples: int
+    seed: int
+    runs: Sequence[str] = ()  # ids of the records
+
+    @property
+    def about_interval(self) -> str:
+        """What the intervals are, in a sentence."""
+        if len(self.results) > 1:
+            return f"95% t-interval over {len(self.results)} seeds"
+        if not self.resamples:
+            return "no interval"
+        return f"95% bootstrap interval over images ({self.resamples:,} resamples, seed {self.seed})"
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return per metric its mean and the bounds of its interval, None where there are none."""
+        lines = []
+        for metric in METRICS:
+            if not all(metric in result.metrics for result in self.results):
+                continue
+            cell = summarise([result.metrics[metric] for result in self.results])
+            low = high = None
+            if len(self.results) == 1:
+                low, high = self.results[0].intervals.get(metric, (None, None))
+            elif cell.mean is not None and cell.ci95 is not None:
+                low, high = cell.mean - cell.ci95, cell.mean + cell.ci95
+            lines.append({"metric": metric, "mean": cell.mean, "low": low, "high": high, "values": cell.values})
+        return lines
+
+
+def _cells(report: Report, headings: dict[str, str]) -> list[list[str]]:
+    def number(value: float | None) -> str:
+        return "-" if value is None or value != value else f"{value:.2f}"
+
+    return [
+        [headings[line["metric"]], number(line["mean"]), number(line["low"]), number(line["high"])]
+        for line in report.lines()
+    ]
+
+
+COLUMNS = ("Metric", "Mean", "Low", "High")
+
+
+def markdown(report: Report) -> str:
+    """Return a markdown table, and what it is of."""
+    sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
+    about = f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
+    return f"{pipe_table(_cells(report, HEADINGS), COLUMNS)}\n\n{markdown_escaped(about)}\n"
+
+
+def latex(report: Report) -> str:
+    """Return a LaTeX table."""
+    from tabulate import tabulate
+
+    names = {metric: title for metric, (title, _) in TITLES.items()}
+    return tabulate(_cells(report, names), COLUMNS, tablefmt="latex", disable_numparse=True) + "\n"
+
+
+def as_csv(report: Report) -> str:
+    """Return CSV with numbers at full precision."""
+    return csv_text([{key: line[key] for key in ("metric", "mean", "low", "high")} for line in report.lines()])
+
+
+def as_json(report: Report) -> str:
+    """Return JSON; unknown numbers are null."""
+    over = "seeds" if len(report.results) > 1 else "images"
+    content = {
+        "schema": 1,
+        "name": report.name,
+        "of": report.of,
+        "distance": report.distance,
+        "files": [result.where for result in report.results],
+        "examples": [result.num_examples for result in report.results],
+        "interval": {"over": over, "about": report.about_interval},
+        "metrics": {line.pop("metric"): line for line in report.lines()},
+        "runs": list(report.runs),
+    }
+    return as_json_text(content)
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv, "json": as_json}

@@ -1,0 +1,161 @@
+"""Scoring: metrics of predictions, their intervals, and the record that a leaderboard reads.
+
+Shapes: N examples, K classes, k ranked classes.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+
+from hierbench.config.scored import Scored
+from hierbench.config.spec import DatasetSpec
+from hierbench.experiments.scoring.predictions import Predictions
+from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.leaderboard.scored import scored_records
+from hierbench.metrics import DEFAULT_KS, usable_ks
+from hierbench.metrics.bootstrap import bootstrap_intervals, contributions, metrics_of
+from hierbench.metrics.ranking import ranked
+from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import refuse_links, sync_folder, write_atomically
+
+CHUNK = 1024  # examples at a time, which bounds the memory
+INDEX = np.dtype(np.int64)
+Progress = Callable[[int], None]  # examples that are done
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scored file.
+
+    Attributes:
+        metrics: those of `evaluate` that its number of ranked classes allows.
+        intervals: {metric: (low, high)}, 95% bootstrap over examples; empty without resamples.
+        mistakes: at each distance, 0 to the height.
+    """
+
+    where: str
+    num_examples: int
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    mistakes: list[int]
+
+
+def rank(found: Predictions, tree: Hierarchy, progress: Progress = lambda done: None) -> tuple[IntArray, list[int]]:
+    """Return [N, k] ranked classes, as many as the largest metric needs, and the ks of the metrics that they allow.
+
+    Raises:
+        UserError: a score is NaN.
+    """
+    ks = usable_ks(DEFAULT_KS, tree.num_classes)
+    if found.classes is not None:
+        return found.classes, [k for k in ks if k <= found.classes.shape[1]]
+    assert found.scores is not None
+    classes = np.empty((found.num_examples, max(ks)), dtype=np.int64)
+    for start in range(0, len(classes), CHUNK):
+        chunk = torch.from_numpy(np.array(found.scores[start : start + CHUNK], dtype=native(found.scores.dtype)))
+        top, num_nan = ranked(chunk, max(ks))
+        if int(num_nan):
+            row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
+            raise UserError(f"{found.where}: a score is NaN, first in row {row}")
+        classes[start : start + CHUNK] = top.numpy()
+        progress(min(start + CHUNK, len(classes)))
+    return classes, list(ks)
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that scores are ranked and stored in: half precision is widened, integers become float64."""
+    return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize <= 4 else np.dtype(np.float64)
+
+
+def score(
+    found: Predictions, tree: Hierarchy, resamples: int, seed: int, progress: Progress = lambda done: None
+) -> Result:
+    """Return the metrics of predictions with targets, with bootstrap intervals unless `resamples` is 0.
+
+    Raises:
+        UserError: a score is NaN.
+    """
+    assert found.targets is not None
+    classes, ks = rank(found, tree, progress)
+    sums = contributions(classes, found.targets, tree, ks)
+    wrong = sums[:, 0] == 0
+    mistakes = np.bincount(sums[wrong, 1], minlength=tree.height + 1)
+    intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
+    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes.tolist())
+
+
+def record_of(found: Predictions, dataset: DatasetSpec, name: str) -> Scored:
+    """Return the record of predictions that are in the order of a dataset; it holds a digest of their content."""
+    digest = sha256()
+    scores_type = None if found.scores is None else native(found.scores.dtype)
+    for values, kind in ((found.classes, INDEX), (found.scores, scores_type), (found.targets, INDEX)):
+        if values is not None and kind is not None:
+            digest.update(f"{values.shape} {kind.str}".encode())
+            for start in range(0, len(values), CHUNK):
+                digest.update(np.ascontiguousarray(values[start : start + CHUNK], dtype=kind).data)
+    top = None if found.classes is None else found.classes.shape[1]
+    return Scored(name=name, dataset=dataset, top=top, predictions=digest.hexdigest())
+
+
+def write_record(store: Store, record: Scored, found: Predictions, result: Result, environment: dict[str, Any]) -> Run:
+    """Write a record like a run's, whole or not at all; one that is there stays as it is.
+
+    Raises:
+        UserError: what is there is damaged.
+    """
+    target = store.run(record.id)
+    if target.done:
+        return target
+    if os.path.lexists(target.folder):
+        raise UserError(f"{target.folder} {target.state}; remove it and score again")
+    staging = refuse_links(store.root, f".scored-{record.id}.partial-{os.getpid()}")
+    try:
+        staging.mkdir(parents=True)
+        run = Run(staging)
+        run.write_record("spec.json", record.content())
+        assert found.targets is not None
+        if found.classes is None:
+            assert found.scores is not None
+            run.write_predictions(np.asarray(found.scores, dtype=native(found.scores.dtype)), found.targets)
+        else:
+            parts = {"classes": found.classes, "scores_of_classes": found.scores, "targets": found.targets}
+            there: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
+            write_atomically(staging / PREDICTIONS, lambda file: np.savez(file, **there))
+        metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
+        intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
+        run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
+        run.write_record("environment.json", environment)
+        run.set_status("done", files=fingerprints(staging))
+        staging.rename(target.folder)
+        sync_folder(store.root)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+def check_name(store: Store, records: Iterable[Scored]) -> None:
+    """Raise a UserError if the name of these records already stands for predictions that are not among them.
+
+    A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
+    """
+    ids, new = set[str](), list(records)
+    for record in new:
+        if record.id in ids:
+            raise UserError(f"two files hold the same predictions of {record.name!r}; give each seed once")
+        ids.add(record.id)
+    name, dataset = new[0].name, new[0].dataset
+    there = {run.folder.name for known, run in scored_records(store) if (known.name, known.dataset) == (name, dataset)}
+    if there - ids and ids - there:
+        earlier = min(there - ids)[:12]
+        raise UserError(
+            f"{name!r} already stands for other predictions in {store.root} ({earlier}): "
+            "give another --name, name the earlier files too if these are more seeds, or remove the earlier folders"
+        )

@@ -1,0 +1,233 @@
+"""`hierbench score`: rows of predictions made elsewhere beside runs of the same data, and nothing else beside them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hierbench.config.scored import Scored
+from hierbench.data.prepared import find
+from hierbench.metrics import evaluate
+from hierbench.runs.store import Store
+
+
+@pytest.fixture(scope="module")
+def made():
+    import importlib.util
+    from pathlib import Path
+
+    path = Path(__file__).resolve().parents[1] / "mistake_runs.py"
+    spec = importlib.util.spec_from_file_location("mistake_runs", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def place(tmp_path, made):
+    """A folder with prepared `shapes` (6 classes, 300 test images), two runs of it, and their targets."""
+    prepared = made.prepare(tmp_path / "data")
+    _, targets = prepared.arrays("test")
+    store = Store(tmp_path / "runs")
+    for seed in (0, 1):
+        made.store_run(store, prepared, "ce", "type-I", made.random_scores(targets, 6, seed), targets, seed)
+    return tmp_path
+
+
+def targets_of(place):
+    return np.array(find("shapes", place / "data").arrays("test")[1])
+
+
+def save(place, name, seed, made, **more):
+    targets = targets_of(place)
+    scores = made.random_scores(targets, 6, seed, skill=2.5)
+    np.savez(place / name, predictions=scores, label_ids=targets, **more)
+    return scores, targets
+
+
+def board(cli, place, *options):
+    return json.loads(cli(place, "leaderboard", "--dataset", "shapes", "--format", "json", *options).ok().out)
+
+
+def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
+    before = board(cli, place)
+    scores, targets = save(place, "vit.npz", 5, made)
+    done = cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok()
+    report = json.loads(done.out)
+    tree = find("shapes", place / "data").hierarchy("height")
+    wanted = evaluate(scores, targets, tree)
+    assert {name: cell["mean"] for name, cell in report["metrics"].items()} == wanted
+    assert all(cell["low"] < cell["mean"] < cell["high"] for cell in report["metrics"].values())
+    assert report["interval"]["over"] == "images"
+
+    after = board(cli, place)
+    *rows, row = after["rows"]
+    assert rows == before["rows"] and {**after, "rows": rows} == before
+    assert row["scored"] is True and (row["type"], row["method"], row["title"]) == ("scored", "vit", "vit (scored)")
+    assert not row["competitive"] and row["metrics"]["top1"]["mean"] == wanted["top1"]
+    assert row["metrics"]["top1"]["ci95"] is None and row["runs"] == report["runs"]
+    for format_, shown in (("markdown", "vit (scored)"), ("latex", "vit (scored)"), ("csv", "vit (scored)")):
+        assert shown in cli(place, "leaderboard", "--dataset", "shapes", "--format", format_).ok().out
+    assert "predictions made elsewhere" in cli(place, "leaderboard", "--dataset", "shapes").ok().out
+
+    store = Store(place / "runs")
+    run = store.run(row["runs"][0])
+    assert Scored.model_validate(run.spec()).id == run.folder.name and run.done
+    kept, kept_targets = run.predictions()
+    assert (kept == scores).all() and (kept_targets == targets).all()
+    assert not [path for path in (place / "runs").iterdir() if path.name.startswith(".scored")]
+    times = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
+    cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
+    assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
+    cli(place, "leaderboard", "--dataset", "shapes", "--publish", "published").ok()
+    assert (place / "published/shapes" / row["runs"][0] / "spec.json").exists()
+
+
+def test_other_readers_leave_it_out_or_say_so(cli, place, made):
+    save(place, "vit.npz", 5, made)
+    id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
+    cli(place, "mistakes", "--dataset", "shapes", "ce:type-I:0", id_[:12]).one_line("made elsewhere")
+    cli(place, "plot", "confusion", "--dataset", "shapes", "--run", id_[:12]).one_line("made elsewhere")
+    cli(place, "plot", "tradeoff", "--dataset", "shapes").ok()
+    (place / "runs" / id_ / "metrics.json").write_text("{}")
+    done = cli(place, "leaderboard", "--dataset", "shapes").ok()
+    assert "vit" not in done.out and "score the file again" in done.err
+    cli(place, "score", "vit.npz", "--dataset", "shapes").one_line("is damaged", "remove it")
+
+
+def test_seeds_make_a_row_with_a_t_interval(cli, place, made):
+    metrics = [evaluate(*save(place, f"vit-{seed}.npz", seed, made), tree_of(place)) for seed in (1, 2, 3)]
+    files = [f"vit-{seed}.npz" for seed in (1, 2, 3)]
+    report = json.loads(cli(place, "score", *files, "--dataset", "shapes", "--json").ok().out)
+    row = board(cli, place)["rows"][-1]
+    assert report["name"] == row["method"] == "vit" and row["n"] == row["planned"] == 3
+    top1 = [found["top1"] for found in metrics]
+    half = 4.302652729696142 * np.std(top1, ddof=1) / np.sqrt(3)
+    assert row["metrics"]["top1"]["ci95"] == pytest.approx(half) and sorted(top1) == sorted(
+        row["metrics"]["top1"]["values"]
+    )
+    cell = report["metrics"]["top1"]
+    assert (cell["high"] - cell["low"]) / 2 == pytest.approx(half) and report["interval"]["over"] == "seeds"
+    save(place, "other.npz", 9, made)
+    cli(place, "score", "other.npz", "--name", "vit", "--dataset", "shapes").one_line("'vit' already stands for")
+    cli(place, "score", files[0], files[0], "--dataset", "shapes").one_line("two files hold the same predictions")
+    assert len(board(cli, place)["rows"]) == 2
+
+
+def tree_of(place):
+    return find("shapes", place / "data").hierarchy("height")
+
+
+def test_rows_of_other_data_are_left_out_with_a_remark(cli, place, made):
+    save(place, "vit.npz", 5, made)
+    cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
+    (place / "again").mkdir()
+    prepared = made.prepare(place / "again/data", per_class=40)
+    targets = prepared.arrays("test")[1]
+    np.savez(place / "small.npz", scores=made.random_scores(targets, 6, 0), targets=targets)
+    cli(place, "score", "small.npz", "--dataset", "shapes", "--data-dir", "again/data").ok()
+    out = cli(place, "leaderboard", "--dataset", "shapes").ok().out
+    assert "vit (scored)" in out and "small (scored)" not in out and "1 scored predictions are not in this table" in out
+    cli(place, "score", "small.npz", "--dataset", "shapes", "--runs", "empty", "--data-dir", "again/data").ok()
+    alone = board(cli, place, "--runs", "empty")
+    assert alone["protocol"] == "scored" and [row["method"] for row in alone["rows"]] == ["small"]
+
+
+def test_runs_that_drop_a_batch_are_not_beside_all_images(cli, place, made):
+    prepared = find("shapes", place / "data")
+    targets = prepared.arrays("test")[1]
+    rows = np.sort(np.argsort(targets, kind="stable")[: -(300 % 256)])
+    scores = made.random_scores(targets[rows], 6, 1)
+    made.store_run(
+        Store(place / "authors"),
+        prepared,
+        "ce",
+        "type-I",
+        scores,
+        targets[rows],
+        overrides=["evaluation.drop_last=true"],
+    )
+    save(place, "vit.npz", 5, made)
+    cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "authors").ok()
+    out = cli(place, "leaderboard", "--dataset", "shapes", "--runs", "authors").ok().out
+    assert "vit" not in out and "last incomplete batch" in out
+
+
+def with_ids(place):
+    """Give the prepared data file names, as a dataset that has them is prepared."""
+    from hierbench.utils.files import file_digest, read_json, write_json
+
+    folder = place / "data/prepared/shapes"
+    names = [f"val/n{row % 7}/photo_{row:03}.JPEG" for row in range(300)]
+    write_json(folder / "test-ids.json", names)
+    meta = read_json(folder / "meta.json")
+    write_json(folder / "meta.json", meta | {"ids": {"test": file_digest(folder / "test-ids.json")}})
+    return names
+
+
+@pytest.mark.parametrize(
+    "shown", ["val/n{}/photo_{}.JPEG", "photo_{1}.JPEG", "/data/val/n{}/photo_{}.JPEG", "photo_{1}"]
+)
+def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, made, shown):
+    names = with_ids(place)
+    targets = targets_of(place)
+    scores = made.random_scores(targets, 6, 3)
+    order = np.random.default_rng(0).permutation(300)
+    ids = [shown.format(name.split("/")[1][1:], name[-8:-5]) for name in names]
+    frame = pd.DataFrame(scores[order], columns=[f"prob_{k}" for k in range(6)])
+    frame.insert(0, "filename", [ids[row] for row in order])
+    frame.to_parquet(place / "timm.parquet")
+    report = json.loads(cli(place, "score", "timm.parquet", "--dataset", "shapes", "--json").ok().out)
+    wanted = evaluate(scores, targets, tree_of(place))
+    assert {name: cell["mean"] for name, cell in report["metrics"].items()} == wanted
+    frame["filename"] = [*frame["filename"][:-1], "other.JPEG"]
+    frame.to_parquet(place / "odd.parquet")
+    cli(place, "score", "odd.parquet", "--dataset", "shapes").one_line("1 of 300 ids are missing", "are missing: val/n")
+    frame["filename"] = [*frame["filename"][:-1], frame["filename"][0]]
+    frame.to_parquet(place / "twice.parquet")
+    cli(place, "score", "twice.parquet", "--dataset", "shapes").one_line("1 ids are there twice")
+    assert len(board(cli, place)["rows"]) == 2
+
+
+def test_targets_and_rows_are_checked(cli, place, made):
+    scores, targets = save(place, "vit.npz", 5, made)
+    before = sorted(path.name for path in (place / "runs").iterdir())
+    np.savez(place / "shuffled.npz", scores=scores[::-1], targets=targets[::-1])
+    cli(place, "score", "shuffled.npz", "--dataset", "shapes").one_line("targets are not those", "another order")
+    np.savez(place / "few.npz", scores=scores[:6], targets=targets[:6])
+    cli(place, "score", "few.npz", "--dataset", "shapes").one_line("6 predictions", "300 test images", "size of train")
+    np.savez(place / "named.npz", scores=scores, ids=np.array([f"{row}.jpg" for row in range(300)]))
+    cli(place, "score", "named.npz", "--dataset", "shapes").one_line("no file names to compare")
+    np.savez(place / "numbered.npz", scores=scores[::-1], ids=np.arange(300)[::-1])
+    np.save(place / "alone.npy", scores)
+    (place / "targets.txt").write_text("".join(f"{target}\n" for target in targets))
+    (place / "wrong.txt").write_text("".join(f"{target}\n" for target in targets[::-1]))
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--targets", "wrong.txt").one_line("are not those")
+    cli(place, "score", "vit.npz", "--targets", "wrong.txt", "--tree", "shapes").one_line("vit.npz")
+    cli(place, "score", "alone.npy").one_line("--dataset", "--tree")
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--tree", "shapes").one_line("--dataset", "--tree")
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--data-dir", "none").one_line("data prepare shapes")
+    assert before == sorted(path.name for path in (place / "runs").iterdir())
+    outs = [
+        cli(place, "score", *one, "--dataset", "shapes", "--name", "same", "--format", "csv").ok()
+        for one in (["numbered.npz"], ["alone.npy"], ["alone.npy", "--targets", "targets.txt"], ["vit.npz"])
+    ]
+    assert len({done.out for done in outs}) == 1
+    assert "neither ids nor targets" in outs[1].err and "note" not in outs[2].err
+    assert len(sorted((place / "runs").iterdir())) == len(before) + 1
+
+
+def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", logits=rng.normal(size=(50, 100)), labels=rng.integers(100, size=50))
+    out = cli(tmp_path, "score", "a.npz", "--tree", "cifar100").ok().out
+    assert "Mistake severity" in out and "bootstrap interval over images" in out
+    (tmp_path / "tree.csv").write_text("a,b\n" + "".join(f"{n % 4},leaf {n}\n" for n in range(100)))
+    cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--output", "a.tex", "--format", "latex").ok()
+    assert "begin{tabular}" in (tmp_path / "a.tex").read_text()
+    assert cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--resamples", "0").ok().out.count(" - ") >= 10
+    cli(tmp_path, "score", "a.npz", "--tree", "cifar-100").one_line("'cifar100'")
+    cli(tmp_path, "score", "a.npz", "--tree", "fgvc", "--targets", "none.txt").one_line("none.txt")
+    cli(tmp_path, "score", "a.npz", "--tree", "shapes").one_line("50 x 100", "48")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tex", "tree.csv"]

@@ -1,0 +1,255 @@
+"""Predictions made elsewhere: every format gives the same metrics, and every mistake in them is one clear line."""
+
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hierbench import Hierarchy, evaluate
+from hierbench.experiments.scoring.predictions import read_predictions
+from hierbench.experiments.scoring.score import rank, score
+from hierbench.metrics.bootstrap import bootstrap_intervals, contributions
+from hierbench.utils.errors import UserError
+
+PATHS = {
+    "oak": ("plant", "tree", "oak"),
+    "elm": ("plant", "tree", "elm"),
+    "fern": ("plant", "fern"),
+    "wren": ("animal", "bird", "wren"),
+    "robin": ("animal", "bird", "robin"),
+    "cod": ("animal", "cod"),
+}
+N = 40
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return Hierarchy.from_paths(PATHS)
+
+
+@pytest.fixture(scope="module")
+def made():
+    rng = np.random.default_rng(0)
+    targets = rng.integers(6, size=N)
+    scores = rng.normal(size=(N, 6)).astype(np.float32)
+    scores[np.arange(N), targets] += 1
+    return scores, targets, [f"image-{row:02}.jpg" for row in rng.permutation(N)]
+
+
+def top(scores, k):
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, axis=1)
+
+
+def timm_frame(made, k, *, separate, index, labels=None):
+    """A table as timm's inference.py makes it: --topk K, --results-separate-col, --include-index, --label-type."""
+    scores, _, ids = made
+    classes, outputs = top(scores, k) if k else (None, scores)
+    data = {"filename": ids}
+    parts = {"index": classes if index else None, "label": None, "prob": outputs}
+    if labels is not None and k:
+        parts["label"] = np.array(labels, dtype=object)[classes]
+    for name, values in parts.items():
+        if values is None:
+            continue
+        if separate and values.shape[1] > 1:
+            data |= {f"{name}_{place}": values[:, place] for place in range(values.shape[1])}
+        else:
+            data[name] = list(values[:, 0] if values.shape[1] == 1 else values)
+    return pd.DataFrame(data)
+
+
+def save_timm(frame, path, how):
+    """What timm's save_results does with --results-format."""
+    if how == "parquet":
+        frame.set_index("filename").to_parquet(path)
+    elif how == "json":
+        frame.set_index("filename").to_json(path, indent=4, orient="index")
+    elif how == "json-records":
+        frame.to_json(path, lines=True, orient="records")
+    elif how == "json-split":
+        frame.to_json(path, indent=4, orient="split", index=False)
+    else:
+        frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("how", ["csv", "parquet", "json", "json-records", "json-split"])
+@pytest.mark.parametrize("separate", [True, False])
+@pytest.mark.parametrize(
+    ("k", "index", "labels"), [(0, False, False), (1, True, False), (3, True, True), (3, False, True), (6, True, False)]
+)
+def test_what_timm_writes_is_read_as_it_is(tmp_path, tree, made, how, separate, k, index, labels):
+    frame = timm_frame(made, k, separate=separate, index=index, labels=tree.classes if labels else None)
+    path = save_timm(frame, tmp_path / f"resnet50.{how.split('-')[0]}", how)
+    found = read_predictions(path, tree)
+    assert found.ids == made[2] and found.targets is None
+    ranked, ks = rank(found, tree)
+    assert ks == [each for each in (1, 5) if each <= (k or 6)]
+    width = min(ranked.shape[1], k or 5)
+    assert (ranked[:, :width] == top(made[0], width)[0]).all()
+
+
+@pytest.mark.parametrize("names", [("scores", "targets"), ("predictions", "label_ids"), ("logits", "labels")])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_arrays_by_the_names_in_use(tmp_path, tree, made, names, save, dtype):
+    scores, targets, ids = made
+    save(tmp_path / "a.npz", **dict(zip(names, (scores.astype(dtype), targets), strict=True)), ids=np.array(ids))
+    found = read_predictions(tmp_path / "a.npz", tree)
+    assert found.ids == ids and (found.targets == targets).all()
+    result = score(found, tree, 0, 0)
+    wanted = evaluate(scores.astype(dtype), targets, tree)
+    assert result.metrics == {name: value for name, value in wanted.items() if name in result.metrics}
+    assert set(result.metrics) == set(wanted)
+    assert sum(result.mistakes) == round(N * (1 - wanted["top1"] / 100)) and result.mistakes[0] == 0
+
+
+def test_a_column_per_class_in_any_order(tmp_path, tree, made):
+    scores, targets, ids = made
+    frame = pd.DataFrame(scores, columns=tree.classes)[["wren", "oak", "cod", "fern", "robin", "elm"]]
+    frame.insert(0, "id", ids)
+    frame["label"] = [tree.classes[target] for target in targets]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    found = read_predictions(tmp_path / "a.csv", tree)
+    assert found.ids == ids and (found.targets == targets).all() and np.allclose(found.scores, scores, atol=1e-6)
+
+
+def test_ties_in_a_list_of_ranked_classes_go_to_the_lower_index(tmp_path, tree):
+    np.savez(tmp_path / "a.npz", index=[[4, 2, 1]], scores=[[0.4, 0.4, 0.2]], targets=[0])
+    assert rank(read_predictions(tmp_path / "a.npz", tree), tree)[0].tolist() == [[2, 4, 1]]
+
+
+def test_the_bootstrap_is_that_of_metrics_of_resampled_images(tree, made):
+    """Against `evaluate` on each resample, drawn in the same way."""
+    scores, targets, _ = made
+    classes = np.argsort(-scores, axis=1, kind="stable")
+    rng = np.random.default_rng(7)
+    drawn = []
+    for _ in range(50):
+        rows = rng.integers(N, size=N)
+        drawn.append(evaluate(scores[rows], targets[rows], tree, ks=(1, 5)))
+    found = bootstrap_intervals(contributions(classes, targets, tree, [1, 5]), [1, 5], 50, seed=7)
+    for name, (low, high) in found.items():
+        expected = np.nanpercentile([metrics[name] for metrics in drawn], [2.5, 97.5])
+        assert (low, high) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_the_bootstrap_without_mistakes_has_no_severity(tree):
+    sums = contributions(np.array([[0], [1]]), np.array([0, 1]), tree, [1])
+    found = bootstrap_intervals(sums, [1], 10)
+    assert np.isnan(found["mistake_severity"]).all() and found["top1"] == (100.0, 100.0)
+
+
+def test_the_interval_has_its_coverage(tree):
+    """The share of intervals over 200 samples of images that hold the accuracy behind them."""
+    rng, inside = np.random.default_rng(0), 0
+    for trial in range(200):
+        targets = np.zeros(150, dtype=np.int64)
+        classes = np.where(rng.random(150) < 0.7, 0, 3)[:, None]
+        low, high = bootstrap_intervals(contributions(classes, targets, tree, [1]), [1], 200, seed=trial)["top1"]
+        inside += low <= 70.0 <= high
+    assert 180 <= inside <= 199
+
+
+def _npz(**arrays):
+    return lambda path: np.savez(path, **arrays)
+
+
+def _csv(text):
+    return lambda path: path.write_text(text)
+
+
+OK = np.zeros((3, 6), dtype=np.float32)
+HEAD = "filename,oak,elm,fern,wren,robin,cod\n"
+ROW = "a,1,2,3,4,5,6\n"
+BAD = {
+    "nan": ("a.npz", _npz(scores=np.where(np.eye(3, 6) > 0, np.nan, 0), targets=[0, 1, 2]), ["NaN", "row 0"]),
+    "out of range": ("a.npz", _npz(scores=OK, targets=[0, 6, 1]), ["targets: 6 in row 1", "0 to 5"]),
+    "negative": ("a.npz", _npz(predictions=OK, label_ids=[0, -100, 1]), ["-100 in row 1"]),
+    "fractions": ("a.npz", _npz(scores=OK, targets=[0, 0.5, 1]), ["0.5 is no class index"]),
+    "too few columns": ("a.npz", _npz(scores=OK[:, :5], targets=[0, 1, 2]), ["3 x 5", "6 classes"]),
+    "other lengths": ("a.npz", _npz(scores=OK, targets=[0, 1]), ["targets must be [3]"]),
+    "objects": ("a.npz", _npz(scores=np.array([{}], dtype=object)), ["pickle", "never read"]),
+    "no scores": ("a.npz", _npz(targets=[0, 1]), ["no array of scores", "targets"]),
+    "two scores": ("a.npz", _npz(scores=OK, logits=OK), ["two arrays of scores"]),
+    "text scores": ("a.npz", _npz(scores=np.full((3, 6), "x")), ["not real numbers"]),
+    "empty": ("a.npz", _npz(scores=OK[:0]), ["no predictions"]),
+    "twice": ("a.npz", _npz(index=[[0, 0]], targets=[0]), ["ranks a class twice"]),
+    "pickle": ("a.pkl", lambda path: path.write_bytes(pickle.dumps([1])), ["pickles", "never read"]),
+    "no zip": ("a.npz", _csv("nothing"), ["no whole .npz"]),
+    "an ending": ("a.xlsx", _csv("nothing"), [".xlsx", ".parquet"]),
+    "case": ("a.csv", _csv(HEAD.replace("elm", "Elm") + ROW), ["'elm'", "'Elm' differs in case"]),
+    "missing class": ("a.csv", _csv("id,oak,fern,wren,robin,cod\na,1,2,3,4,5\n"), ["1 of 6 classes: 'elm'"]),
+    "extra column": ("a.csv", _csv(HEAD.replace("\n", ",yew\n") + "a,1,2,3,4,5,6,7\n"), ["'yew' is no class"]),
+    "target in another case": (
+        "a.csv",
+        _csv(HEAD.replace("\n", ",target\n") + "a,1,2,3,4,5,6,Oak\n"),
+        ["'Oak' in row 0", "mean 'oak'"],
+    ),
+    "a word": ("a.csv", _csv(HEAD + "a,1,2,3,x,5,6\n"), ["'x' in column 'wren', row 0 is no number"]),
+    "a gap": ("a.csv", _csv("id,prob_0,prob_2\na,1,2\n"), ["prob_0, prob_1, ... are not all there"]),
+    "too few": ("a.csv", _csv("id,prob_0,prob_1\na,1,2\n"), ["2 columns", "6 classes", "--include-index"]),
+    "top 1 without class": ("a.csv", _csv("filename,prob\na,0.9\n"), ["1 columns", "--include-index"]),
+    "sorted": (
+        "a.csv",
+        _csv("id,p_0,p_1,p_2,p_3,p_4,p_5\na,6,5,4,3,2,1\nb,6,5,4,3,2,1\n"),
+        ["sorted in every row"],
+    ),
+    "a typo in split": ("a.csv", _csv("split," + HEAD + "tset," + ROW), ["'tset'", "'test'"]),
+    "no rows": ("a.csv", _csv(HEAD), ["no rows"]),
+    "nothing": ("a.csv", _csv(""), ["a.csv"]),
+    "ragged": ("a.csv", _csv(HEAD + "a,1,2,3,4,5,6,7,8\n" + ROW), ["more cells than the header"]),
+    "no parquet": ("a.parquet", _csv("PAR1"), ["no whole .parquet"]),
+    "no json": ("a.json", _csv('{"a": 1}'), ["no table"]),
+    "deep json": ("a.json", _csv("[" * 100_000), ["nested too deeply"]),
+    "lists of two lengths": ("a.csv", _csv('id,prob,index\na,"[1 2]","[0 1]"\nb,[1],[0]\n'), ["1 to 2 entries"]),
+    "a directory": ("a.npz", lambda path: path.mkdir(), ["cannot be read"]),
+    "absent": ("a.npz", lambda path: None, ["cannot be read"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_one_clear_line(tmp_path, tree, case):
+    name, write, parts = BAD[case]
+    write(tmp_path / name)
+    with pytest.raises(UserError) as error:
+        rank(read_predictions(tmp_path / name, tree), tree)
+    assert all(part in str(error.value) for part in parts), str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_every_truncation_of_an_npz_is_refused(tmp_path, tree, made, save):
+    scores, targets, _ = made
+    save(tmp_path / "whole.npz", scores=scores, targets=targets)
+    content = (tmp_path / "whole.npz").read_bytes()
+    for size in range(0, len(content), 37):
+        (tmp_path / "a.npz").write_bytes(content[:size])
+        with pytest.raises(UserError, match=r"a\.npz"):
+            read_predictions(tmp_path / "a.npz", tree)
+
+
+def test_a_header_that_promises_more_than_the_file_has_is_refused(tmp_path, tree):
+    import io
+    import zipfile
+
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 6)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("scores.npy", header.getvalue() + b"\0" * 100)
+    with pytest.raises(UserError, match="truncated"):
+        read_predictions(tmp_path / "a.npz", tree)
+
+
+def test_only_the_test_rows_of_a_split_column_are_read(tmp_path, tree):
+    (tmp_path / "a.csv").write_text("split," + HEAD + "test," + ROW + "val," + ROW.replace("a", "b"))
+    assert read_predictions(tmp_path / "a.csv", tree).ids == ["a"]
+
+
+def test_json_without_ids_is_in_row_order(tmp_path, tree):
+    (tmp_path / "a.json").write_text(json.dumps([{"index": 3, "target": "wren"}, {"index": 0, "target": "oak"}]))
+    found = read_predictions(tmp_path / "a.json", tree)
+    assert found.ids is None and found.targets.tolist() == [3, 0] and found.classes.tolist() == [[3], [0]]
