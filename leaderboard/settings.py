@@ -22,7 +22,7 @@ def recipe_of(dataset: str, protocol: str) -> Recipe | None:
 
 def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    content = spec.content()
+    content = spec.model_dump(mode="json", by_alias=True)  # with the keys that ids leave out at their default
     first, *rest = key.split(".")
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]
@@ -47,9 +47,12 @@ def _walk(content: Any, key: str) -> Any:
     return content
 
 
-def departures(spec: Spec) -> list[str]:
-    """Return "key = value" for every setting of a run that differs from the recipe of its protocol."""
-    recipe = recipe_of(spec.dataset.name, spec.protocol)
+def departures(spec: Spec, dataset: str = "") -> list[str]:
+    """Return "key = value" for every setting of a run that differs from the recipe of its protocol.
+
+    `dataset` is how the user gave it, by its file or, as by default, by name.
+    """
+    recipe = recipe_of(dataset or spec.dataset.name, spec.protocol)
     if recipe is None:
         return []
     content = recipe.model_dump(mode="json", by_alias=True)

@@ -43,7 +43,7 @@ def prepare(
 
     recipe = load_recipe(dataset, protocol=protocol)
     prepared = prepare_with_progress(
-        dataset,
+        recipe,
         data_dir,
         source,
         force=force,
@@ -55,7 +55,7 @@ def prepare(
     sizes = ", ".join(f"{split} {n:,}" for split, n in prepared.meta["splits"].items())
     tree = prepared.hierarchy("height")
     levels = ", ".join(map(str, tree.level_sizes))
-    print(f"{dataset}: {sizes}; {tree.num_classes} classes, height {tree.height}, levels {levels}")
+    print(f"{recipe.dataset}: {sizes}; {tree.num_classes} classes, height {tree.height}, levels {levels}")
     print(f"digest {prepared.digest[:12]}; in {prepared.folder}")
 
 
@@ -65,6 +65,8 @@ def verify(
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Check a prepared dataset against its digest."""
+    from hierbench.config.recipe import dataset_name
     from hierbench.data import prepared
 
-    print(f"{dataset}: {prepared.verify(dataset, data_dir).digest[:12]} as prepared")
+    name = dataset_name(dataset)
+    print(f"{name}: {prepared.verify(name, data_dir).digest[:12]} as prepared")

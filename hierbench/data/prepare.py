@@ -13,14 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hierbench.config.recipe import Expected, load_recipe, recipe_names
+from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import digest_of as digest_of_content
 from hierbench.data.missing import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check, variant_name
 from hierbench.data.source import KeptError, Labels, Request, Source
+from hierbench.data.user import opening
 from hierbench.data.writer import SPLITS, rows_file, write_images
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, refuse_links, remove_made, sync_folder, write_atomically, write_json
 
 MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done)|\..*\.tmp")
@@ -29,7 +30,7 @@ NEEDS_SOURCE = ("inat19", "tieredimagenet-h")  # never downloaded
 
 
 def prepare(
-    name: str,
+    dataset: str | Recipe,
     data_dir: Path,
     source: Path | None = None,
     progress: Progress = lambda share: None,
@@ -43,7 +44,8 @@ def prepare(
     """Prepare a dataset, or return it if it is already prepared.
 
     Args:
-        name: of the dataset, which has a recipe and a module in `hierbench.data.datasets`.
+        dataset: a name, which has a recipe and a module in `hierbench.data.datasets`; the file of a user's dataset; or
+            the recipe of either.
         data_dir: prepared arrays go to `prepared/` below it, downloads to `downloads/`.
         source: the user's own copy; None downloads where the licence allows.
         progress: called with the share that is done, from 0 to 1.
@@ -51,18 +53,27 @@ def prepare(
         offline: see `Request`.
         allow_missing: leave out images that are missing or unreadable, with a remark, instead of refusing.
         jpeg_quality: see `Request`.
-        announce: called with the data's licence before any image is read.
+        announce: called with the data's licence before any image is read, and with what a user should know.
 
     Raises:
         UserError: nothing to read, or something in it is broken. Where the source has an identity, what was read is
             kept and the next attempt resumes from it; otherwise nothing is left.
     """
-    if name not in recipe_names():
-        raise unknown_name("dataset", name, recipe_names())
+    recipe = dataset if isinstance(dataset, Recipe) else load_recipe(dataset)
+    name = recipe.dataset
+    if recipe.source is not None and (source is not None or offline is not None):
+        raise UserError(
+            f"--source and --offline are for built-in datasets; the file of {name} says where its images are"
+        )
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)
-    if not force and source is None and (there := find(variant, data_dir)) is not None:
+
+    def ready(say: Callable[[str], None]) -> Prepared | None:
+        there = find(variant, data_dir)
+        return there if recipe.source is None else opening.if_current(recipe, there, say)
+
+    if not force and source is None and (there := ready(announce)) is not None:
         return there
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
     target = refuse_links(data_dir, "prepared", variant)
@@ -70,10 +81,9 @@ def prepare(
         with _claimed(target) as (partial, waited):
             if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
-            if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
+            if (waited or source is None) and not force and (there := ready(lambda line: None)) is not None:
                 return there
-            opened: Source = import_module(f"hierbench.data.datasets.{name.replace('-', '_')}").open_source(request)
-            return _prepare(name, opened, target, partial, allow_missing, progress, announce)
+            return _prepare(recipe, _open(recipe, request), target, partial, allow_missing, progress, announce)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is no folder") from None
@@ -81,6 +91,14 @@ def prepare(
         kept = "what was read is kept" if target.with_name(f".{variant}.partial").exists() else "nothing was kept"
         said = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
         raise UserError(f"preparing {name} in {target.parent}: {said}") from None
+
+
+def _open(recipe: Recipe, request: Request) -> Source:
+    if recipe.source is not None:
+        return opening.open_source(recipe)
+    module = import_module(f"hierbench.data.datasets.{recipe.dataset.replace('-', '_')}")
+    source: Source = module.open_source(request)
+    return source
 
 
 @contextmanager
@@ -112,7 +130,7 @@ def _claimed(target: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _prepare(
-    name: str,
+    recipe: Recipe,
     source: Source,
     target: Path,
     partial: Path,
@@ -120,12 +138,13 @@ def _prepare(
     progress: Progress,
     announce: Callable[[str], None],
 ) -> Prepared:
-    tree = Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
+    name = recipe.dataset
+    Hierarchy.from_paths(source.paths)  # a broken tree must not be found out hours later
     for split in SPLITS:
         if not len(source.labels[split]):
             raise UserError(f"{name} has no {split} images")
-    if source.notice:
-        announce(source.notice)
+    for line in [source.notice] * bool(source.notice) + source.said:
+        announce(line)
     _resume_or_clear(source, partial)
     written = not _is_complete(partial)
     if written:
@@ -137,7 +156,7 @@ def _prepare(
             listed = target.with_name(f"{name}-missing.txt")
             labels = leave_out_missing(source, done, unreadable, partial, listed, allow_missing)
             listed.unlink(missing_ok=True)
-            _complete(name, source, tree, labels, partial)
+            _complete(recipe, source, labels, partial)
         except BaseException as error:
             bad = isinstance(error, UserError) and not isinstance(error, KeptError)
             marks = (np.fromfile(path, dtype=np.bool_) for path in partial.glob("*-done"))
@@ -176,25 +195,30 @@ def _check_space(source: Source, partial: Path) -> None:
         raise OSError(errno.ENOSPC, f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free")
 
 
-def _complete(name: str, source: Source, tree: Hierarchy, labels: dict[str, Labels], partial: Path) -> None:
+def _complete(recipe: Recipe, source: Source, labels: dict[str, Labels], partial: Path) -> None:
     """Write labels and, when all else is on the disk, meta.json: a folder that has it is complete."""
     for split in SPLITS:
         rows = np.ascontiguousarray(labels[split], dtype=np.int64)
         write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows))
     paths = [list(path) for path in source.paths.values()]
     splits = {split: len(labels[split]) for split in SPLITS}
-    found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
-    here, whole = found.model_dump(), load_recipe(name).expected.model_dump()  # Table 1 of the paper
-    odd = [f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]]
+    odd: list[str] = []
+    if recipe.source is None:
+        here = opening.sizes_of(source.paths, labels, source.image_size).model_dump()
+        whole = recipe.expected.model_dump()  # Table 1 of the paper
+        odd = [
+            f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]
+        ]
     meta = {
         "schema": 1,
-        "dataset": name,
+        "dataset": recipe.dataset,
         "paths": paths,
         "splits": splits,
         "image_size": list(source.image_size),
         "checksums": source.checksums,
         "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
+        **({"source": source.state} if source.state else {}),
         "digest": digest_of(partial, paths),
     }
     write_json(partial / "meta.json", meta)

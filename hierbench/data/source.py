@@ -82,6 +82,8 @@ class Source:
         remarks: notes for the user, kept in meta.json, e.g. that an archive is not the official one; complete as above.
         identity: of what is read; a preparation is resumed only with the same, and never with "".
         notice: the data's licence; shown to the user and kept in meta.json.
+        state: digests of what a user's dataset was prepared from; kept in meta.json.
+        said: lines for the user while it is prepared.
     """
 
     paths: dict[str, tuple[str, ...]]
@@ -93,6 +95,8 @@ class Source:
     remarks: list[str] = field(default_factory=list)
     identity: str = ""
     notice: str = ""
+    state: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
 
 
 def identity_of(source: Path) -> str:

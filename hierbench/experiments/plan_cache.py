@@ -22,6 +22,7 @@ from hierbench.config.options import Options, is_path
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import find, variant_name
+from hierbench.data.user.opening import state_of
 from hierbench.experiments.publishing import publish_board, say_notes, show_board
 from hierbench.planning.dry_run import Line, summary
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
@@ -62,7 +63,7 @@ def answer_from_cache(options: Options) -> bool:
     store.ask_for(ids)
     say_notes(prepared)
     say(summary(recipe, lines, None, options.device, ""))
-    board, _ = publish_board(recipe.dataset, options.runs, shown)
+    board, _ = publish_board(options.dataset, options.runs, shown)
     show_board(board, options)
     return True
 
@@ -100,8 +101,8 @@ def _file(options: Options, recipe: Recipe) -> Path:
     if options.dry_run or options.remote or any(map(is_path, names)) or _entries():
         raise UserError("methods from outside this project may depend on anything")
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
-    if prepared is None:
-        raise UserError("no data")
+    if prepared is None or (recipe.source is not None and prepared.meta.get("source") != state_of(recipe)):
+        raise UserError("no data, or other data")
     harmless = {"runs", "data_dir", "weights", "mlflow", "as_json", "jobs"}
     content = {
         "asked": {name: str(value) for name, value in vars(options).items() if name not in harmless},

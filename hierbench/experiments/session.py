@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, chosen_types
 from hierbench.config.recipe import FeatureType, load_recipe
+from hierbench.data.user.opening import with_sizes
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
@@ -75,6 +76,7 @@ class Session:
         self.recipe = self.recipe.model_copy(update={"train": train})
         self.options = replace(options, device=device)
         self.inputs = obtain(self.recipe, self.options)
+        self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
 
     def announce(self, lines: Sequence[Line], models: Callable[[], Costs], **more: Any) -> bool:

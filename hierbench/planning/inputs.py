@@ -10,6 +10,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
+from hierbench.data.user.opening import if_current
 from hierbench.models.weights import check_weights, download_weights, find_weights
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
@@ -42,12 +43,14 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         raise UserError("--weights: the recipe starts from none (model.weights = none)")
     prepared = data.find(variant, options.data_dir)
     if options.dry_run:
-        missing = []
+        missing, state = [], "is not prepared"
+        if recipe.source is not None and prepared is not None:
+            prepared, state = if_current(recipe, prepared, lambda line: None), "has changed since it was prepared"
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
             source = " --source FILE" if recipe.dataset in NEEDS_SOURCE else ""
-            how = f"hierbench data prepare {recipe.dataset}{protocol}{source}"
-            missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
+            how = f"hierbench data prepare {options.dataset}{protocol}{source}"
+            missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
         if needs_weights and weights is None:
             title = KNOWN[recipe.model.weights].title
             missing.append(f"{title} are not in {folder}; a run downloads them, or give --weights FILE")
@@ -63,16 +66,16 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             weights = download_weights(recipe.model.weights, folder)
         elif weights is not None:
             check_weights(recipe.model.weights, weights)
-        prepared = prepare_with_progress(recipe.dataset, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
+        prepared = prepare_with_progress(recipe, options.data_dir, jpeg_quality=recipe.data.jpeg_quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 
-def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
+def prepare_with_progress(recipe: Recipe, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
     """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
-    with Meter(f"preparing {name}", 1.0) as meter:
+    with Meter(f"preparing {recipe.dataset}", 1.0) as meter:
         prepared = prepare(
-            name, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
+            recipe, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
         )
     return prepared
