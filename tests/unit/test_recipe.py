@@ -82,8 +82,8 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
         (
             "train.epoch=3",
             "did you mean 'train.epochs'? ",
-            "train.batch_size, train.epochs, train.lr, train.micro_batch, train.momentum, train.precision, "
-            "train.weight_decay",
+            "train.batch_size, train.epochs, train.layer_decay, train.lr, train.micro_batch, train.momentum, "
+            "train.optimizer, train.precision, train.sampling, train.warmup_epochs, train.weight_decay",
         ),
         (
             "train.lr.type-I.head=1",
@@ -100,8 +100,8 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
         (
             "epochs=3",
             "did you mean 'train.epochs'? ",
-            "augment, collapse, data, dataset, distance, evaluation, expected, methods, model, protocol, seeds, title, "
-            "train, tune",
+            "augment, collapse, data, dataset, distance, evaluation, expected, methods, model, protocol, seeds, "
+            "source, title, train, tune",
         ),
     ],
 )

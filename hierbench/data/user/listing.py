@@ -8,11 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hierbench.config.source import SourceSection
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_bytes, read_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 100  # missing files that an error names
@@ -80,6 +84,19 @@ def list_images(section: SourceSection) -> Listing:
     else:
         photographs = list(_in_classes(place, "", ignored))
     return Listing(place, sorted(photographs, key=lambda one: one.name), ignored)
+
+
+def guess_splits(images: Path) -> str | None:
+    """Return "folders" or "column" where the images are divided already, None where they are not."""
+    if images.is_dir():
+        names = _folders_in(images, Counter())
+        return "folders" if names and set(names) <= set(SPLITS) else None
+    if images.suffix.lower() == ".csv" and images.is_file():
+        header = read_text(images, "utf-8-sig", follow=True).partition("\n")[0]
+        return "column" if "split" in [cell.strip() for cell in header.split(",")] else None
+    if images.suffix.lower() == ".parquet" and images.is_file():
+        return "column" if "split" in _table(images).columns else None
+    return None
 
 
 def _folders_in(place: Path, ignored: Counter[str]) -> list[str]:
@@ -190,14 +207,7 @@ def _csv_rows(manifest: Path, columns: tuple[str, ...]) -> Rows:
 
 
 def _parquet_rows(manifest: Path, columns: tuple[str, ...]) -> Rows:
-    import pandas as pd
-
-    try:
-        table = pd.read_parquet(io.BytesIO(read_bytes(manifest, LARGEST, follow=True)))
-    except ImportError:
-        raise UserError(f"{manifest}: reading Parquet needs pyarrow; run: pip install pyarrow") from None
-    except Exception as error:  # pyarrow raises errors of its own for a damaged file
-        raise UserError(f"{manifest} is no Parquet file ({' '.join(str(error).split())[:200]})") from None
+    table = _table(manifest)
     places = _places(manifest, list(map(str, table.columns)), columns)
     cells = [
         ["" if empty else str(cell) for cell, empty in zip(column, column.isna(), strict=True)]
@@ -205,6 +215,17 @@ def _parquet_rows(manifest: Path, columns: tuple[str, ...]) -> Rows:
     ]
     for number, row in enumerate(zip(*cells, strict=True), 1):
         yield f"row {number}", row
+
+
+def _table(manifest: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(io.BytesIO(read_bytes(manifest, LARGEST, follow=True)))
+    except ImportError:
+        raise UserError(f"{manifest}: reading Parquet needs pyarrow; run: pip install pyarrow") from None
+    except Exception as error:  # pyarrow raises errors of its own for a damaged file
+        raise UserError(f"{manifest} is no Parquet file ({' '.join(str(error).split())[:200]})") from None
 
 
 def _places(manifest: Path, header: list[str], columns: tuple[str, ...]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hierbench.config.recipe import Expected, Recipe
+from hierbench.config.recipe import Expected, Recipe, recipe_names
 from hierbench.config.source import SourceSection
 from hierbench.config.spec import digest_of
 from hierbench.data.image import center_crop, decode_file
@@ -19,6 +19,7 @@ from hierbench.data.user.taxonomy import check_classes, read_tree, tree_text
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_text
 
 Announce = Callable[[str], None]
 LARGEST = 1 << 28  # bytes of an image file
@@ -131,3 +132,16 @@ def _difference(recipe: Recipe, paths: dict[str, tuple[str, ...]], labels: dict[
         if key in given.model_fields_set and getattr(found, key) != getattr(given, key)
     ]
     return f"[expected] in the file differs from what is there: {', '.join(odd)}" if odd else ""
+
+
+def prepared_names(data_dir: Path) -> list[str]:
+    """Return the names of the users' datasets that are prepared in a folder."""
+    files = sorted((data_dir / "prepared").glob("[!.]*/meta.json"))
+    return [file.parent.name for file in files if file.parent.name not in recipe_names() and _is_users(file)]
+
+
+def _is_users(meta: Path) -> bool:
+    try:
+        return "source" in parse_json_object(read_text(meta, follow=True))
+    except (OSError, ValueError):
+        return False

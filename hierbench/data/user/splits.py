@@ -75,6 +75,8 @@ def _remark(split: str, labels: list[str]) -> str:
 
 def imbalance(counts: dict[str, int]) -> str:
     """Return the largest and the smallest class of {class: images} and their ratio, in one line."""
+    if len(set(counts.values())) == 1:
+        return f"{next(iter(counts.values())):,} images in each class"
     largest, smallest = max(counts, key=lambda label: counts[label]), min(counts, key=lambda label: counts[label])
     ratio = counts[largest] / counts[smallest]
     ends = [f"{counts[label]:,} ({label})" for label in (smallest, largest)]
