@@ -16,7 +16,8 @@ class Closed(BaseModel):
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first problem with the content of a closed model."""
-    first = error.errors()[0]
+    # A misspelt key is unknown and missing: what is unknown says more.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     parts = [str(part) for part in first["loc"]]
     location = ".".join(parts)
     if first["type"] == "extra_forbidden":

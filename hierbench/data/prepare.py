@@ -62,9 +62,7 @@ def prepare(
     recipe = dataset if isinstance(dataset, Recipe) else load_recipe(dataset)
     name = recipe.dataset
     if recipe.source is not None and (source is not None or offline is not None):
-        raise UserError(
-            f"--source and --offline are for built-in datasets; the file of {name} says where its images are"
-        )
+        raise UserError(f"--source and --offline are for built-in datasets; {name} is read where its file says")
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)

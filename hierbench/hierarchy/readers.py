@@ -98,9 +98,11 @@ def paths_from_edges(edges: list[tuple[str, str]]) -> dict[str, tuple[str, ...]]
             continue
         path = [leaf]
         while (above := parent.get(path[-1], "")) not in ("", root):
+            if above in path:
+                raise ValueError(f"node {above!r} is in a cycle")
             path.append(above)
             if len(path) > DEEPEST:
-                raise ValueError(f"node {leaf!r} lies more than {DEEPEST} levels deep, or in a cycle")
+                raise ValueError(f"node {leaf!r} lies more than {DEEPEST} levels deep")
         paths[leaf] = tuple(reversed(path))
         reached.update(path)
     if lost := names - reached:

@@ -71,7 +71,7 @@ def list_images(section: SourceSection) -> Listing:
     if not place.is_dir():
         raise GoneError(f"no folder of images {place}")
     ignored, photographs = Counter[str](), list[Photograph]()
-    names = _folders_in(place, ignored)
+    names = _folders_in(place, Counter())
     if section.splits.kind == "folders":
         if odd := sorted(set(names) - set(SPLITS)):
             raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
