@@ -26,7 +26,7 @@ def walked(cli, miniatures, tmp_path_factory):
         done[" ".join(command)] = cli(folder, *command).ok()
         if command[:2] == ["data", "new"]:
             file = folder / "birds.toml"
-            text = file.read_text().replace("seeds = 3", "seeds = 1").replace("epochs = 40", "epochs = 1")
+            text = file.read_text().replace("seeds = 3", "seeds = 1").replace("epochs = 30", "epochs = 1")
             assert "seeds = 1\n" in text and "epochs = 1\n" in text
             file.write_text(text.replace("image_size = [64, 64]", "image_size = [32, 32]") + QUICK)
     return folder, done

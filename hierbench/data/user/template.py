@@ -128,7 +128,7 @@ def _text(
     asked: Asked, section: dict[str, str], sizes: Expected, measured: tuple[list[float], list[float]] | None
 ) -> str:
     num = max(1, sizes.train)
-    epochs = min(40, max(8 if asked.frozen else 10, round((60_000 if asked.frozen else 30_000) / num)))
+    epochs = min(30, max(8 if asked.frozen else 10, round((60_000 if asked.frozen else 30_000) / num)))
     rate, batch = (0.01, 64) if asked.frozen else (0.03, 32)
     if asked.frozen:
         model = (
