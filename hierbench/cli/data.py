@@ -107,4 +107,4 @@ def verify(
     from hierbench.data import prepared
 
     name = dataset_name(dataset)
-    print(f"{name}: {prepared.verify(name, data_dir).digest[:12]} as prepared")
+    print(f"{name}: {prepared.verify(name, data_dir, dataset).digest[:12]} as prepared")

@@ -282,6 +282,8 @@ def _of_user(recipe: Recipe, where: str, file: Path) -> Recipe:
     check_name(recipe.dataset, recipe_names(), where)
     if recipe.source is None:
         raise UserError(f"{where}: section [source] is missing: the images and the tree of your dataset")
+    if recipe.data.jpeg_quality:
+        raise UserError(f"{where}: data.jpeg_quality is only for fgvc, whose published images were re-saved")
     return recipe.model_copy(update={"source": recipe.source.below(file.absolute().parent)})
 
 

@@ -90,11 +90,11 @@ def find(name: str, data_dir: Path) -> Prepared | None:
     return prepared
 
 
-def verify(name: str, data_dir: Path) -> Prepared:
-    """Read a prepared dataset whole and compare it with its digest."""
+def verify(name: str, data_dir: Path, given: str = "") -> Prepared:
+    """Read a prepared dataset whole and compare it with its digest; `given` is how the user named it."""
     there = find(name, data_dir)
     if there is None:
-        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {name}")
+        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given or name}")
     _compare(there)
     return there
 

@@ -197,6 +197,30 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir):
     assert winners[0] == winners[1]
 
 
+def test_a_dataset_of_the_user_s_on_a_cluster(cli, cluster, work, miniatures):
+    """The nodes have the prepared arrays alone; the numbers are those of this machine with one thread."""
+    folder = miniatures.birds(work / "birds", per_class=4)
+    cli(folder, "data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv").ok()
+    run = [
+        "run",
+        "--methods",
+        "ce",
+        "--types",
+        "type-I",
+        "--seeds",
+        "1",
+        "--dataset",
+        "./birds.toml",
+        "--mlflow",
+        "off",
+    ]
+    run += ["--set", "train.epochs=1", "--set", "train.sampling=balanced"]
+    cli(folder, *run, "--runs", "on-ray", "--executor", "ray", "--address", cluster.address).ok()
+    cli(folder, *run, "--runs", "here", "--jobs", "2").ok()
+    (there,), (here,) = (list(folder.glob(f"{runs}/*/metrics.json")) for runs in ("on-ray", "here"))
+    assert there.parent.name == here.parent.name and there.read_bytes() == here.read_bytes()
+
+
 def of_this_process():
     """What belongs to the caller of Ray: environment, import path, folder, signal handlers."""
     return dict(os.environ), list(sys.path), os.getcwd(), list(map(signal.getsignal, signal.valid_signals()))
