@@ -374,6 +374,28 @@ def test_data_new(cli, birds):
     assert recipe.expected.image_size == (224, 224) and recipe.source.resize == "center-crop"
 
 
+def test_data_new_finds_splits(cli, original, birds):
+    """Split folders and a manifest's column are kept as they are; a manifest without one is divided."""
+    manifest(birds)
+    args = ["--tree", "taxonomy.csv", "--output", "a.toml"]
+    assert "train 42, val 6, test 12" in cli(birds, "data", "new", "a", "--images", "list.csv", *args).ok().out
+    assert load_recipe(str(birds / "a.toml")).source.splits.kind == "column"
+    manifest(birds, kind="parquet")
+    args[-1] = "b.toml"
+    assert "train 42, val 6, test 12" in cli(birds, "data", "new", "b", "--images", "list.parquet", *args).ok().out
+    edit("list.csv", "label,split", "label,part")(birds)
+    args[-1] = "c.toml"
+    cli(birds, "data", "new", "c", "--images", "list.csv", *args).ok()
+    assert load_recipe(str(birds / "c.toml")).source.splits.val == 0.1
+    for split in ("train", "val", "test"):
+        shutil.copytree(original / "images", birds / "divided" / split)
+    args[-1] = "d.toml"
+    assert "train 60, val 60, test 60" in cli(birds, "data", "new", "d", "--images", "divided", *args).ok().out
+    shutil.rmtree(birds / "divided/val")
+    args[-1] = "e.toml"
+    cli(birds, "data", "new", "e", "--images", "divided", *args).one_line("has no folder val")
+
+
 def test_options_of_other_datasets_are_refused(cli, birds):
     write_file(birds)
     cli(birds, "data", "prepare", "./birds.toml", "--source", "images").one_line("is read where its file says")
