@@ -96,7 +96,7 @@ def ablation_from_runs(dataset: str, title: str, backbone: str, store: Store, id
     rows = [next(row for row in board.rows if group[0] in row.runs) for group in ids]
     for row, name in zip(rows, model_names(backbone), strict=True):
         row.title = name
-    return Ablation(dataset, title, board.protocol, board.distance, rows, board.remark)
+    return Ablation(board.dataset, title, board.protocol, board.distance, rows, board.remark)
 
 
 def model_names(backbone: str) -> list[str]:

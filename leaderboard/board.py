@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from hierbench.config.recipe import Protocol, recipe_names
+from hierbench.config.recipe import Protocol, dataset_name, recipe_names
 from hierbench.config.scored import is_scored
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.scored import scored_rows
@@ -135,7 +135,7 @@ def board_from_runs(
     """Return the table of the runs on disk, without predictions that were only scored here.
 
     Args:
-        dataset: its name.
+        dataset: its name, or the file of a user's dataset.
         store: where the runs are.
         ids: only these runs; by default all that are comparable with the newest run of the dataset.
         protocol: only runs under it; None takes that of the newest.
@@ -144,36 +144,39 @@ def board_from_runs(
         NoRunsError: no runs of the dataset under the protocol.
         UserError: no such dataset, or `ids` of more than one protocol.
     """
+    name = dataset_name(dataset)
     runs = store.runs() if ids is None else map(store.run, ids)
     records = [
         (spec, run)
         for run in runs
-        if (spec := _spec(run)) is not None and spec.dataset.name == dataset and spec.split == "test"
+        if (spec := _spec(run)) is not None and spec.dataset.name == name and spec.split == "test"
         # Runs of an ablation alone have their own table.
         if ids is not None or not (run.folder / "ablation.json").exists()
     ]
     protocols = sorted({spec.protocol for spec, _ in records})
     if ids is not None and len(protocols) > 1:
-        raise UserError(f"runs of {dataset} under two protocols ({', '.join(protocols)}) are never ranked together")
+        raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
     found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
     if not found:
-        if dataset not in recipe_names():
+        if name == dataset and name not in recipe_names():
             raise unknown_name("dataset", dataset, recipe_names())
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods all --dataset {dataset}{option}"
-        raise NoRunsError(f"no runs of {dataset}{which} in {store.root}; run: {command}")
+        raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
-        raise UserError(f"the re-ranked runs of {dataset} in {store.root} have lost their bases; run the command again")
+        raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
     highlight(rows)
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
     remarks = [f"{newest.model.backbone}{views}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
     mixed = _types_of_several_rates(found)
-    if odd := dict.fromkeys(line for spec, _ in found for line in departures(spec, with_rates=spec.type not in mixed)):
+    if odd := dict.fromkeys(
+        line for spec, _ in found for line in departures(spec, dataset, with_rates=spec.type not in mixed)
+    ):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     if mixed:
         tuned = all(_tuning(run) for spec, run in found if spec.type in mixed)
@@ -183,7 +186,7 @@ def board_from_runs(
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
     if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
         remarks.append(f"{others} finished runs with other settings are not in this table")
-    return Board(dataset, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
+    return Board(name, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
 
 
 def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
@@ -221,13 +224,13 @@ def _spec(run: Run) -> Spec | None:
 
 def damaged_runs(dataset: str, store: Store) -> list[str]:
     """Return a line for each run of a dataset, or without a readable spec, that has damaged files."""
-    lines = []
+    lines, name = [], dataset_name(dataset)
     for run, spec in [*((run, _spec(run)) for run in store.runs()), *((run, None) for run in store.lost())]:
         if run.folder.is_symlink():
             lines.append(f"run {run.folder.name[:12]} is a symbolic link, which is not followed, and not counted")
             continue
         names = run.damaged() or ([] if run.has_spec else ["spec.json"])
-        if names and (spec is None or spec.dataset.name == dataset):
+        if names and (spec is None or spec.dataset.name == name):
             what = f"run {run.folder.name[:12]}" + (f" ({spec.label})" if spec else "")
             again = "hierbench run computes it again"
             if run.has_spec and is_scored(run.spec()):

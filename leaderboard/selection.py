@@ -5,7 +5,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from hierbench.config.recipe import FeatureType, Protocol
+from hierbench.config.recipe import FeatureType, Protocol, dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, board_from_runs
@@ -32,8 +32,8 @@ def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | N
         UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, or of tuning.
     """
     spec, run = _with_spec(find_run(beginning, store))
-    if spec.dataset.name != dataset:
-        raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {dataset}")
+    if spec.dataset.name != (name := dataset_name(dataset)):
+        raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {name}")
     if protocol is not None and spec.protocol != protocol:
         raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
     if spec.split != "test":

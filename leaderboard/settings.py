@@ -47,12 +47,13 @@ def _walk(content: Any, key: str) -> Any:
     return content
 
 
-def departures(spec: Spec, *, with_rates: bool = True) -> list[str]:
+def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> list[str]:
     """Return "key = value" for every setting of a run that differs from the recipe of its protocol.
 
-    Hyperparameters do not count, and learning rates only `with_rates`.
+    Hyperparameters do not count, and learning rates only `with_rates`. `dataset` is how the user gave it: the file of
+    a dataset, or a name, by default the spec's.
     """
-    recipe = recipe_of(spec.dataset.name, spec.protocol)
+    recipe = recipe_of(dataset or spec.dataset.name, spec.protocol)
     if recipe is None:
         return []
     content = recipe.model_dump(mode="json", by_alias=True)

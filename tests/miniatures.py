@@ -212,3 +212,27 @@ def add_file(tar, name, content):
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
+
+
+BIRDS = {  # {species: its path}, of two lengths
+    "barn owl": ("owls", "barn owls", "barn owl"),
+    "tawny owl": ("owls", "true owls", "tawny owl"),
+    "eagle owl": ("owls", "true owls", "eagle owl"),
+    "mute swan": ("waterfowl", "mute swan"),
+    "mallard": ("waterfowl", "ducks", "mallard"),
+    "wren": ("wren",),
+}
+
+
+def birds(folder, *, per_class=8, root="images"):
+    """Write a folder per species with images of several sizes, and taxonomy.csv."""
+    rng = np.random.default_rng(0)
+    for name in BIRDS:
+        place = folder / root / name
+        place.mkdir(parents=True)
+        for i in range(per_class):
+            size = rng.integers(20, 60, 2)
+            (place / f"{i}.jpg").write_bytes(jpeg(rng, *map(int, size)))
+    lines = ["order,family,species", *(",".join(path) for path in BIRDS.values())]
+    (folder / "taxonomy.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder

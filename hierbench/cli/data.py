@@ -1,7 +1,7 @@
-"""`hierbench data list|prepare|verify`."""
+"""`hierbench data list|new|prepare|verify`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,26 +13,64 @@ app = typer.Typer(help="List, prepare and verify datasets.", no_args_is_help=Tru
 
 @app.command("list")
 def list_(
+    dataset: Annotated[str | None, typer.Argument(help="One alone: a name, or the file of your dataset.")] = None,
     data_dir: DataOption = Path("data"),
     features: Annotated[bool, typer.Option("--features", help="List the cached features instead.")] = False,
     prune: Annotated[
         bool, typer.Option("--prune", help="With --features: remove stale, damaged and unfinished ones.")
     ] = False,
 ) -> None:
-    """List the datasets and which of them are prepared, or the cached features of frozen backbones."""
+    """List the datasets, yours too, and which of them are prepared; or the cached features of frozen backbones."""
     if prune and not features:
         raise UserError("--prune is for cached features: hierbench data list --features --prune")
+    if features and dataset is not None:
+        raise UserError("--features lists the caches of all datasets: leave out the dataset")
     if features:
         return _list_features(data_dir, prune=prune)
-    from hierbench.config.recipe import PROTOCOLS, load_recipe, recipe_names
+    from hierbench.config.recipe import protocols_of, recipe_names
     from hierbench.data.prepared import find, variant_name
+    from hierbench.data.user.opening import prepared_names
 
-    for name in recipe_names():
-        recipes = [load_recipe(name, protocol=protocol) for protocol in PROTOCOLS]
-        for variant in dict.fromkeys(variant_name(name, recipe.data.jpeg_quality) for recipe in recipes):
-            there = find(variant, data_dir)
-            sizes = "" if there is None else ", ".join(f"{split} {n:,}" for split, n in there.meta["splits"].items())
-            print(f"{variant:16} {recipes[0].title:28} {f'prepared: {sizes}' if there else 'not prepared'}")
+    titles: dict[str, str] = {}
+    for name in recipe_names() if dataset is None else [dataset]:
+        recipes = protocols_of(name)
+        for recipe in recipes:
+            titles.setdefault(variant_name(recipe.dataset, recipe.data.jpeg_quality), recipes[0].title)
+    if dataset is None:
+        titles |= {name: "(yours)" for name in prepared_names(data_dir)}
+    for variant, title in titles.items():
+        there = find(variant, data_dir)
+        sizes = "" if there is None else ", ".join(f"{split} {n:,}" for split, n in there.meta["splits"].items())
+        print(f"{variant:16} {title:28} {f'prepared: {sizes}' if there else 'not prepared'}")
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Of the dataset: letters, digits, - and _.")],
+    images: Annotated[Path, typer.Option(help="Folder with a folder per class, or a manifest (.csv, .parquet).")],
+    tree: Annotated[str, typer.Option(help="File of paths or edges, or the name of a tree that comes with hierbench.")],
+    output: Annotated[Path | None, typer.Option(help="File to write; by default NAME.toml.")] = None,
+    backbone: Annotated[
+        str, typer.Option(help="Trained from random weights; or torchvision:NAME, timm:NAME, frozen as published.")
+    ] = "wrn10-1-s4",
+    resize: Annotated[Literal["stretch", "center-crop"], typer.Option(help="How images become squares.")] = "stretch",
+) -> None:
+    """Write the file of a dataset of yours, with measured mean and deviation, ready to run."""
+    from hierbench.data.user.template import Asked, write_recipe
+    from hierbench.config.recipe import Model
+    from hierbench.models.library import check_backbone
+    from hierbench.utils.console import Meter
+
+    asked = Asked(name, str(images), tree, output or Path(f"{name}.toml"), backbone, resize)
+    check_backbone(Model(backbone=backbone))
+    with Meter(f"measuring {name}", 1.0) as meter:
+        sizes = write_recipe(asked, lambda share: meter.part("images", share, 1.0), meter.say)
+    levels = ", ".join(map(str, sizes.level_sizes))
+    print(f"{name}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
+    file = asked.output if asked.output.is_absolute() else Path(".", asked.output)
+    print(
+        f"wrote {asked.output}; run: hierbench run --methods all --dataset {'' if file.is_absolute() else './'}{file}"
+    )
 
 
 def _list_features(data_dir: Path, *, prune: bool) -> None:
@@ -51,7 +89,7 @@ def _list_features(data_dir: Path, *, prune: bool) -> None:
 
 @app.command("prepare")
 def prepare(
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset.")],
+    dataset: Annotated[str, typer.Argument(help="Name of the dataset, or your dataset's file.")],
     source: Annotated[Path | None, typer.Option(help="Your copy; by default downloaded if the terms allow it.")] = None,
     data_dir: DataOption = Path("data"),
     protocol: ProtocolOption = "paper",
@@ -68,7 +106,7 @@ def prepare(
 
     recipe = load_recipe(dataset, protocol=protocol)
     prepared = prepare_with_progress(
-        dataset,
+        recipe,
         data_dir,
         source,
         force=force,
@@ -80,16 +118,18 @@ def prepare(
     sizes = ", ".join(f"{split} {n:,}" for split, n in prepared.meta["splits"].items())
     tree = prepared.hierarchy("height")
     levels = ", ".join(map(str, tree.level_sizes))
-    print(f"{dataset}: {sizes}; {tree.num_classes} classes, height {tree.height}, levels {levels}")
+    print(f"{recipe.dataset}: {sizes}; {tree.num_classes} classes, height {tree.height}, levels {levels}")
     print(f"digest {prepared.digest[:12]}; in {prepared.folder}")
 
 
 @app.command("verify")
 def verify(
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset, as in `data list`.")],
+    dataset: Annotated[str, typer.Argument(help="Name of the dataset, as in `data list`, or your dataset's file.")],
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Check a prepared dataset against its digest."""
+    from hierbench.config.recipe import dataset_name
     from hierbench.data import prepared
 
-    print(f"{dataset}: {prepared.verify(dataset, data_dir).digest[:12]} as prepared")
+    name = dataset_name(dataset)
+    print(f"{name}: {prepared.verify(name, data_dir, dataset).digest[:12]} as prepared")

@@ -39,13 +39,12 @@ def mistakes(
     from hierbench.reports.mistakes.pair import choose, read_pair
     from hierbench.runs.store import Store
 
-    load_recipe(dataset)
-    store = Store(runs)
+    recipe, store = load_recipe(dataset), Store(runs)
     a, b = (named_run(name, dataset, store, protocol) for name in which)
     pair = read_pair(a, b, data_dir, store)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
-    text = render(pair, chosen, None if names is None else read_names(names, pair))
-    target = output or runs / f"mistakes-{dataset}.html"
+    text = render(pair, chosen, None if names is None else read_names(names, pair), recipe.title)
+    target = output or runs / f"mistakes-{recipe.dataset}.html"
     write_result(text, target, follow=output is not None)  # links in a runs folder are not followed
     for note in (describe_choice(pair, chosen), pair.prepared.meta.get("notice", "")):
         if note:

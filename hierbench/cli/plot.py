@@ -33,6 +33,7 @@ def plot(
     """Draw a figure that also works in print and without colour."""
     from importlib import import_module
 
+    from hierbench.config.recipe import dataset_name
     from hierbench.reports.plots import style
     from hierbench.reports.plots.source import Request
     from hierbench.utils.files import refuse_links
@@ -41,7 +42,7 @@ def plot(
     if output is not None:
         style.check_output(output)
     # What is not the default is part of the name, so that one figure does not replace another.
-    parts = [kind, dataset or "example", "published" if source == "paper" else None, protocol]
+    parts = [kind, dataset_name(dataset) or "example", "published" if source == "paper" else None, protocol]
     target = output or refuse_links(runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     request = Request(dataset, runs, data_dir, source, protocol, run, method, type_, seed)
     with style.house_style():

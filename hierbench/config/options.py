@@ -21,7 +21,9 @@ def jobs_of(text: str) -> int | None:
 
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
-DatasetOption = Annotated[str, typer.Option("--dataset", help="See: hierbench data list.")]
+DatasetOption = Annotated[
+    str, typer.Option("--dataset", help="See: hierbench data list; or the file of yours, ./birds.toml.")
+]
 ProtocolOption = Annotated[
     Literal["paper", "authors"], typer.Option("--protocol", help="The paper's text, or the authors' code.")
 ]

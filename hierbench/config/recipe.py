@@ -8,10 +8,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
+from hierbench.config.overrides import apply_override, merged
 from hierbench.config.rates import Rate, checked_section, flat_rates, own_rates
 from hierbench.config.rates import Rates as Rates
+from hierbench.config.source import SourceSection, check_name, is_dataset_file
 from hierbench.config.validation import Closed, first_problem
 from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.files import read_text
 
 FeatureType = Literal["type-I", "type-II"]
 Precision = Literal["float32", "bfloat16"]
@@ -163,14 +166,17 @@ class Collapse(Closed):
 
 
 class Expected(Closed):
-    """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first."""
+    """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first.
 
-    image_size: tuple[int, int]
-    height: int
-    level_sizes: tuple[int, ...]
-    train: int
-    val: int
-    test: int
+    A user's file may give the image size alone: (H, W) that the images are resized to.
+    """
+
+    image_size: tuple[Side, Side]
+    height: int = 0
+    level_sizes: tuple[int, ...] = ()
+    train: int = 0
+    val: int = 0
+    test: int = 0
 
 
 class Tune(Closed):
@@ -194,6 +200,7 @@ class Recipe(Closed):
     distance: Literal["height", "depth"] = "height"
     seeds: Annotated[int, Field(ge=1, le=10_000)]
     expected: Expected
+    source: SourceSection | None = None  # of a user's dataset
     data: Data = Data()
     model: Model
     train: Train
@@ -212,6 +219,12 @@ class Recipe(Closed):
             )
         if self.model.frozen and self.train.layer_decay != 1:
             raise ValueError("train.layer_decay is of a backbone that is trained; leave it out with model.frozen")
+        return self
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.source is None and (short := sorted(Expected.model_fields.keys() - self.expected.model_fields_set)):
+            raise ValueError(f"key expected.{short[0]} is missing")
         return self
 
     def params_of(self, method: str) -> dict[str, Any]:
@@ -246,27 +259,37 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     A recipe's own keys are the paper's protocol; its section `[authors]` holds the keys in which the published pipeline
     differs.
 
+    Args:
+        dataset: the name of a built-in dataset, or the file of a user's, which has a section `[source]`: a path that
+            ends in .toml or contains a slash.
+        overrides: `KEY=VALUE`, as in "train.epochs=3".
+        protocol: whose keys.
+
     Raises:
         UserError: no such recipe, an override without "=", an unknown key or an invalid value.
     """
-    if dataset not in recipe_names():
-        raise unknown_name("dataset", dataset, recipe_names())
-    text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
+    where, text = _text_of(dataset)
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"recipe {dataset} is not valid TOML: {error}") from None
-    authors = content.pop("authors", {})
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UserError(f"{where} is not valid TOML: {error}") from None
+    authors, name = content.pop("authors", None), content.get("dataset")
     if protocol == "authors":
-        content = _merged(content, authors)
+        if authors is None and is_dataset_file(dataset):
+            raise UserError(f"{where} has no section [authors]; --protocol authors is for published pipelines")
+        content = merged(content, authors or {})
     for override in overrides:
-        _override(content, override)
+        apply_override(content, override)
     content.setdefault("protocol", protocol)
-    recipe = parse_recipe(content, f"recipe {dataset}")
+    recipe = parse_recipe(content, where)
     if recipe.protocol != protocol:
-        raise UserError(f"recipe {dataset}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
-    if recipe.dataset != dataset:
-        raise UserError(f"recipe {dataset}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
+        raise UserError(f"{where}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
+    if recipe.dataset != (name if is_dataset_file(dataset) else dataset):
+        raise UserError(f"{where}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
+    if is_dataset_file(dataset):
+        return _of_user(recipe, where, Path(dataset))
+    if recipe.source is not None:
+        raise UserError(f"{where}: source is for a dataset of your own; see docs/your-data.md")
     return recipe
 
 
@@ -277,12 +300,52 @@ def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
 
 
-def _merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the content with the changes applied, section by section."""
-    merged = dict(content)
-    for key, value in changes.items():
-        merged[key] = _merged(merged.get(key, {}), value) if isinstance(value, dict) else value
-    return merged
+def _text_of(dataset: str) -> tuple[str, str]:
+    """Return how errors call the recipe of a dataset, and its text."""
+    if is_dataset_file(dataset):
+        try:
+            return dataset, read_text(Path(dataset), follow=True)
+        except FileNotFoundError:
+            raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images") from None
+        except OSError as error:
+            raise UserError(f"{dataset} cannot be read ({error.strerror or error})") from None
+        except ValueError as error:
+            raise UserError(f"{dataset} is not valid TOML: it is not UTF-8 text ({error})") from None
+    if dataset not in recipe_names():
+        raise unknown_name("dataset", dataset, recipe_names())
+    text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
+    return f"recipe {dataset}", text
+
+
+def _of_user(recipe: Recipe, where: str, file: Path) -> Recipe:
+    """Return the recipe of a user's file with absolute paths, after checking its name."""
+    check_name(recipe.dataset, recipe_names(), where)
+    if recipe.source is None:
+        raise UserError(f"{where}: section [source] is missing: the images and the tree of your dataset")
+    if recipe.data.jpeg_quality:
+        raise UserError(f"{where}: data.jpeg_quality is only for fgvc, whose published images were re-saved")
+    return recipe.model_copy(update={"source": recipe.source.below(file.absolute().parent)})
+
+
+def protocols_of(dataset: str) -> list[Recipe]:
+    """Return a dataset's recipe under each protocol; a user's file has the paper's alone unless it has [authors]."""
+    first = load_recipe(dataset)
+    try:
+        return [first, load_recipe(dataset, protocol="authors")]
+    except UserError:
+        if is_dataset_file(dataset):
+            return [first]
+        raise
+
+
+def dataset_name(dataset: str) -> str:
+    """Return the name under which the runs of a dataset are kept; it may be given by name or by its file."""
+    return load_recipe(dataset).dataset if is_dataset_file(dataset) else dataset
+
+
+def title_of(dataset: str) -> str:
+    """Return a dataset's title; of a user's dataset that is given by name, the name."""
+    return load_recipe(dataset).title if is_dataset_file(dataset) or dataset in recipe_names() else dataset
 
 
 def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
@@ -291,23 +354,3 @@ def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
         return Recipe.model_validate(content)
     except ValidationError as error:
         raise UserError(f"{where}: {first_problem(error, Recipe)}") from None
-
-
-def _override(content: dict[str, Any], override: str) -> None:
-    try:
-        override.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"--set {override!a} is not valid UTF-8") from None
-    key, equals, text = override.partition("=")
-    parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts):
-        raise UserError(f"--set takes KEY=VALUE, as in train.epochs=3, got {override!r}")
-    try:
-        (value,) = tomllib.loads(f"value = {text}").values()  # a ValueError for text of several lines
-    except (ValueError, RecursionError):  # not TOML, thousands of digits, or deeply nested brackets
-        value = text.strip()  # a bare word needs no quotes within quotes on the command line
-    for part in parts[:-1]:
-        content = content.setdefault(part, {})
-        if not isinstance(content, dict):
-            raise UserError(f"--set {override}: {part} is a value, not a section")
-    content[parts[-1]] = value

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,7 +18,8 @@ class Closed(BaseModel):
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first problem with the content of a closed model."""
-    first = error.errors()[0]
+    # A misspelt key is unknown and missing: what is unknown says more.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     parts = [str(part) for part in first["loc"]]
     location = ".".join(parts)
     if first["type"] == "extra_forbidden":
@@ -45,10 +48,14 @@ def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
     """Return {key: model of the section, or None for a value}."""
     types = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-    return {
-        name: type_ if isinstance(type_, type) and issubclass(type_, BaseModel) else None
-        for name, type_ in types.items()
-    }
+    return {name: _model_of(type_) for name, type_ in types.items()}
+
+
+def _model_of(type_: Any) -> type[BaseModel] | None:
+    """Return the model of a section, which may be optional; None for a value."""
+    parts = [part for part in get_args(type_) if part is not NoneType] if isinstance(type_, UnionType) else [type_]
+    inner = parts[0] if len(parts) == 1 else None
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
 def _leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

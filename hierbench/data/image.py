@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Images = NDArray[np.uint8]
-FORMATS = ("JPEG", "PNG")  # of the official images; PIL reads others with programs from outside (EPS)
+FORMATS = ("JPEG", "PNG", "WEBP")  # PIL reads others with programs from outside (EPS)
 # An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
@@ -42,7 +42,7 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         crop: applied first, to uint8 [3, H', W'].
 
     Raises:
-        UnreadableImageError: it is damaged or not a JPEG or PNG, or `crop` raised an error.
+        UnreadableImageError: it is damaged or not a JPEG, PNG or WebP, or `crop` raised an error.
     """
     import torch.nn.functional as F
 
@@ -72,7 +72,12 @@ def decode_file(
 
 
 def pixels_of(content: bytes) -> Tensor:
-    """Return the RGB pixels of a JPEG or PNG file, uint8 [3, H, W]."""
+    """Return the RGB pixels of a JPEG, PNG or WebP file, uint8 [3, H, W].
+
+    As torchvision's image folders do: grey values are repeated, palettes are looked up, transparency is dropped, and
+    the orientation in EXIF data is ignored. Of 16-bit values the high byte is kept, as torchvision's `decode_image`
+    followed by `to_dtype(uint8, scale=True)` does it; Pillow alone would clip grey ones at 255, which leaves white.
+    """
     import torch
 
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:  # reads the header, and refuses bombs
@@ -81,4 +86,16 @@ def pixels_of(content: bytes) -> Tensor:
 
             pixels: Tensor = decode_jpeg(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
             return pixels
+        if image.mode.startswith("I;16"):
+            grey = torch.from_numpy((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+            return grey.expand(3, *grey.shape)
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def center_crop(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the largest central part of pixels [3, H, W] that has the shape of `size`, (H', W')."""
+    height, width = pixels.shape[1:]
+    scale = min(height / size[0], width / size[1])
+    tall, wide = (min(side, max(1, round(scale * part))) for side, part in zip((height, width), size, strict=True))
+    top, left = (height - tall) // 2, (width - wide) // 2
+    return pixels[:, top : top + tall, left : left + wide]

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import Expected, Recipe, load_recipe
+from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import digest_of as digest_of_content
 from hierbench.data.missing import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check, variant_name
 from hierbench.data.source import KeptError, Labels, Request, Source
+from hierbench.data.user import opening
 from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.arrays import map_array
@@ -40,7 +41,7 @@ NEEDS_SOURCE = ("imagenet1k", "inat19", "tieredimagenet-h")  # never downloaded
 
 
 def prepare(
-    name: str,
+    dataset: str | Recipe,
     data_dir: Path,
     source: Path | None = None,
     progress: Progress = lambda share: None,
@@ -54,7 +55,8 @@ def prepare(
     """Prepare a dataset, or return it if it is already prepared.
 
     Args:
-        name: of the dataset, which has a recipe and a module in `hierbench.data.datasets`.
+        dataset: a name, which has a recipe and a module in `hierbench.data.datasets`; the file of a user's dataset; or
+            the recipe of either.
         data_dir: prepared arrays go to `prepared/` below it, downloads to `downloads/`.
         source: the user's own copy; None downloads where the licence allows.
         progress: called with the share that is done, from 0 to 1.
@@ -62,17 +64,25 @@ def prepare(
         offline: see `Request`.
         allow_missing: leave out images that are missing or unreadable, with a remark, instead of refusing.
         jpeg_quality: see `Request`.
-        announce: called with the data's licence before any image is read.
+        announce: called with the data's licence before any image is read, and with what a user should know.
 
     Raises:
         UserError: nothing to read, or something in it is broken. Where the source has an identity, what was read is
             kept and the next attempt resumes from it; otherwise nothing is left.
     """
-    recipe = load_recipe(name)
+    recipe = dataset if isinstance(dataset, Recipe) else load_recipe(dataset)
+    name = recipe.dataset
+    if recipe.source is not None and (source is not None or offline is not None):
+        raise UserError(f"--source and --offline are for built-in datasets; {name} is read where its file says")
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)
-    if not force and source is None and (there := find(variant, data_dir)) is not None:
+
+    def ready(say: Callable[[str], None]) -> Prepared | None:
+        there = find(variant, data_dir)
+        return there if recipe.source is None else opening.if_current(recipe, there, say)
+
+    if not force and source is None and (there := ready(announce)) is not None:
         return there
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
     target, partial = (refuse_links(data_dir, "prepared", folder) for folder in (variant, f".{variant}.partial"))
@@ -80,10 +90,9 @@ def prepare(
         with claimed(partial) as waited:
             if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
-            if (waited or source is None) and not force and (there := find(variant, data_dir)) is not None:
+            if (waited or source is None) and not force and (there := ready(lambda line: None)) is not None:
                 return there
-            opened: Source = import_module(f"hierbench.data.datasets.{name.replace('-', '_')}").open_source(request)
-            return _prepare(recipe, opened, target, partial, allow_missing, progress, announce)
+            return _prepare(recipe, _open(recipe, request), target, partial, allow_missing, progress, announce)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is not a folder") from None
@@ -91,6 +100,14 @@ def prepare(
         kept = "what was read is kept" if partial.exists() else "nothing was kept"
         problem = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
         raise UserError(f"preparing {name} in {target.parent}: {problem}") from None
+
+
+def _open(recipe: Recipe, request: Request) -> Source:
+    if recipe.source is not None:
+        return opening.open_source(recipe)
+    module = import_module(f"hierbench.data.datasets.{recipe.dataset.replace('-', '_')}")
+    source: Source = module.open_source(request)
+    return source
 
 
 @contextmanager
@@ -129,12 +146,12 @@ def _prepare(
     progress: Progress,
     announce: Callable[[str], None],
 ) -> Prepared:
-    tree = Hierarchy.from_paths(source.paths)  # fails on a broken tree now rather than in hours
+    Hierarchy.from_paths(source.paths)  # fails on a broken tree now rather than in hours
     for split in SPLITS:
         if not len(source.labels[split]):
             raise UserError(f"{recipe.dataset} has no {split} images")
-    if source.notice:
-        announce(source.notice)
+    for line in [source.notice] * bool(source.notice) + source.said:
+        announce(line)
     _resume_or_clear(source, partial)
     written = not _is_complete(partial)
     if written:
@@ -146,7 +163,7 @@ def _prepare(
             listed = target.with_name(f"{recipe.dataset}-missing.txt")
             labels = leave_out_missing(source, done, unreadable, partial, listed, allow_missing)
             listed.unlink(missing_ok=True)
-            _complete(recipe, source, tree, labels, done, partial)
+            _complete(recipe, source, labels, done, partial)
         except BaseException as error:
             bad = isinstance(error, UserError) and not isinstance(error, KeptError)
             marks = (np.fromfile(path, dtype=np.bool_) for path in partial.glob("*-done"))
@@ -188,7 +205,6 @@ def _check_space(source: Source, partial: Path) -> None:
 def _complete(
     recipe: Recipe,
     source: Source,
-    tree: Hierarchy,
     labels: dict[str, Labels],
     done: dict[str, NDArray[np.bool_]],
     partial: Path,
@@ -202,9 +218,13 @@ def _complete(
         write_json(partial / f"{split}-ids.json", list(compress(listed, done[split])))
     paths = [list(path) for path in source.paths.values()]
     splits = {split: len(labels[split]) for split in SPLITS}
-    found = Expected(image_size=source.image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
-    here, whole = dict(found), dict(recipe.expected)
-    odd = [f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]]
+    odd: list[str] = []
+    if recipe.source is None:
+        here = opening.sizes_of(source.paths, labels, source.image_size).model_dump()
+        whole = recipe.expected.model_dump()  # Table 1 of the paper
+        odd = [
+            f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]
+        ]
     meta = {
         "schema": 1,
         "dataset": recipe.dataset,
@@ -215,6 +235,7 @@ def _complete(
         "ids": {split: file_digest(partial / f"{split}-ids.json") for split in ids},
         "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
+        **({"source": source.state} if source.state else {}),
         "digest": digest_of(paths, lambda split: (map_array(images_file(partial, split)), rows[split])),
     }
     write_json(partial / "meta.json", meta)

@@ -118,11 +118,11 @@ def find(name: str, data_dir: Path) -> Prepared | None:
     return prepared
 
 
-def verify(name: str, data_dir: Path) -> Prepared:
-    """Read a whole prepared dataset and verify its digest."""
+def verify(name: str, data_dir: Path, given: str = "") -> Prepared:
+    """Read a whole prepared dataset and verify its digest; `given` is how the user named it."""
     there = find(name, data_dir)
     if there is None:
-        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {name}")
+        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given or name}")
     _compare(there)
     return there
 

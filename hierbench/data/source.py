@@ -83,6 +83,8 @@ class Source:
         notice: the data's licence; shown to the user and kept in meta.json.
         ids: file names of the rows' images, or paths, by which predictions made elsewhere are put in order; by default
             `names`, or nothing.
+        state: digests of what a user's dataset was prepared from; kept in meta.json.
+        said: lines for the user while it is prepared.
     """
 
     paths: dict[str, tuple[str, ...]]
@@ -95,6 +97,8 @@ class Source:
     identity: str = ""
     notice: str = ""
     ids: dict[str, list[str]] = field(default_factory=dict)
+    state: dict[str, str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
 
 
 def identity_of(source: Path) -> str:

@@ -49,7 +49,7 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
 
     def publish() -> tuple[Ablation, Path]:
         ids = [[job.id for job in jobs] for jobs in variants]
-        table = ablation_from_runs(recipe.dataset, recipe.title, recipe.model.backbone, session.store, ids)
+        table = ablation_from_runs(session.options.dataset, recipe.title, recipe.model.backbone, session.store, ids)
         file = runs / f"ablation-{recipe.dataset}.md"
         write_text(file.with_suffix(".json"), as_json([table]))
         write_text(file, markdown([table]))

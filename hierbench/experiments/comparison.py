@@ -73,7 +73,9 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
     }
     if not found:
         place = file or tuned_file(runs, recipe.dataset)
-        raise UserError(f"nothing in {place} was tuned for this; run: hierbench tune --dataset {recipe.dataset}")
+        raise UserError(
+            f"nothing in {place} was tuned for this; run: hierbench tune --dataset {session.options.dataset}"
+        )
     for (method, feature_type), entry in found.items():
         check_section(with_params(recipe, method, entry.params), asked[method])
         shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
@@ -94,7 +96,7 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
             if (entry := tuned.get((method_of[job.id], kind)) or tuned.get((base, kind))) is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
-        return publish_board(session.recipe.dataset, options.runs, [job.id for job in plan if job.shown])
+        return publish_board(options.dataset, options.runs, [job.id for job in plan if job.shown])
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]

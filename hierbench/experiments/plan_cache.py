@@ -22,6 +22,7 @@ from hierbench.config.options import Options, is_path
 from hierbench.config.recipe import Recipe, load_recipe, with_weights_file
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.data.user.opening import state_of
 from hierbench.experiments.publishing import publish_board, show_board
 from hierbench.planning.dry_run import Line, say_notes, summary
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
@@ -62,7 +63,7 @@ def answer_from_cache(options: Options) -> bool:
     say_notes(prepared)
     lines = [Line(spec.method.name, spec.type, spec.seed, "cached", spec.id) for spec in specs]
     say(summary(recipe, lines, None, options.device, ""))
-    board, _ = publish_board(recipe.dataset, options.runs, shown)
+    board, _ = publish_board(options.dataset, options.runs, shown)
     show_board(board, options)
     return True
 
@@ -94,6 +95,8 @@ def _file(options: Options, recipe: Recipe, prepared: Prepared) -> Path:
     names = [name.strip() for name in options.methods.split(",")]
     if options.dry_run or options.remote or any(map(is_path, names)) or entry_points(group="hierbench.methods"):
         raise UserError("methods from outside this project may depend on anything")
+    if recipe.source is not None and prepared.meta.get("source") != state_of(recipe):
+        raise UserError("the images, their splits or the tree have changed")
     harmless = {"runs", "data_dir", "weights", "mlflow", "as_json", "jobs"}
     content = {
         "asked": {name: str(value) for name, value in vars(options).items() if name not in harmless},

@@ -14,9 +14,12 @@ from hierbench.utils.files import write_text
 
 
 def publish_board(dataset: str, runs: Path, ids: Sequence[str]) -> tuple[Board, Path]:
-    """Write the leaderboard of some runs as markdown and JSON; return it and the markdown file."""
+    """Write the leaderboard of some runs as markdown and JSON; return it and the markdown file.
+
+    `dataset` is how the user gave it, by name or by its file.
+    """
     board = board_from_runs(dataset, Store(runs), list(ids))
-    table = runs / f"leaderboard-{dataset}.md"
+    table = runs / f"leaderboard-{board.dataset}.md"
     write_text(table.with_suffix(".json"), as_json(board))
     write_text(table, markdown(board))
     return board, table

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options
 from hierbench.config.recipe import FeatureType, chosen_types, load_recipe, with_weights_file
+from hierbench.data.user.opening import with_sizes
 from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
@@ -79,6 +80,7 @@ class Session:
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
         self.inputs = obtain(self.recipe, self.options)
+        self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
 
     def announce(self, lines: Sequence[Line], models: Callable[[], Costs], **more: Any) -> bool:

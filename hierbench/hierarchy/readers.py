@@ -37,6 +37,8 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
             raise ValueError(f"line {number} has more than {DEEPEST} columns")
     width = max(len(row) for _, row in rows)
     rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
+    if width == 2 and (edges := _edges_of(rows, header)):
+        return paths_from_edges(edges)
     first = rows[0][1]
     columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
     if header is None:
@@ -54,6 +56,58 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
         if path[-1] in paths:
             raise ValueError(f"line {number}: duplicate class {path[-1]!r}")
         paths[path[-1]] = path
+    return paths
+
+
+def _edges_of(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tuple[str, str]]:
+    """Return the (parent, child) pairs of two columns, in either direction; [] if they are paths.
+
+    In paths no name is in both columns, except in one row that repeats it. Edges may begin with a header, which has no
+    name in common with the other rows; a row with one name is a node below the root.
+    """
+    pairs = [(row[0], row[1]) for _, row in rows]
+    if header is None:
+        header = not {*pairs[0]} & {name for pair in pairs[1:] for name in pair if name}
+    pairs = pairs[1:] if header else pairs
+    left, right = ([pair[side] for pair in pairs if pair[0] != pair[1] and pair[side]] for side in (0, 1))
+    if not set(left) & set(right):
+        return []
+    if len(set(left)) == len(left) and len(set(right)) < len(right):  # child, parent
+        pairs = [(above, node) for node, above in pairs]
+    return [(above, node) if node else ("", above) for above, node in pairs]
+
+
+def paths_from_edges(edges: list[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Return {leaf: (coarsest, ..., leaf)} in the order of the (parent, child) pairs, without the root.
+
+    A node with the parent "" has none. The only node without a parent is the root; above several, one is implied.
+
+    Raises:
+        ValueError: a node has two parents or is in a cycle, or nothing is below the root.
+    """
+    parent: dict[str, str] = {}
+    for above, node in edges:
+        if parent.setdefault(node, above) != above:
+            raise ValueError(f"node {node!r} has two parents: {parent[node]!r} and {above!r}")
+    inner = set(parent.values())
+    names = {name for edge in edges for name in edge if name}
+    tops = [name for name in names if not parent.get(name)]
+    root = tops[0] if len(tops) == 1 else ""
+    paths, reached = {}, {root}
+    for leaf in parent:
+        if leaf in inner:
+            continue
+        path = [leaf]
+        while (above := parent.get(path[-1], "")) not in ("", root):
+            if above in path:
+                raise ValueError(f"node {above!r} is in a cycle")
+            path.append(above)
+            if len(path) > DEEPEST:
+                raise ValueError(f"node {leaf!r} lies more than {DEEPEST} levels deep")
+        paths[leaf] = tuple(reversed(path))
+        reached.update(path)
+    if lost := names - reached:
+        raise ValueError(f"node {min(lost)!r} is in a cycle")
     return paths
 
 

@@ -143,8 +143,9 @@ class Hierarchy:
         """Read a tree from a file.
 
         A `.csv` holds one path per row, either coarsest first and the class last or the other way round (the end column
-        whose names are all different is the class). A ragged tree leaves cells empty. Any other file holds
-        `parent child` lines; blank lines and lines that start with "#" are skipped.
+        whose names are all different is the class). A ragged tree leaves cells empty. A `.csv` of two columns in which
+        a name of one column is also in the other holds edges, parent and child or the other way round. Any other file
+        holds `parent child` lines; blank lines and lines that start with "#" are skipped.
 
         Args:
             path: the file.

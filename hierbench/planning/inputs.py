@@ -9,6 +9,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, prepare
 from hierbench.data.prepared import Prepared
+from hierbench.data.user.opening import if_current
 from hierbench.models.weights import find_weights, ready_weights, title_of
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
@@ -43,21 +44,23 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             say(f"note: {recipe.dataset} is already prepared in {options.data_dir}; --source is not read")
             source = None
         if recipe.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
-            prepare_with_progress(recipe.dataset, options.data_dir, source, jpeg_quality=quality)
+            prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
             source = None
         if model.weights != "none":  # before the data, which can take hours
             weights = ready_weights(model, folder, weights)
-        prepared = prepare_with_progress(recipe.dataset, options.data_dir, source, jpeg_quality=quality)
+        prepared = prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
     else:
         variant, missing = data.variant_name(recipe.dataset, recipe.data.jpeg_quality), []
-        prepared = data.find(variant, options.data_dir)
+        prepared, state = data.find(variant, options.data_dir), "is not prepared"
+        if recipe.source is not None and prepared is not None:
+            prepared, state = if_current(recipe, prepared, lambda line: None), "has changed since it was prepared"
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
             option = " --source FILE" if recipe.dataset in NEEDS_SOURCE and options.source is None else ""
-            how = f"hierbench data prepare {recipe.dataset}{protocol}{option}"
-            missing.append(f"{variant} is not prepared in {options.data_dir}; run: {how}")
+            how = f"hierbench data prepare {options.dataset}{protocol}{option}"
+            missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
             missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")
         if missing:
@@ -65,10 +68,10 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 
-def prepare_with_progress(name: str, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
+def prepare_with_progress(recipe: Recipe, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
     """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
-    with Meter(f"preparing {name}", 1.0) as meter:
+    with Meter(f"preparing {recipe.dataset}", 1.0) as meter:
         prepared = prepare(
-            name, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
+            recipe, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
         )
     return prepared

@@ -29,6 +29,7 @@ from hierbench.training.checkpoint import load_checkpoint, no_progress, save_che
 from hierbench.training.fabric import make_fabric
 from hierbench.training.memory import count_micro_batches
 from hierbench.training.results import best_epoch, environment, history_row, write_result
+from hierbench.training.sampling import epoch_order
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
 
 if TYPE_CHECKING:
@@ -93,13 +94,14 @@ def train(
     if fabric.device.type == "cuda" and not spec.model.frozen and len(progress["history"]) < epochs:
         shape = (batch_size // num_micro // num_ranks, 3, *(spec.model.input_size or prepared.meta["image_size"]))
         compile_embedding(model, shape, fabric.autocast)
+    labels = train_split.labels.cpu()
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may be lost, and is not written again after the last epoch
     for epoch in range(len(history), epochs):
         current = set_rates(optimizer, spec.train, epoch)
         torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
-        order = torch.randperm(len(train_split))[: steps * batch_size]  # the last short batch is dropped
+        order = epoch_order(labels, steps * batch_size, spec.train.sampling)  # the last short batch is dropped
         batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])
         losses: list[Tensor] = []
         model.train()

@@ -204,6 +204,30 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, device_known, monkeyp
     assert winners[0] == winners[1]
 
 
+def test_a_dataset_of_the_user_s_on_a_cluster(cli, cluster, work, miniatures):
+    """The nodes find the prepared arrays by name and digest; they have no need of the file and the images."""
+    folder = miniatures.birds(work / "birds", per_class=4)
+    cli(folder, "data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv").ok()
+    run = [
+        "run",
+        "--methods",
+        "ce",
+        "--types",
+        "type-I",
+        "--seeds",
+        "1",
+        "--dataset",
+        "./birds.toml",
+        "--mlflow",
+        "off",
+    ]
+    run += ["--set", "train.epochs=1", "--set", "train.sampling=balanced"]
+    cli(folder, *run, "--runs", "on-ray", "--executor", "ray", "--address", cluster.address).ok()
+    (run_folder,) = (path.parent for path in folder.glob("on-ray/*/metrics.json"))
+    spec, status = (json.loads((run_folder / f"{name}.json").read_text()) for name in ("spec", "status"))
+    assert spec["dataset"]["name"] == "birds" and spec["train"]["sampling"] == "balanced" and status["state"] == "done"
+
+
 def of_this_process():
     """What belongs to the caller of Ray: environment, import path, folder, signal handlers."""
     return dict(os.environ), list(sys.path), os.getcwd(), list(map(signal.getsignal, signal.valid_signals()))

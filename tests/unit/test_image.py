@@ -77,3 +77,69 @@ def test_the_pixels_are_the_same_on_every_processor(tmp_path):
         [sys.executable, "-c", code, file], env=environment, capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == hashlib.sha256(decode(file.read_bytes(), "a", SIZE).tobytes()).hexdigest()
+
+
+def torchvision_pixels(content):
+    """What torchvision's own decoder and its conversion to bytes make of a file."""
+    import torch
+    from torchvision.io import ImageReadMode, decode_image
+    from torchvision.transforms.v2.functional import to_dtype
+
+    image = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
+    return to_dtype(image, torch.uint8, scale=True).numpy()
+
+
+def test_what_else_a_folder_may_hold():
+    """WebP, alpha and palettes as torchvision's image folders have them, that is as Pillow converts them."""
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 256, (40, 50, 4), dtype=np.uint8)
+    palette = Image.fromarray(noise[..., :3]).quantize(16)
+    kinds = {
+        "WebP": saved(noise[..., :3], "WEBP"),
+        "WebP without loss": saved(noise[..., :3], "WEBP", lossless=True),
+        "transparent WebP": saved(noise, "WEBP", lossless=True),
+        "moving WebP": saved(noise[..., :3], "WEBP", save_all=True, append_images=[Image.new("RGB", (50, 40))]),
+        "grey and alpha": saved(Image.fromarray(noise).convert("LA"), "PNG"),
+        "black and white": saved(Image.fromarray(noise[..., 0] > 99), "PNG"),
+        "transparent palette": saved(palette, "PNG", transparency=3),
+    }
+    for name, content in kinds.items():
+        assert (pixels_of(content).numpy() == pillow(content)).all(), name
+        if "WebP" not in name and name != "black and white":
+            assert (pixels_of(content).numpy() == torchvision_pixels(content)).all(), name
+
+
+def test_16_bits_keep_the_high_byte():
+    """Pillow would clip grey values at 255."""
+    grey = np.random.default_rng(0).integers(0, 1 << 16, (9, 7), dtype=np.uint16)
+    content = saved(Image.fromarray(grey), "PNG")
+    assert (pixels_of(content).numpy() == (grey >> 8)).all()
+    assert (pixels_of(content).numpy() == torchvision_pixels(content)).all()
+    assert (pillow(content) == 255).mean() > 0.9
+    colour = png_of_16_bits(np.random.default_rng(1).integers(0, 1 << 16, (9, 7, 3), dtype=np.uint16))
+    assert (pixels_of(colour).numpy() == torchvision_pixels(colour)).all()
+
+
+def png_of_16_bits(pixels):
+    """A PNG of 16-bit colours [H, W, 3], which Pillow does not write."""
+    import struct
+    import zlib
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def test_the_orientation_in_exif_data_is_ignored():
+    """As torchvision's image folders and decoders do by default."""
+    noise = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    turned, plain = saved(noise, exif=exif), saved(noise)
+    assert b"Exif" in turned and (pixels_of(turned).numpy() == pixels_of(plain).numpy()).all()
+    assert pixels_of(turned).shape == (3, 40, 50)

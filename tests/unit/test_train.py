@@ -47,9 +47,12 @@ def test_cosine_schedule():
     assert rates == pytest.approx([0.1, 0.0853553390593, 0.05, 0.0146446609407])
 
 
-@pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-I"), ("haframe", "type-II")])
-def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path, method, kind):
-    job = job_for(shapes, method, kind)
+@pytest.mark.parametrize(
+    ("method", "kind", "sampling"),
+    [("hafeature", "type-I", "natural"), ("haframe", "type-II", "natural"), ("ce", "type-II", "balanced")],
+)
+def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path, method, kind, sampling):
+    job = job_for(shapes, method, kind, [f"train.sampling={sampling}"])
     alone = run_job(job, shapes, tmp_path / "alone")
     for when in (0.1, 1.5):  # within the first epoch, within the second
         with pytest.raises(StoppedError):

@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
-from hierbench.config.recipe import load_recipe
+from hierbench.config.recipe import title_of
 from hierbench.data.image import Images
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.render import TITLES
@@ -34,14 +34,17 @@ EXPLAINED = {
 EXTREMES = " 0 is right, {height} means that they share nothing but the root."
 
 
-def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None) -> str:
-    """Return the page of a pair with the chosen of its N examples; `names`, from `read_names`, follow the tree's."""
+def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None, title: str = "") -> str:
+    """Return the page of a pair with the chosen of its N examples.
+
+    `names`, as `read_names` returns them, follow the tree's; `title` is the dataset's, by default its recipe's.
+    """
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["csp_hash"] = csp_hash
     template = (resources.files("hierbench.reports.mistakes") / "page.html.j2").read_text(encoding="utf-8")
     spec, counts = pair.sides[0].spec, pair.counts()
     text = environment.from_string(template).render(
-        title=load_recipe(spec.dataset.name).title,
+        title=title or title_of(spec.dataset.name),
         spec=spec,
         remarks=[note for note in (pair.prepared.meta["remark"], pair.prepared.meta.get("notice", "")) if note],
         sides=pair.sides,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find, variant_name
@@ -105,7 +106,8 @@ def _data_of(spec: Spec, data_dir: Path) -> Prepared:
     data = spec.dataset
     prepared = find(variant_name(data.name, data.jpeg_quality), data_dir)
     if prepared is None:
-        command = f"hierbench data prepare {data.name}" + (" --protocol authors" if data.jpeg_quality else "")
+        given = data.name if data.name in recipe_names() else f"./{data.name}.toml"  # as `hierbench data new` names it
+        command = f"hierbench data prepare {given}" + (" --protocol authors" if data.jpeg_quality else "")
         raise UserError(f"the images of {data.name} are not prepared in {data_dir}; run: {command}")
     if prepared.digest != data.digest or prepared.hierarchy(data.distance).digest() != data.hierarchy:
         raise UserError(

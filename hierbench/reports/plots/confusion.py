@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import load_recipe
+from hierbench.config.recipe import title_of
 from hierbench.config.spec import Spec
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.selection import choose_run, run_by_id
@@ -94,7 +94,7 @@ def draw(request: Request) -> style.Drawing:
     severity = metrics["test"]["mistake_severity"]
     about = f"{metrics['test']['top1']:.2f} % correct"
     about += "" if severity is None else f", mistake severity {severity:.2f}"
-    title = f"{load_recipe(request.dataset).title}, protocol {spec.protocol}"
+    title = f"{title_of(request.dataset)}, protocol {spec.protocol}"
     axes.set_title(f"{title}\n{style.plain(metrics['title'])}, {spec.type}, seed {spec.seed}: {about}", loc="left")
     return style.Drawing(figure, [f"run {run.folder.name} ({spec.label}; --type and --seed show others)"])
 

@@ -71,7 +71,10 @@ def draw(request: Request) -> style.Drawing:
         if min(float(band["train_loss"][2].min()) for _, band in trained) > 0.0:
             _decades(panels[0])
     style.legend_below(figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_of(look)))
-    figure.suptitle(f"{heading(board)}. Lines: mean over seeds, bands: from the smallest to the largest", fontsize=8.0)
+    figure.suptitle(
+        f"{heading(board, request.dataset)}. Lines: mean over seeds, bands: from the smallest to the largest",
+        fontsize=8.0,
+    )
     absent = [row for row, band in bands if band is None]
     return style.Drawing(figure, remarks_on(board, absent, "these re-rank and train nothing"))
 

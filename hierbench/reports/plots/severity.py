@@ -64,7 +64,7 @@ def draw(request: Request) -> style.Drawing:
     panels = figure.subplots(len(types), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, kind in zip(panels, types, strict=True):
         _panel(axes, [(row, values) for row, values in bars if row.type == kind], looks)
-        axes.set_title(f"{heading(board)}, {kind}", loc="left")
+        axes.set_title(f"{heading(board, request.dataset)}, {kind}", loc="left")
         axes.set_ylabel("mistakes (% of test images)")
     panels[0].set_ylim(bottom=0.0)
     style.note(panels[0], "mean over seeds, whiskers: 95% t-interval")

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import Protocol, load_recipe, recipe_names
+from hierbench.config.recipe import Protocol, recipe_names, title_of
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import minimum_similarity
 from hierbench.reports.plots import style
@@ -52,7 +52,7 @@ def draw(request: Request) -> style.Drawing:
     figure = style.new_figure(style.SINGLE if columns == 1 else style.DOUBLE, 2.6 * rows)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, (name, tree) in zip(grid.flat, trees.items(), strict=False):
-        _panel(axes, load_recipe(name).title, tree.hierarchy, request.protocol or "paper")
+        _panel(axes, title_of(name), tree.hierarchy, request.protocol or "paper")
     for axes in grid.flat[len(trees) :]:
         axes.set_visible(False)
     grid[0, 0].set_ylim(top=1.1)

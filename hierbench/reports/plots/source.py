@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hierbench.config.recipe import PROTOCOLS, Protocol, load_recipe
+from hierbench.config.recipe import Protocol, protocols_of, title_of
 from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
@@ -48,11 +48,11 @@ def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) ->
     The distance is that of the recipe unless given. A UserError says that there is no such dataset, or that its
     prepared form is damaged.
     """
-    recipes = [load_recipe(dataset, protocol=protocol) for protocol in PROTOCOLS]
-    names = dict.fromkeys(variant_name(dataset, recipe.data.jpeg_quality) for recipe in recipes)
+    recipes = protocols_of(dataset)
+    names = dict.fromkeys(variant_name(recipe.dataset, recipe.data.jpeg_quality) for recipe in recipes)
     prepared = next(filter(None, (find(name, data_dir) for name in names)), None)
     try:
-        paths = prepared.meta["paths"] if prepared else shipped_paths(dataset).values()
+        paths = prepared.meta["paths"] if prepared else shipped_paths(recipes[0].dataset).values()
     except FileNotFoundError:
         return None
     found = {path[-1]: tuple(path) for path in paths}
@@ -100,7 +100,7 @@ def name_of(row: Row) -> str:
     return f"{row.title}, {row.type}"
 
 
-def heading(board: Board) -> str:
-    """Return the title of a leaderboard's figure: the dataset, and whose numbers these are."""
+def heading(board: Board, dataset: str) -> str:
+    """Return the title of a leaderboard's figure: the dataset, as the user gave it, and whose numbers these are."""
     numbers = "published numbers" if board.protocol == "published" else f"protocol {board.protocol}"
-    return f"{load_recipe(board.dataset).title}, {numbers}"
+    return f"{title_of(dataset)}, {numbers}"

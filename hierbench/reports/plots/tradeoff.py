@@ -68,7 +68,7 @@ def draw(request: Request) -> style.Drawing:
             zorder=3,
         )
     axes.margins(0.08)
-    axes.set_title(heading(board), loc="left")
+    axes.set_title(heading(board, request.dataset), loc="left")
     style.note(
         axes,
         "band: competitive, severity at most 0.05 above the smallest\n"

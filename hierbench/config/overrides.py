@@ -1,0 +1,35 @@
+"""Changes of a recipe's content before it is validated: a section of it, and `--set KEY=VALUE`."""
+
+import tomllib
+from typing import Any
+
+from hierbench.utils.errors import UserError
+
+
+def merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with the changes applied, section by section."""
+    result = dict(content)
+    for key, value in changes.items():
+        result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) else value
+    return result
+
+
+def apply_override(content: dict[str, Any], override: str) -> None:
+    """Set a key of the content by `KEY=VALUE`, a dotted key and TOML or a bare word; a UserError if it is not that."""
+    try:
+        override.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"--set {override!a} is not valid UTF-8") from None
+    key, equals, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"--set takes KEY=VALUE, as in train.epochs=3, got {override!r}")
+    try:
+        (value,) = tomllib.loads(f"value = {text}").values()  # a ValueError for text of several lines
+    except (ValueError, RecursionError):  # not TOML, thousands of digits, or deeply nested brackets
+        value = text.strip()  # a bare word needs no quotes within quotes on the command line
+    for part in parts[:-1]:
+        content = content.setdefault(part, {})
+        if not isinstance(content, dict):
+            raise UserError(f"--set {override}: {part} is a value, not a section")
+    content[parts[-1]] = value

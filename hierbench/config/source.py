@@ -1,0 +1,87 @@
+"""The section [source] of a dataset that a user describes in a file: images, tree and splits."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hierbench.config.validation import Closed
+from hierbench.utils.errors import UserError, unknown_name
+
+KINDS = ("folders", "column")  # of splits that the user has made
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a name: part of file names, and never taken for a file
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Splits(Closed):
+    """Shares drawn at random within each class, or the user's own: "folders" train, val, test, or a "column"."""
+
+    kind: Literal["shares", "folders", "column"] = "shares"
+    val: Share | None = None
+    test: Share | None = None
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, content: Any) -> Any:
+        if isinstance(content, str):
+            if content not in KINDS:
+                raise ValueError(str(unknown_name("word", content, KINDS)) + ", or {val = 0.1, test = 0.2, seed = 0}")
+            return {"kind": content}
+        if isinstance(content, dict) and "kind" in content:
+            raise ValueError('write splits = "folders", splits = "column" or {val = 0.1, test = 0.2, seed = 0}')
+        return content
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if self.kind == "shares":
+            if self.val is None or self.test is None:
+                raise ValueError("shares need val and test, as in {val = 0.1, test = 0.2, seed = 0}")
+            if self.val + self.test >= 1:
+                raise ValueError(f"val {self.val:g} and test {self.test:g} leave nothing to train on")
+        return self
+
+
+class SourceSection(Closed):
+    """Where a user's dataset comes from; `load_recipe` makes the paths absolute."""
+
+    images: Annotated[str, Field(min_length=1)]  # a folder, or a manifest: .csv or .parquet
+    tree: Annotated[str, Field(min_length=1)]  # a file, or the name of a shipped tree
+    splits: Splits
+    resize: Literal["stretch", "center-crop"] = "stretch"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.splits.kind == "column" and not self.is_manifest:
+            raise ValueError(
+                f'splits = "column" needs a manifest, and images = {self.images!r} is not .csv or .parquet'
+            )
+        if self.splits.kind == "folders" and self.is_manifest:
+            raise ValueError('splits = "folders" needs a folder of images; a manifest has splits = "column"')
+        return self
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether the images are listed in a file."""
+        return Path(self.images).suffix.lower() in (".csv", ".parquet")
+
+    def below(self, folder: Path) -> "SourceSection":
+        """Return the section with its paths taken from a folder; what is there as no file is a shipped tree's name."""
+        tree = folder / self.tree
+        is_path = tree.exists() or "/" in self.tree or Path(self.tree).suffix
+        changed = {"images": str(folder / self.images), "tree": str(tree) if is_path else self.tree}
+        return self.model_copy(update=changed)
+
+
+def is_dataset_file(dataset: str) -> bool:
+    """Whether a dataset is given by its file rather than by name."""
+    return dataset.endswith(".toml") or "/" in dataset
+
+
+def check_name(name: str, builtin: list[str], where: str) -> None:
+    """Raise a UserError unless the name of a user's dataset is plain and new."""
+    if not PLAIN.fullmatch(name):
+        raise UserError(f"{where}: dataset = {name!r} must be up to 64 letters, digits, - and _ (it names files)")
+    if name.lower() in (*builtin, "all") or any(name.lower().startswith(f"{known}-jpeg") for known in builtin):
+        raise UserError(f"{where}: dataset = {name!r} is the name of a built-in dataset; choose another")

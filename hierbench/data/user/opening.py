@@ -1,0 +1,157 @@
+"""From a user's recipe to a source that can be prepared, and whether what is prepared is still what it says."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hierbench.config.recipe import Expected, Recipe, recipe_names
+from hierbench.config.source import SourceSection
+from hierbench.config.spec import digest_of
+from hierbench.data.image import center_crop, decode_file
+from hierbench.data.prepared import Prepared
+from hierbench.data.source import Piece, Source
+from hierbench.data.user.listing import GoneError, Listing, list_images
+from hierbench.data.user.splits import divide, imbalance
+from hierbench.data.user.taxonomy import check_classes, read_tree, tree_text
+from hierbench.data.writer import SPLITS
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_text
+
+Announce = Callable[[str], None]
+LARGEST = 1 << 28  # bytes of an image file
+
+
+def open_source(recipe: Recipe) -> Source:
+    """Read the listing and the tree of a user's dataset, and divide its images.
+
+    Raises:
+        UserError: images and tree do not fit, or there is a mistake in either.
+    """
+    section, size = section_of(recipe), recipe.expected.image_size
+    paths, listing = read_tree(section.tree), list_images(section)
+    check_classes(listing.labels, paths, section.tree)
+    divided, remarks = divide(listing.photographs, list(paths), section.splits)
+    index = {label: i for i, label in enumerate(paths)}
+    labels = {
+        split: np.array([index[image.label] for image in images], dtype=np.int64) for split, images in divided.items()
+    }
+    crop = partial(center_crop, size=size) if section.resize == "center-crop" else None
+
+    def pieces() -> Iterator[Piece]:
+        for split, images in divided.items():
+            for row, image in enumerate(images):
+                yield Piece(split, row, partial(decode_file, listing.root / image.name, size, crop, LARGEST))
+
+    counts = {label: 0 for label in paths}
+    for image in listing.photographs:
+        counts[image.label] += 1
+    said = [line for line in (listing.remark, imbalance(counts), _difference(recipe, paths, labels)) if line]
+    state = state_of(recipe, listing)
+    return Source(
+        paths,
+        labels,
+        size,
+        pieces,
+        remarks=remarks,
+        identity=digest_of(state),
+        ids={split: [image.name for image in images] for split, images in divided.items()},
+        state=state,
+        said=said,
+    )
+
+
+def section_of(recipe: Recipe) -> SourceSection:
+    """Return the section [source] of a user's dataset."""
+    assert recipe.source is not None, recipe.dataset
+    return recipe.source
+
+
+def sizes_of(paths: dict[str, tuple[str, ...]], labels: dict[str, Any], image_size: tuple[int, int]) -> Expected:
+    """Return a dataset's image size, levels and images per split."""
+    tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
+    return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
+
+
+def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
+    """Return a user's recipe with all sizes in [expected] as they are; any other recipe as it is."""
+    if recipe.source is None:
+        return recipe
+    if prepared is None:
+        source = open_source(recipe)
+        found = sizes_of(source.paths, source.labels, source.image_size)
+    else:
+        paths = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
+        labels = {split: range(prepared.size(split)) for split in SPLITS}
+        found = sizes_of(paths, labels, recipe.expected.image_size)
+    return recipe.model_copy(update={"expected": found})
+
+
+def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
+    """Return digests of what the prepared arrays follow from: the section, and the tree and images it names.
+
+    The images stand for themselves by name, size and time; their folder may move. "content" is "" where images or tree
+    are gone.
+
+    Raises:
+        UserError: there is a mistake in the listing.
+    """
+    section = section_of(recipe)
+    asked = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
+    state = {"asked": digest_of([*asked, recipe.expected.image_size]), "content": ""}
+    try:
+        listing = list_images(section) if listing is None else listing
+        rows = [(one.name, one.label, one.split, one.size, one.time) for one in listing.photographs]
+        return state | {"content": digest_of([rows, tree_text(section.tree)])}
+    except GoneError:
+        return state
+
+
+def if_current(recipe: Recipe, there: Prepared | None, announce: Announce) -> Prepared | None:
+    """Return a user's prepared dataset if it is what the file says; None, with a line why, if it is to be made again.
+
+    Where images or tree are gone, what was prepared from them is used, with a line that says so.
+
+    Raises:
+        UserError: a mistake in the listing; or images or tree are gone, and the prepared form is of another section.
+    """
+    if there is None:
+        return None
+    state, known = state_of(recipe), there.meta.get("source")
+    if state == known:
+        return there
+    if state["content"]:
+        announce(f"{recipe.dataset}: its images, tree or splits have changed since it was prepared; preparing it again")
+        return None
+    if not isinstance(known, dict) or known.get("asked") != state["asked"]:
+        open_source(recipe)  # says what is gone
+        raise UserError(f"{recipe.dataset} was prepared from something else; remove {there.folder}")
+    announce(f"note: the images or the tree of {recipe.dataset} are gone; using what was prepared, {there.digest[:12]}")
+    return there
+
+
+def _difference(recipe: Recipe, paths: dict[str, tuple[str, ...]], labels: dict[str, Any]) -> str:
+    """Return where the sizes in the file are not those found, "" if they all are."""
+    found, given = sizes_of(paths, labels, recipe.expected.image_size), recipe.expected
+    odd = [
+        f"{key} {getattr(found, key)} instead of {getattr(given, key)}"
+        for key in Expected.model_fields
+        if key in given.model_fields_set and getattr(found, key) != getattr(given, key)
+    ]
+    return f"[expected] in the file differs from what is there: {', '.join(odd)}" if odd else ""
+
+
+def prepared_names(data_dir: Path) -> list[str]:
+    """Return the names of the users' datasets that are prepared in a folder."""
+    files = sorted((data_dir / "prepared").glob("[!.]*/meta.json"))
+    return [file.parent.name for file in files if file.parent.name not in recipe_names() and _is_users(file)]
+
+
+def _is_users(meta: Path) -> bool:
+    try:
+        return "source" in parse_json_object(read_text(meta, follow=True))
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,197 @@
+"""Writing a user's dataset as a recipe that runs as it is: sizes and levels found, mean and deviation measured."""
+
+import json
+import os
+import shlex
+import tomllib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.config.recipe import Expected, parse_recipe, recipe_names
+from hierbench.config.source import SourceSection, check_name
+from hierbench.data.source import Piece, Source
+from hierbench.data.user.listing import guess_splits
+from hierbench.data.user.opening import open_source, sizes_of
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_text
+from hierbench.utils.processes import num_cores
+from hierbench.utils.text import one_line
+
+Channels = NDArray[np.float64]
+MEASURED = 2000  # training images, evenly chosen, that mean and deviation come from
+SMALL = "wrn10-1-s4"  # from random weights: a table in minutes on two cores, without a download
+SHARES = "{val = 0.1, test = 0.2, seed = 0}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `hierbench data new` was asked for; paths are as the user gave them."""
+
+    name: str
+    images: str
+    tree: str
+    output: Path
+    backbone: str = SMALL
+    resize: str = "stretch"
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the backbone is a library's, which is used as it was published."""
+        return ":" in self.backbone
+
+    @property
+    def side(self) -> int:
+        """Of the stored images, pixels."""
+        return 64 if self.backbone.startswith("wrn") else 224
+
+    def command(self, name: str, backbone: str) -> str:
+        """Return the command that writes the same dataset with another name and backbone, as a comment."""
+        parts = ["hierbench", "data", "new", name, "--images", self.images, "--tree", self.tree]
+        parts += ["--resize", self.resize] * (self.resize != "stretch") + ["--backbone", backbone]
+        return f"#   {one_line(shlex.join(parts))}"
+
+
+def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Callable[[str], None]) -> Expected:
+    """Write the file of a user's dataset, and return its sizes.
+
+    Args:
+        asked: what to write, and where.
+        progress: called with the share of the images that are measured.
+        announce: called with what a user should know about the images.
+
+    Raises:
+        UserError: the file is there already; or images, tree and name do not fit, see `open_source`.
+    """
+    check_name(asked.name, recipe_names(), "hierbench data new")
+    if asked.output.exists():
+        raise UserError(f"{asked.output} is there already; remove it, or give another name with --output")
+    if not asked.output.absolute().parent.is_dir():
+        raise UserError(f"--output {asked.output}: no such folder")
+    splits = guess_splits(Path(asked.images))
+    section = {"images": asked.images, "tree": asked.tree, "resize": asked.resize}
+    section["splits"] = SHARES if splits is None else json.dumps(splits)
+    size = (asked.side, asked.side)
+    unknown = Expected(image_size=size)
+    source = _opened(asked, _text(asked, section, unknown, None))
+    for line in [*source.said, *source.remarks]:
+        announce(line)
+    found = sizes_of(source.paths, source.labels, size)
+    measured = None if asked.frozen else measure(source, progress)
+    folder = asked.output.absolute().parent
+    written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
+    text = _text(asked, written, found, measured)
+    _opened(asked, text, folder)  # what is written can be read
+    write_text(asked.output, text)
+    return found
+
+
+def _opened(asked: Asked, text: str, folder: Path = Path()) -> Source:
+    recipe = parse_recipe(tomllib.loads(text), str(asked.output))
+    assert recipe.source is not None
+    section: SourceSection = recipe.source.below(folder.absolute())
+    return open_source(recipe.model_copy(update={"source": section}))
+
+
+def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED training images."""
+    train = [piece for piece in source.pieces() if piece.split == "train"]
+    chosen = [train[i] for i in np.unique(np.linspace(0, len(train) - 1, MEASURED).astype(int))]
+
+    def sums(piece: Piece) -> tuple[Channels, Channels]:
+        pixels: Channels = piece.load()[0].reshape(3, -1).astype(np.float64) / 255
+        return pixels.mean(axis=1), (pixels**2).mean(axis=1)
+
+    first: Channels = np.zeros(3)
+    second: Channels = np.zeros(3)
+    with ThreadPoolExecutor(num_cores()) as pool:
+        for done, (mean, square) in enumerate(pool.map(sums, chosen), 1):
+            first, second = first + mean, second + square
+            progress(done / len(chosen))
+    average = first / len(chosen)
+    deviation = np.sqrt(np.maximum(second / len(chosen) - average**2, 1e-6))
+    return [round(float(x), 3) for x in average], [round(float(x), 3) for x in deviation]
+
+
+def _relative(path: str, folder: Path) -> str:
+    """Return a path as the file says it: relative to its folder, but one that was given from the root as it is."""
+    if not Path(path).exists() or (os.path.isabs(path) and not Path(path).is_relative_to(folder)):
+        return path  # of a shipped tree, the name
+    return os.path.relpath(os.path.abspath(path), folder)
+
+
+def _text(
+    asked: Asked, section: dict[str, str], sizes: Expected, measured: tuple[list[float], list[float]] | None
+) -> str:
+    num = max(1, sizes.train)
+    epochs = min(30, max(8 if asked.frozen else 10, round((60_000 if asked.frozen else 30_000) / num)))
+    rate, batch = (0.01, 64) if asked.frozen else (0.03, 32)
+    if asked.frozen:
+        model = (
+            'weights = "default"  # downloaded by the library; "file" takes the one of --weights FILE\nfrozen = true'
+        )
+        other = (
+            f"# A small network from random weights, without a download:\n{asked.command(f'{asked.name}-small', SMALL)}"
+        )
+        augment = "flip = false  # mean and std are the backbone's own"
+    else:
+        model = 'weights = "none"'
+        other = "# Frozen features of a published network are far better on photographs; its weights are downloaded:\n"
+        other += asked.command(f"{asked.name}-frozen", "timm:tf_efficientnet_lite0")
+        augment = 'pad = 4\npad_mode = "reflect"\nflip = true'
+        mean, deviation = measured or ([0.5] * 3, [0.5] * 3)
+        augment += f"\nmean = {mean}  # measured on the training images\nstd = {deviation}"
+    rates = "\n\n".join(
+        f"[train.lr.type-{kind}]\nbackbone = {rate}\ntransform = {rate}\nclassifier = {rate}" for kind in ("I", "II")
+    )
+    expected = f"image_size = {list(sizes.image_size)}  # height, width that images are resized to"
+    if sizes.height:
+        counts = "\n".join(f"{split} = {getattr(sizes, split)}" for split in ("train", "val", "test"))
+        expected += f"\nheight = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}"
+    splits = section["splits"]
+    return f"""# {asked.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
+#
+# command   hierbench run --methods all --dataset {_shown(asked.output)}
+
+dataset = {_toml(asked.name)}
+title = {_toml(asked.name)}
+seeds = 3
+
+[source]
+images = {_toml(section["images"])}
+tree = {_toml(section["tree"])}
+splits = {splits}
+resize = {_toml(asked.resize)}
+
+[expected]
+{expected}
+
+{other}
+[model]
+backbone = {_toml(asked.backbone)}
+{model}
+
+[train]
+epochs = {epochs}
+batch_size = {batch}
+precision = "float32"
+sampling = "natural"  # "balanced" draws every class equally often
+
+{rates}
+
+[augment]
+{augment}
+"""
+
+
+def _shown(file: Path) -> str:
+    """Return how a command names the file where it lies."""
+    return f"./{file.name}"
+
+
+def _toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,89 @@
+"""docs/your-data.md, command by command, on images made here; then what a stranger may have instead."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/your-data.md"
+QUICK = "\n[tune]\nruns = 1\n\n[tune.grid.haframe]\nalpha = [0.4]\ngamma = [1.0, 2.0]\n"
+
+
+def commands():
+    blocks = re.findall(r"^```([a-z]*)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    return [shlex.split(line)[1:] for language, block in blocks if not language for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def walked(cli, miniatures, tmp_path_factory):
+    """The page's commands in their order, with one seed of one epoch: {command: what it printed}."""
+    folder = miniatures.birds(tmp_path_factory.mktemp("birds"))
+    done = {}
+    for command in commands():
+        trains = command[0] in ("run", "tune", "ablate", "collapse")
+        done[" ".join(command)] = cli(
+            folder, *command, *(["--jobs", "1"] if trains else [])
+        ).ok()  # no workers to start
+        if command[:2] == ["data", "new"]:
+            file = folder / "birds.toml"
+            text = file.read_text().replace("seeds = 3", "seeds = 1").replace("epochs = 30", "epochs = 1")
+            assert "seeds = 1\n" in text and "epochs = 1\n" in text
+            file.write_text(text.replace("image_size = [64, 64]", "image_size = [32, 32]") + QUICK)
+    return folder, done
+
+
+def test_every_command_of_the_page_works(walked):
+    folder, done = walked
+    assert len(done) == 14
+    made = {path.name for path in folder.glob("runs/*") if path.is_file()} | {p.name for p in folder.glob("runs/*/*")}
+    kinds = ("leaderboard-birds.md", "ablation-birds.md", "collapse-birds.csv", "mistakes-birds.html", "birds.toml")
+    assert {*kinds, "tradeoff-birds.svg", "confusion-birds.svg", "similarity-birds.svg"} <= made
+    board = json.loads((folder / "runs/leaderboard-birds.json").read_text())
+    assert len(board["rows"]) == 9 and all(row["n"] == 1 for row in board["rows"])
+    assert "not as in the recipe: method" not in board.get("remark", "") and "not the whole" not in str(board)
+    assert "birds" in done["data list"].out and "(yours)" in done["data list"].out
+
+
+def test_nothing_that_is_passed_on_has_a_path(walked):
+    """Records of runs, tables and pages have the name and the digests alone."""
+    folder, _ = walked
+    texts = [*folder.glob("runs/*/*.json"), *folder.glob("runs/*.md"), *folder.glob("runs/*.json")]
+    texts += folder.glob("runs/*.html")
+    assert len(texts) > 20
+    for path in texts:
+        text = path.read_text(encoding="utf-8")
+        assert "birds.toml" not in text and "taxonomy" not in text and str(folder / "images") not in text, path
+
+
+def test_a_change_is_noticed_and_the_same_pixels_count(cli, walked, tmp_path):
+    """Another time of a file: prepared again, trained never. Another image: a new dataset. No images: a note."""
+    folder = shutil.copytree(walked[0], tmp_path / "copy")
+    (folder / "images/wren/0.jpg").touch()
+    run = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml", "--jobs", "1"]
+    again = cli(folder, *run).ok()
+    assert again.err.count("have changed since it was prepared; preparing it again") == 1
+    assert "0 to train" in again.err and "1 cached" in again.err
+    assert "changed" not in cli(folder, *run).ok().err
+    shutil.copy(folder / "images/wren/1.jpg", folder / "images/wren/99.jpg")
+    assert "1 to train" in cli(folder, *run).ok().err
+    dry = cli(folder, *run, "--set", "source.splits.seed=1", "--dry-run").ok()
+    assert "birds has changed since it was prepared in data; run: hierbench data prepare ./birds.toml" in dry.err
+    (folder / "images").rename(folder / "moved")
+    gone = cli(folder, *run).ok()
+    assert "note: the images or the tree of birds are gone; using what was prepared" in gone.err
+    cli(folder, *run, "--set", "source.splits.seed=1").one_line("no folder of images")
+
+
+def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, walked, tmp_path):
+    folder = shutil.copytree(walked[0], tmp_path / "copy")
+    plan = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml", "--plan-only", "--json"]
+    (job,) = json.loads(cli(folder, *plan, "--set", "train.sampling=balanced").ok().out)["jobs"]
+    shutil.rmtree(folder / "images")
+    (folder / "birds.toml").unlink()
+    cli(folder, *job["command"][1:]).ok()
+    spec = json.loads((folder / "runs" / job["id"] / "spec.json").read_text())
+    assert spec["train"]["sampling"] == "balanced" and spec["dataset"]["name"] == "birds"
+    assert "birds" in cli(folder, "leaderboard", "--dataset", "birds").ok().out

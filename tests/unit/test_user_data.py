@@ -1,0 +1,435 @@
+"""Datasets of users: listing, splits, trees, and what can be wrong: one line each, and nothing half-written."""
+
+import csv
+import json
+import os
+import random
+import shutil
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hierbench import Hierarchy
+from hierbench.config.recipe import load_recipe
+from hierbench.config.source import SourceSection, Splits
+from hierbench.data.image import center_crop
+from hierbench.data.prepare import prepare
+from hierbench.data.user.listing import Photograph, list_images
+from hierbench.data.user.opening import open_source
+from hierbench.data.user.splits import divide, sizes
+from hierbench.data.user.taxonomy import read_tree
+from hierbench.training.sampling import epoch_order
+from hierbench.utils.errors import UserError
+
+FILE = """
+dataset = "birds"
+title = "Birds"
+seeds = 1
+[source]
+images = "{images}"
+tree = "{tree}"
+splits = {splits}
+[expected]
+image_size = [16, 24]
+[model]
+backbone = "wrn10-1-s2"
+[train]
+epochs = 1
+batch_size = 8
+{rates}
+[augment]
+flip = true
+mean = [0.5, 0.5, 0.5]
+std = [0.25, 0.25, 0.25]
+"""
+RATES = "".join(f"[train.lr.type-{kind}]\nbackbone = 0.1\ntransform = 0.1\nclassifier = 0.1\n" for kind in ("I", "II"))
+SHARES = "{val = 0.1, test = 0.2, seed = 0}"
+
+
+def write_file(folder, images="images", tree="taxonomy.csv", splits=SHARES, change=("", "")):
+    file = folder / "birds.toml"
+    text = FILE.format(images=images, tree=tree, splits=splits, rates=RATES)
+    assert change[0] in text
+    file.write_text(text.replace(*change) if change[0] else text)
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def original(miniatures, tmp_path_factory):
+    return miniatures.birds(tmp_path_factory.mktemp("original"), per_class=10)
+
+
+@pytest.fixture
+def birds(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "birds")
+
+
+def names_of(source):
+    return [piece.load.args[0].name for piece in source.pieces()]
+
+
+def test_class_folders(birds):
+    source = open_source(load_recipe(write_file(birds)))
+    assert {split: len(rows) for split, rows in source.labels.items()} == {"train": 42, "val": 6, "test": 12}
+    assert all(set(rows.tolist()) == set(range(6)) for rows in source.labels.values())
+    assert next(iter(source.paths)) == "barn owl" and source.paths["wren"] == ("wren",)
+    prepared = prepare(write_file(birds), birds / "data")
+    assert prepared.meta["remark"] == "" and prepared.arrays("test")[0].shape == (12, 3, 16, 24)
+    assert str(birds) not in json.dumps(prepared.meta)
+    assert prepared.hierarchy("height").level_sizes == (3, 5, 6)
+
+
+def test_the_order_of_the_file_system_does_not_matter(birds, monkeypatch):
+    first = names_of(open_source(load_recipe(write_file(birds))))
+    real = os.scandir
+
+    class Shuffled:
+        def __init__(self, place):
+            with real(place) as found:
+                self.entries = random.Random(1).sample(entries := list(found), len(entries))
+
+        def __enter__(self):
+            return iter(self.entries)
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(os, "scandir", Shuffled)
+    assert names_of(open_source(load_recipe(write_file(birds)))) == first
+    other = open_source(load_recipe(write_file(birds), ["source.splits.seed=1"]))
+    assert names_of(other) != first and sorted(names_of(other)) == sorted(first)
+
+
+def photographs(**counts):
+    return [Photograph(f"{label}/{i}", label, "", 1, 1) for label, num in counts.items() for i in range(num)]
+
+
+@pytest.mark.parametrize("num", range(1, 60))
+def test_sizes_of_splits(num):
+    for val, test in ((0.1, 0.2), (0.01, 0.01), (0.4, 0.5), (0.05, 0.9)):
+        of_val, of_test = sizes(num, val, test)
+        assert of_val + of_test < num and min(of_val, of_test) >= (num >= 3)
+        if num > 20 and val + test < 0.9:
+            assert abs(of_val - val * num) <= max(0.5, 1 - val * num) and abs(of_test - test * num) <= 1
+
+
+def test_small_classes_are_named_and_adding_a_class_leaves_the_others(birds):
+    splits = Splits(val=0.1, test=0.2)
+    divided, remarks = divide(photographs(a=30, b=2, c=1), ["a", "b", "c"], splits)
+    assert Counter(image.label for image in divided["train"]) == {"a": 21, "b": 1, "c": 1}
+    assert Counter(image.label for image in divided["test"]) == {"a": 6, "b": 1}
+    assert remarks == ["2 classes have too few images for val: b, c", "1 class has too few images for test: c"]
+    more, _ = divide(photographs(a=30, b=2, c=1, d=9), ["d", "a", "b", "c"], splits)
+    assert [image for image in more["test"] if image.label != "d"] == divided["test"]
+    with pytest.raises(UserError, match="there are no val images; a class needs three"):
+        divide(photographs(a=2, b=2), ["a", "b"], splits)
+
+
+def test_folders_of_splits(original, miniatures, tmp_path):
+    for split, num in (("train", 3), ("val", 1), ("test", 2)):
+        miniatures.birds(tmp_path / split, per_class=num, root=f"../images/{split}")
+    shutil.copy(original / "taxonomy.csv", tmp_path)
+    source = open_source(load_recipe(write_file(tmp_path, splits='"folders"')))
+    assert {split: len(rows) for split, rows in source.labels.items()} == {"train": 18, "val": 6, "test": 12}
+    with pytest.raises(UserError, match=r'holds test, train, val and no classes; write splits = "folders"'):
+        open_source(load_recipe(write_file(tmp_path)))
+    (tmp_path / "images/val").rename(tmp_path / "images/validate")
+    with pytest.raises(UserError, match=r"unknown split folder .* 'validate'; did you mean 'val'"):
+        open_source(load_recipe(write_file(tmp_path, splits='"folders"')))
+    shutil.rmtree(tmp_path / "images/validate")
+    with pytest.raises(UserError, match="has no folder val"):
+        open_source(load_recipe(write_file(tmp_path, splits='"folders"')))
+
+
+def manifest(folder, change=lambda rows: rows, kind="csv"):
+    places = sorted((folder / "images").glob("*/*.jpg"))
+    splits = ["train"] * 7 + ["val"] + ["test"] * 2
+    rows = [[f"images/{p.parent.name}/{p.name}", p.parent.name, splits[i % 10]] for i, p in enumerate(places)]
+    table = [["image", "label", "split"], *change(rows)]
+    if kind == "parquet":
+        pd.DataFrame(table[1:], columns=table[0]).to_parquet(folder / "list.parquet")
+    else:
+        with (folder / "list.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(table)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_manifests(birds, kind):
+    manifest(birds, kind=kind)
+    by_column = open_source(load_recipe(write_file(birds, images=f"list.{kind}", splits='"column"')))
+    assert {split: len(rows) for split, rows in by_column.labels.items()} == {"train": 42, "val": 6, "test": 12}
+    by_shares = open_source(load_recipe(write_file(birds, images=f"list.{kind}")))
+    assert sorted(names_of(by_shares)) == sorted(names_of(by_column))
+    os.symlink(birds / "images", birds / "linked")
+    manifest(birds, lambda rows: [[row[0].replace("images", "linked"), *row[1:]] for row in rows], kind)
+    assert len(names_of(open_source(load_recipe(write_file(birds, images=f"list.{kind}"))))) == 60
+
+
+EDGES = "parent,child\nanimal,owl\nanimal,swan\nowl,barn owl\nowl,tawny owl\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "paths"),
+    [
+        ("edges.csv", EDGES, [("owl", "barn owl"), ("owl", "tawny owl"), ("swan",)]),
+        ("bare.csv", EDGES.partition("\n")[2], [("owl", "barn owl"), ("owl", "tawny owl"), ("swan",)]),
+        ("up.csv", "a,animal\nb,animal\nc,b\nd,b\n", [("a",), ("b", "c"), ("b", "d")]),
+        ("tops.csv", "parent,child\n,x\n,y\nx,a\nx,b\n", [("x", "a"), ("x", "b"), ("y",)]),
+        ("root.csv", "parent,child\n,r\nr,x\nr,y\nx,a\nx,b\n", [("x", "a"), ("x", "b"), ("y",)]),
+        ("lines.txt", "animal owl\nanimal swan\nowl tawny\nowl barn\n", [("owl", "barn"), ("owl", "tawny"), ("swan",)]),
+        ("paths.csv", "group,class\nowl,barn\nowl,tawny\nDHC-1,DHC-1\n", None),
+        ("long.csv", "a,b,c\nowl,true,tawny\nowl,barn\nwren\n", [("owl", "barn"), ("owl", "true", "tawny"), ("wren",)]),
+    ],
+)
+def test_trees(tmp_path, name, text, paths):
+    (tmp_path / name).write_text(text)
+    found = read_tree(str(tmp_path / name))
+    expected = paths or [("owl", "barn"), ("owl", "tawny"), ("DHC-1", "DHC-1")]
+    assert sorted(found.values()) == sorted(expected)
+    ours, theirs = Hierarchy.from_paths(found), Hierarchy.read(tmp_path / name)
+    assert ours.digest() == theirs.digest()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\nb,a\nb,c\n", "node 'b' is in a cycle"),
+        ("r,a\nr,b\na,b\na,c\n", "node 'b' has two parents"),
+        ("r,a\nr,b\na,c\nx,y\ny,z\nz,x\n", "in a cycle"),
+    ],
+)
+def test_edges_that_are_no_tree(tmp_path, text, message):
+    (tmp_path / "tree.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_tree(str(tmp_path / "tree.csv"))
+
+
+def test_a_shipped_tree():
+    assert len(read_tree("cifar100")) == 100
+    with pytest.raises(UserError, match="neither a file nor"):
+        read_tree("cifar1000")
+
+
+def test_central_part():
+    pixels = torch.arange(5 * 8).reshape(1, 5, 8).expand(3, 5, 8)
+    assert (center_crop(pixels, (10, 10)) == pixels[:, :, 1:6]).all()
+    assert (center_crop(pixels, (1, 2)) == pixels[:, 0:4, :]).all()
+    assert center_crop(pixels[:, :1], (64, 64)).shape == (3, 1, 1)
+
+
+def remove(path):
+    return lambda folder: shutil.rmtree(folder / path) if (folder / path).is_dir() else (folder / path).unlink()
+
+
+def edit(path, old, new):
+    def change(folder):
+        text = (folder / path).read_text()
+        assert old in text
+        (folder / path).write_text(text.replace(old, new))
+
+    return change
+
+
+def empty(path):
+    return lambda folder: [file.unlink() for file in (folder / path).iterdir()]
+
+
+def broken(folder):
+    (folder / "images/wren/3.jpg").write_bytes(b"\xff\xd8 no photograph")
+
+
+def several(*changes):
+    return lambda folder: [change(folder) for change in changes]
+
+
+BAD = {  # what is done to the dataset, and what the one line says
+    "a class without a leaf": (
+        lambda folder: shutil.copytree(folder / "images/wren", folder / "images/robin"),
+        "the images do not fit the tree taxonomy.csv: no leaf for class 'robin'",
+    ),
+    "leaves without images": (
+        several(remove("images/wren"), remove("images/mallard")),
+        "2 leaves without images: 'mallard', 'wren'",
+    ),
+    "another case": (edit("taxonomy.csv", "\nwren", "\nWren"), "no leaf for class 'wren' (the tree has 'Wren')"),
+    "an underscore": (edit("taxonomy.csv", ",mute swan", ",Mute_swan"), "'mute swan' (the tree has 'Mute_swan')"),
+    "an inner node": (edit("taxonomy.csv", "\nwren", "\nwren,winter wren"), "'wren' (an inner node, not a leaf)"),
+    "a folder as an image": (
+        lambda folder: (folder / "images/wren/x.JPG").mkdir(),
+        "images/wren/x.JPG is a folder, not an image",
+    ),
+    "an empty class": (empty("images/wren"), "class folders without an image: wren"),
+    "a link to nothing": (lambda folder: os.symlink("nowhere", folder / "images/wren/x.png"), "x.png cannot be read"),
+    "a broken image": (broken, "images/wren/3.jpg cannot be read"),
+    "no images": (remove("images"), "no folder of images"),
+    "no tree": (remove("taxonomy.csv"), "no tree"),
+    "no file": (remove("birds.toml"), "no file"),
+    "a tree that is none": (edit("taxonomy.csv", "waterfowl,ducks", "owls,ducks,waterfowl"), "two parents"),
+    "TOML": (edit("birds.toml", "seeds = 1", "seeds = "), "is not valid TOML: Invalid value (at line 4"),
+    "an unknown key": (edit("birds.toml", "tree =", "tres ="), "unknown key 'source.tres'; did you mean 'source.tree'"),
+    "a key of the splits": (edit("birds.toml", "test =", "tst ="), "unknown key 'source.splits.tst'; did you mean"),
+    "shares": (edit("birds.toml", "val = 0.1", "val = 0.9"), "leave nothing to train on"),
+    "a word": (edit("birds.toml", SHARES, '"folder"'), "unknown word 'folder'; did you mean 'folders'"),
+    "no section": (edit("birds.toml", "[source]", "[sources]"), "unknown key 'sources'; did you mean 'source'"),
+    "a path as a name": (edit("birds.toml", '"birds"', '"../birds"'), "dataset = '../birds' must be up to 64 letters"),
+    "a taken name": (edit("birds.toml", '"birds"', '"cifar100"'), "is the name of a built-in dataset"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_line_and_leaves_nothing(cli, birds, case):
+    change, message = BAD[case]
+    write_file(birds)
+    change(birds)
+    before = sorted(birds.rglob("*"))
+    done = cli(birds, "data", "prepare", "./birds.toml")
+    last = done.err.strip().splitlines()[-1]
+    assert done.code == 2 and last.startswith("hierbench: error: ") and message in last, done.err
+    assert sorted(birds.rglob("*")) == before and len(done.err.splitlines()) <= 2
+
+
+ROWS = {
+    "missing": (
+        lambda rows: [["images/x.jpg", "wren", "val"], ["y.jpg", "wren", "val"], *rows],
+        "2 of 62 images are missing: images/x.jpg, y.jpg",
+    ),
+    "twice": (
+        lambda rows: [*rows, ["./" + rows[0][0], *rows[0][1:]]],
+        "line 62: ./images/barn owl/0.jpg is listed twice, before in line 2",
+    ),
+    "a split": (lambda rows: [[*rows[0][:2], "tset"], *rows[1:]], "line 2: unknown split 'tset'; did you mean 'test'"),
+    "a folder": (lambda rows: [["images/wren", "wren", "val"], *rows], "line 2: images/wren is a folder, not an image"),
+    "no label": (lambda rows: [*rows, ["a.jpg", "", "val"]], "line 62: the label is empty"),
+    "cells": (lambda rows: [*rows, ["a.jpg", "b"]], "line 62 has 2 cells, not 3"),
+    "nothing": (lambda rows: [], "lists no images"),
+    "no train": (
+        lambda rows: [row for row in rows if row[1:] != ["wren", "train"]],
+        "classes without a training image: wren",
+    ),
+    "a label": (lambda rows: [[row[0], row[1].title(), row[2]] for row in rows], "'Wren' (the tree has 'wren')"),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_mistake_in_a_manifest(cli, birds, case):
+    change, message = ROWS[case]
+    manifest(birds, change)
+    write_file(birds, images="list.csv", splits='"column"')
+    cli(birds, "data", "prepare", "birds.toml").one_line(message)
+    assert not (birds / "data").exists()
+
+
+def test_a_manifest_without_its_columns(birds):
+    manifest(birds)
+    edit("list.csv", "image,label,split", "image,label,splt")(birds)
+    with pytest.raises(UserError, match=r"has no column 'split' \(did you mean 'splt'\?\); its columns: image"):
+        open_source(load_recipe(write_file(birds, images="list.csv", splits='"column"')))
+    with pytest.raises(UserError, match="needs a manifest"):
+        load_recipe(write_file(birds, splits='"column"'))
+    (birds / "list.parquet").write_bytes(b"PAR1 no table")
+    with pytest.raises(UserError, match="is no Parquet file"):
+        open_source(load_recipe(write_file(birds, images="list.parquet")))
+
+
+def test_what_is_ignored_and_unequal_is_said(cli, birds):
+    for name in ("images/wren/notes.txt", "images/readme.md", "images/wren/b.txt", "images/.hidden"):
+        (birds / name).write_text("x")
+    for i in range(8):
+        (birds / f"images/wren/{i}.jpg").unlink()
+    write_file(birds, change=("image_size = [16, 24]", "image_size = [16, 24]\ntrain = 7"))
+    done = cli(birds, "data", "prepare", "./birds.toml").ok()
+    assert "3 files that are no images are ignored: .txt (2), .md (1)" in done.err
+    assert "images per class: from 2 (wren) to 10 (barn owl), ratio 5; see train.sampling" in done.err
+    assert "note: 1 class has too few images for val: wren" in done.err
+    assert "[expected] in the file differs from what is there: train 36 instead of 7" in done.err
+
+
+def test_data_new(cli, birds):
+    args = ["data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv"]
+    (birds / "images/robin").mkdir()
+    cli(birds, *args).one_line("class folders without an image: robin")
+    (birds / "images/robin").rmdir()
+    (birds / "images/wren").rename(birds / "images/Wren")
+    cli(birds, *args).one_line("no leaf for class 'Wren' (the tree has 'wren'); no images for leaf 'wren'")
+    (birds / "images/Wren").rename(birds / "images/wren")
+    cli(birds, *args[:2], "fgvc", *args[3:]).one_line("is the name of a built-in dataset")
+    cli(birds, *args, "--backbone", "resnt50").one_line("resnet50")
+    cli(birds, *args, "--output", "no/birds.toml").one_line("no such folder")
+    assert {path.name for path in birds.iterdir()} == {"images", "taxonomy.csv"}
+    (birds / "sub").mkdir()
+    assert "train 42, val 6, test 12; levels 3, 5, 6" in cli(birds, *args, "--output", "sub/b.toml").ok().out
+    recipe = load_recipe(str(birds / "sub/b.toml"))
+    assert recipe.source.images == str(birds / "sub/../images") and recipe.expected.level_sizes == (3, 5, 6)
+    train = prepare(recipe, birds / "data").arrays("train")[0] / 255.0
+    assert np.abs(train.mean(axis=(0, 2, 3)) - recipe.augment.mean).max() < 1e-3
+    assert np.abs(train.std(axis=(0, 2, 3)) - recipe.augment.std).max() < 1e-3
+    cli(birds, *args, "--output", "sub/b.toml").one_line("is there already")
+    frozen = cli(birds, *args, "--backbone", "timm:resnet18", "--resize", "center-crop").ok()
+    assert "birds.toml" in frozen.out
+    recipe = load_recipe(str(birds / "birds.toml"))
+    assert recipe.model.frozen and recipe.model.weights == "default" and recipe.augment.mean is None
+    assert recipe.expected.image_size == (224, 224) and recipe.source.resize == "center-crop"
+
+
+def test_data_new_finds_splits(cli, original, birds):
+    """Split folders and a manifest's column are kept as they are; a manifest without one is divided."""
+    manifest(birds)
+    args = ["--tree", "taxonomy.csv", "--output", "a.toml"]
+    assert "train 42, val 6, test 12" in cli(birds, "data", "new", "a", "--images", "list.csv", *args).ok().out
+    assert load_recipe(str(birds / "a.toml")).source.splits.kind == "column"
+    manifest(birds, kind="parquet")
+    args[-1] = "b.toml"
+    assert "train 42, val 6, test 12" in cli(birds, "data", "new", "b", "--images", "list.parquet", *args).ok().out
+    edit("list.csv", "label,split", "label,part")(birds)
+    args[-1] = "c.toml"
+    cli(birds, "data", "new", "c", "--images", "list.csv", *args).ok()
+    assert load_recipe(str(birds / "c.toml")).source.splits.val == 0.1
+    for split in ("train", "val", "test"):
+        shutil.copytree(original / "images", birds / "divided" / split)
+    args[-1] = "d.toml"
+    assert "train 60, val 60, test 60" in cli(birds, "data", "new", "d", "--images", "divided", *args).ok().out
+    shutil.rmtree(birds / "divided/val")
+    args[-1] = "e.toml"
+    cli(birds, "data", "new", "e", "--images", "divided", *args).one_line("has no folder val")
+
+
+def test_options_of_other_datasets_are_refused(cli, birds):
+    write_file(birds)
+    cli(birds, "data", "prepare", "./birds.toml", "--source", "images").one_line("is read where its file says")
+    cli(birds, "run", "--dataset", "./birds.toml", "--protocol", "authors").one_line("no section [authors]")
+    cli(birds, "run", "--dataset", "./birds.toml", "--set", "dataset=x").one_line("choose a dataset with --dataset")
+    cli(birds, "run", "--dataset", "shapes", "--set", "expected.height=3", "--set", "source.images=a", "--set",
+        "source.tree=b", "--set", "source.splits=folders").one_line("source is for a dataset of your own")  # fmt: skip
+
+
+def test_balanced_sampling():
+    labels = torch.tensor([0] * 70 + [1] * 20 + [2] * 7 + [4] * 3)[torch.randperm(100)]
+    drawn = torch.zeros(100)
+    for epoch in range(200):
+        torch.manual_seed(epoch)
+        rows = epoch_order(labels, 96, "balanced")
+        torch.manual_seed(epoch)
+        assert (rows == epoch_order(labels, 96, "balanced")).all()  # on every rank, and after a restart
+        counts = labels[rows].bincount(minlength=5)
+        assert counts.tolist() == [24, 24, 24, 0, 24]
+        times = rows.bincount(minlength=100)
+        for label in (0, 1, 2, 4):  # within a class no image is ahead of another by more than one
+            assert times[labels == label].max() - times[labels == label].min() <= 1
+        drawn += times
+    expected = torch.tensor([24 / 70, 24 / 20, 24 / 7, 0, 24 / 3])[labels] * 200
+    assert ((drawn - expected).abs() <= 4 * expected.sqrt()).all()
+    sums = torch.stack([labels[epoch_order(labels, 98, "balanced")].bincount(minlength=5) for _ in range(300)]).sum(0)
+    assert (sums[[0, 1, 2, 4]] - 300 * 24.5).abs().max() < 4 * (300 * 0.25) ** 0.5  # who gets one more is drawn
+    torch.manual_seed(3)
+    natural = epoch_order(labels, 96, "natural")
+    torch.manual_seed(3)
+    assert (natural == torch.randperm(100)[:96]).all()
+
+
+def test_two_folders_that_are_one_class_are_listed_once(birds):
+    section = SourceSection(images=str(birds / "images"), tree="x", splits=Splits(val=0.1, test=0.1))
+    os.symlink(birds / "images/wren", birds / "images/wren/again")
+    assert len(list_images(section).photographs) == 60
