@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
-from hierbench.config.recipe import FeatureType
+from hierbench.config.sections import FeatureType
 from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
 from hierbench.leaderboard.render import (
     HEADINGS,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from hierbench.config.recipe import Protocol, dataset_name, recipe_names
+from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.scored import is_scored
+from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.config.recipe import FeatureType, Protocol
+from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
 from hierbench.leaderboard.render import HEADINGS, csv_text, number, pipe_table, seeds, tex_template

@@ -5,8 +5,9 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from hierbench.config.recipe import FeatureType, Protocol, dataset_name
+from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
+from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.runs.store import Run, Store

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from hierbench.config.recipe import FEATURE_TYPES, FeatureType
+from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.validation import Closed
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError

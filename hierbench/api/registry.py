@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from hierbench.api.method import Method, Parameters, PostHoc
 from hierbench.config.options import is_path
-from hierbench.config.recipe import FEATURE_TYPES
+from hierbench.config.sections import FEATURE_TYPES
 from hierbench.config.validation import first_problem
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes

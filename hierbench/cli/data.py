@@ -56,7 +56,7 @@ def new(
     resize: Annotated[Literal["stretch", "center-crop"], typer.Option(help="How images become squares.")] = "stretch",
 ) -> None:
     """Write the file of a dataset of yours, with measured mean and deviation, ready to run."""
-    from hierbench.config.recipe import Model
+    from hierbench.config.sections import Model
     from hierbench.data.user.template import Asked, write_recipe
     from hierbench.models.library import check_backbone
     from hierbench.utils.console import Meter

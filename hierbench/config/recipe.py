@@ -6,189 +6,28 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from hierbench.config.overrides import apply_override, merged
-from hierbench.config.rates import Rate, checked_section, flat_rates, own_rates
 from hierbench.config.rates import Rates as Rates
+from hierbench.config.rates import checked_section, own_rates
+from hierbench.config.sections import (
+    FEATURE_TYPES,
+    Augment,
+    Collapse,
+    Data,
+    Evaluation,
+    Expected,
+    FeatureType,
+    Model,
+    Protocol,
+    Train,
+    Tune,
+)
 from hierbench.config.source import SourceSection, check_name, is_dataset_file
 from hierbench.config.validation import Closed, first_problem
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_text
-
-FeatureType = Literal["type-I", "type-II"]
-Precision = Literal["float32", "bfloat16"]
-AskedPrecision = Literal["auto", "float32", "bfloat16"]
-FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
-Protocol = Literal["paper", "authors"]
-PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
-GroupInput = Literal["activated", "raw"]
-
-
-Side = Annotated[int, Field(ge=1, le=4096)]  # of an image, pixels
-
-
-class RatesOfTypes(Closed):
-    """Learning rates per type."""
-
-    type_i: Rates = Field(alias="type-I")
-    type_ii: Rates = Field(alias="type-II")
-
-    def of(self, feature_type: FeatureType) -> Rates:
-        """Return the learning rates of a type."""
-        return self.type_i if feature_type == "type-I" else self.type_ii
-
-
-class Model(Closed):
-    """Backbone, its weights, and the layers of type I between it and the method."""
-
-    backbone: str  # see `hierbench.models.build_backbone`
-    # "none" (drawn at random), "default" (the library's own, downloaded), a published file by name, or "file": the one
-    # of --weights. The key `init` sets the same and calls random weights "scratch".
-    weights: Literal["none", "default", "file", "imagenet1k-v1", "pass"] = "none"
-    # Input of the first convolution and the shortcut in the first block of groups 2 and 3 of a wide ResNet: the block's
-    # input after batch norm and activation, or unchanged (docs/protocols.md, row 34).
-    wrn_group_input: GroupInput = "activated"
-    type_i_pool: Literal["average", "max"] = "average"  # docs/protocols.md, row 11
-    # Width of the layer of type-I models; 0 omits it with its norms (docs/protocols.md, row 12).
-    type_i_units: Annotated[int, Field(ge=0, le=1_000_000)] = 600
-    # Of a network that ends in tokens: a map of its patch tokens, or its class token as a map of one place.
-    tokens: Literal["patch", "class"] = "patch"
-    # (H, W) that images are resized to on the device; None is the library's own for `torchvision:` and `timm:`
-    # backbones, and the size of the stored images for the others. A spec holds the resolved size.
-    input_size: tuple[Side, Side] | None = None
-    # Run the backbone once per image and view, cache its pooled features, and train the rest of the model on them.
-    frozen: bool = False
-    # Cached views of each training image, only for `frozen`: 1 the image, 2 also its mirror image, n > 2 random crops
-    # as [augment] has them (with fewer, its crop and flip do not apply). A step takes a view of each image at random.
-    views: Annotated[int, Field(ge=1, le=64)] = 1
-
-    @model_validator(mode="before")
-    @classmethod
-    def _init_is_weights(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "init" in content:
-            init = content["init"]
-            content = {key: value for key, value in content.items() if key != "init"}
-            content["weights"] = "none" if init == "scratch" else init
-        return content
-
-    @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> Self:
-        if self.views != 1 and not self.frozen:
-            raise ValueError("views needs frozen = true; without it, images are augmented at each step")
-        return self
-
-
-class Train(Closed):
-    """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21)."""
-
-    epochs: Annotated[int, Field(ge=1, le=1_000_000)]
-    batch_size: Annotated[int, Field(ge=2, le=1_000_000)]
-    # Of backbone and feature extractor; head and loss are always float32. "auto" is bfloat16 where the device has it.
-    precision: AskedPrecision = "auto"
-    # Images per forward and backward pass, for devices with little memory; gradients accumulate over a batch. 0 is the
-    # whole batch. Batch norm sees only a micro-batch, so this changes results.
-    micro_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
-    optimizer: Literal["sgd", "adamw"] = "sgd"  # AdamW with PyTorch's betas; `momentum` is SGD's
-    # Epochs in which the rate rises linearly, step by step, to that of the cosine; part of `epochs`.
-    warmup_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    # Factor on the backbone's rate per layer away from its end; 1 gives all its layers one rate.
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    # Each epoch sees every image once, or draws as many with every class equally often.
-    sampling: Literal["natural", "balanced"] = "natural"
-    lr: RatesOfTypes
-
-    @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> Self:
-        if self.optimizer == "adamw" and self.momentum != 0.9:
-            raise ValueError("momentum is of sgd; adamw has PyTorch's betas")
-        if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs = {self.warmup_epochs} must be less than epochs = {self.epochs}")
-        return self
-
-
-class Augment(Closed):
-    """Augmentation and normalisation; `pad`, `pad_mode` and `last_offset` are only for crop = "pad"."""
-
-    crop: Literal["pad", "random-resized"] = "pad"  # pad and crop back, or resize a random part to the full size
-    pad: Annotated[int, Field(ge=0, le=1024)] = 0  # pixels on each side
-    pad_mode: Literal["reflect", "zero"] = "zero"
-    last_offset: bool = True  # whether crops reach the last of the 2 pad + 1 offsets (docs/protocols.md, row 23)
-    flip: bool  # half of the images
-    # Per channel, of values from 0 to 1; None is the backbone's own in its library. A spec holds the resolved values.
-    mean: tuple[float, float, float] | None = None
-    std: tuple[Rate, Rate, Rate] | None = None
-
-    @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> Self:
-        if not self.pad and not self.last_offset:
-            raise ValueError("last_offset = false needs a pad > 0")
-        if self.crop == "random-resized" and (self.pad or self.pad_mode != "zero"):
-            raise ValueError("crop = random-resized pads nothing: leave out pad and pad_mode")
-        return self
-
-
-class Data(Closed):
-    """How images are stored."""
-
-    # Re-save images as JPEG of this quality before resizing, 0 to disable; only for fgvc (docs/protocols.md, row 22).
-    jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
-
-
-class Evaluation(Closed):
-    """How results are computed."""
-
-    # Drop the last incomplete batch: of 256 examples in test, of the training batch size in validation
-    # (docs/protocols.md, row 5).
-    drop_last: bool = False
-    # Which examples come last, only for `drop_last`: those of the last classes ("class"), or those stored last in test
-    # and a random choice by the run's seed in validation ("file").
-    drop_order: Literal["class", "file"] = "class"
-    ddof: Literal[0, 1] = 1  # of the standard deviation in the interval over runs (docs/protocols.md, row 4)
-
-    @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> Self:
-        if self.drop_order != "class" and not self.drop_last:
-            raise ValueError("drop_order = file needs drop_last = true")
-        return self
-
-
-class Collapse(Closed):
-    """How neural collapse is measured; training does not depend on it."""
-
-    # The distance between classifier and class means, or its square (docs/protocols.md, row 6).
-    self_duality: Literal["norm", "square"] = "norm"
-    # Standard deviation over pairs of classes of the absolute deviation from the ideal cosine, or of the signed one
-    # (docs/protocols.md, row 7).
-    deviation: Literal["absolute", "raw"] = "absolute"
-
-
-class Expected(Closed):
-    """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first.
-
-    A user's file may give the image size alone: (H, W) that the images are resized to.
-    """
-
-    image_size: tuple[Side, Side]
-    height: int = 0
-    level_sizes: tuple[int, ...] = ()
-    train: int = 0
-    val: int = 0
-    test: int = 0
-
-
-class Tune(Closed):
-    """How hyperparameters and learning rates are searched.
-
-    `grid` {method: {name: values}} replaces the grids that methods declare; "lr.backbone", "lr.transform" and
-    "lr.classifier" are learning rates, which a file may write as a table `lr`. The method "all" stands for every
-    trained one without points of its own for a rate.
-    """
-
-    runs: Annotated[int, Field(ge=1, le=10_000)] = 3  # per configuration; configurations are compared by the mean
-    grid: dict[str, Annotated[dict[str, tuple[float, ...]], BeforeValidator(flat_rates)]] = Field(default={})
 
 
 class Recipe(Closed):

@@ -4,7 +4,8 @@ import json
 from hashlib import sha256
 from typing import Any, Literal
 
-from hierbench.config.recipe import Augment, Evaluation, FeatureType, Model, Precision, Protocol, Rates
+from hierbench.config.rates import Rates
+from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol
 from hierbench.config.validation import Closed
 
 # Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of

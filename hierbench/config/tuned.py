@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from hierbench.config.recipe import FeatureType, Protocol
+from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.validation import Closed
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text, write_text

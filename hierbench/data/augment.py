@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hierbench.config.recipe import Augment
+from hierbench.config.sections import Augment
 
 AREA = (0.08, 1.0)  # of a random part, as a share of the image
 RATIO = 4.0 / 3.0  # of a random part's sides, at most, either way

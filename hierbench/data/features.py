@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import Augment, FeatureType, Model
+from hierbench.config.sections import Augment, FeatureType, Model
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import Prepared, Progress
 from hierbench.data.writer import SPLITS

@@ -21,7 +21,7 @@ from PIL import Image
 
 from hierbench.api.method import Method
 from hierbench.api.registry import Found, find_all
-from hierbench.config.recipe import FEATURE_TYPES, Augment, Model, Precision
+from hierbench.config.sections import FEATURE_TYPES, Augment, Model, Precision
 from hierbench.data.image import decode_file, pixels_of
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Rates
+from hierbench.config.rates import Rates
+from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import TrainSpec
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models.classifier import Classifier

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hierbench.api.registry import Broken, Found, find_all, find_or_broken
 from hierbench.config.options import Options, is_path
-from hierbench.config.recipe import FeatureType
+from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands

@@ -10,7 +10,8 @@ from typing import Any, Self, TypeVar
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options
-from hierbench.config.recipe import FeatureType, chosen_types, load_recipe, with_weights_file
+from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
+from hierbench.config.sections import FeatureType
 from hierbench.data.user.opening import with_sizes
 from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hierbench.config.recipe import GroupInput
+from hierbench.config.sections import GroupInput
 from hierbench.utils.errors import UserError, unknown_name
 
 KNOWN = ("resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>", "torchvision:NAME", "timm:NAME")
@@ -87,7 +87,7 @@ def wide_resnet(
         width: channels are 16, 32 and 64 times this.
         momentum: of the batch norms (PyTorch's convention: weight of the new batch).
         stem_stride: 2 or 4 makes the network 4 or 16 times cheaper.
-        group_input: see `hierbench.config.recipe.Model`.
+        group_input: see `hierbench.config.sections.Model`.
 
     Reference: Zagoruyko & Komodakis, BMVC 2016.
     """

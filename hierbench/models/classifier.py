@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hierbench.api.method import Method
-from hierbench.config.recipe import FeatureType, Model
+from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import WideBlock
 from hierbench.models.features import TypeI, TypeII, at_least_float32

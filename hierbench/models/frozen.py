@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hierbench.config.recipe import Model
+from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
 from hierbench.models.library import build_backbone, count_channels, library_of
 from hierbench.models.weights import load_weights

@@ -8,7 +8,8 @@ from typing import Any, Literal, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from hierbench.config.recipe import Model, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone, build_own, check_own
 from hierbench.models.feature_map import (
     Idle,

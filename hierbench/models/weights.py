@@ -9,7 +9,7 @@ from safetensors import torch as safetensors
 from torch import Tensor
 
 from hierbench.config.pretrained import KNOWN, Weights
-from hierbench.config.recipe import Model
+from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
 from hierbench.models.library import build_backbone, library_of
 from hierbench.models.renamed import rename_lite

@@ -8,7 +8,8 @@ import torch
 
 from hierbench.api.method import Method
 from hierbench.api.registry import Found
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import build_classifier
 from hierbench.models.frozen import cached_backbone

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.utils.console import duration, say
 
 if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Hierarchy

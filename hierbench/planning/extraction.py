@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.data.features import Wanted, find_features
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS

@@ -6,7 +6,8 @@ from typing import Any, Literal
 from hierbench.api.method import PostHoc
 from hierbench.api.registry import Found, find_method, method_names
 from hierbench.config.rates import PREFIX, checked_section, own_rates
-from hierbench.config.recipe import FEATURE_TYPES, FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
 from hierbench.models.library import check_backbone

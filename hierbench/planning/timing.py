@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from hierbench.api.method import Method
-from hierbench.config.recipe import Augment, FeatureType, Model, Precision, Rates
+from hierbench.config.rates import Rates
+from hierbench.config.sections import Augment, FeatureType, Model, Precision
 from hierbench.config.spec import TrainSpec
 from hierbench.data.augment import crop_of, normalise
 from hierbench.data.loader import resize_to

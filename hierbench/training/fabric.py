@@ -9,7 +9,7 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from hierbench.config.recipe import Precision
+from hierbench.config.sections import Precision
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

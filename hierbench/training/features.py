@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.config.recipe import Model
+from hierbench.config.sections import Model
 from hierbench.data.augment import crop_of, normalise
 from hierbench.data.features import MADE, SEED, Features, Wanted, check_features, find_features
 from hierbench.data.loader import resize_to

@@ -2,7 +2,7 @@
 
 import torch
 
-from hierbench.config.recipe import AskedPrecision, Precision
+from hierbench.config.sections import AskedPrecision, Precision
 from hierbench.utils.errors import UserError
 
 CPU_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # as PyTorch names them, x86-64 and ARM64

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, evaluate
-from hierbench.config.recipe import Model
+from hierbench.config.sections import Model
 from hierbench.data.augment import PadAndCrop, normalise
 from hierbench.experiments.bench import photograph, prepare_seconds
 from hierbench.methods.ce import CrossEntropy

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from hierbench.api.registry import find_method
-from hierbench.config.recipe import Collapse, load_recipe, recipe_names
+from hierbench.config.recipe import load_recipe, recipe_names
+from hierbench.config.sections import Collapse
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Point, as_csv, as_json, line_of, summary_table
 from hierbench.experiments.collapse.measure import measure, measured_before, read_curve, to_measure
 from hierbench.experiments.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality

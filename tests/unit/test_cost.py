@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from hierbench.api.registry import find_method
-from hierbench.config.recipe import Model, load_recipe
+from hierbench.config.recipe import load_recipe
+from hierbench.config.sections import Model
 from hierbench.models import build_backbone, build_classifier
 from hierbench.planning.cost import model_cost, stand_in_tree
 

@@ -5,7 +5,8 @@ from torch import nn
 from torch.nn import functional
 from torchvision import models
 
-from hierbench.config.recipe import Model, load_recipe
+from hierbench.config.recipe import load_recipe
+from hierbench.config.sections import Model
 from hierbench.data.loader import resize_to
 from hierbench.models.library import build_backbone, check_backbone, resolve_model
 from hierbench.models.torchvision_networks import configuration

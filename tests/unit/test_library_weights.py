@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 from torchvision import models
 
-from hierbench.config.recipe import Model
+from hierbench.config.sections import Model
 from hierbench.models.library import build_backbone
 from hierbench.models.weights import download_weights, find_weights, load_weights, title_of
 from hierbench.utils.errors import UserError

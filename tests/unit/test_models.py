@@ -3,7 +3,8 @@ import torch
 from torch import nn
 from torch.nn.functional import leaky_relu
 
-from hierbench.config.recipe import Model, Rates
+from hierbench.config.rates import Rates
+from hierbench.config.sections import Model
 from hierbench.config.spec import TrainSpec
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.flamingo import Flamingo

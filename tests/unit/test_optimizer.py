@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from hierbench.api.registry import find_method
-from hierbench.config.recipe import Model, load_recipe
+from hierbench.config.recipe import load_recipe
+from hierbench.config.sections import Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from hierbench.api.registry import find_all, find_method
-from hierbench.config.recipe import Model, load_recipe, recipe_names
+from hierbench.config.recipe import load_recipe, recipe_names
+from hierbench.config.sections import Model
 from hierbench.config.spec import Spec
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepare import prepare

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hierbench.config.recipe import Model
+from hierbench.config.sections import Model
 from hierbench.models import build_backbone
 from hierbench.models.weights import KNOWN, download_weights, find_weights, load_weights
 from hierbench.utils.errors import UserError

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hierbench.config.recipe import Expected, Recipe, recipe_names
+from hierbench.config.recipe import Recipe, recipe_names
+from hierbench.config.sections import Expected
 from hierbench.config.source import SourceSection
 from hierbench.config.spec import digest_of
 from hierbench.data.image import center_crop, decode_file

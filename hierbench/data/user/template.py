@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import Expected, parse_recipe, recipe_names
+from hierbench.config.recipe import parse_recipe, recipe_names
+from hierbench.config.sections import Expected
 from hierbench.config.source import SourceSection, check_name
 from hierbench.data.source import Piece, Source
 from hierbench.data.user.listing import guess_splits

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from hierbench.config.recipe import Collapse
+from hierbench.config.sections import Collapse
 from hierbench.data.loader import Split
 from hierbench.experiments.collapse import metrics
 from hierbench.experiments.collapse.curves import Curve, Frame, Point

@@ -10,7 +10,8 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.options import Options
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
 from hierbench.execution.extraction import features_without_crops
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table

@@ -20,7 +20,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hierbench.api.registry import Found
 from hierbench.config.rates import PREFIX, RATE_NAMES
-from hierbench.config.recipe import FeatureType, Recipe
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
 from hierbench.planning.plan import make_spec, with_params

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import Protocol, recipe_names, title_of
+from hierbench.config.recipe import recipe_names, title_of
+from hierbench.config.sections import Protocol
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import minimum_similarity
 from hierbench.reports.plots import style

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hierbench.config.recipe import Protocol, protocols_of, title_of
+from hierbench.config.recipe import protocols_of, title_of
+from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
