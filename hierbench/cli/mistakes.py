@@ -26,7 +26,9 @@ def mistakes(
     names: Annotated[
         Path | None, typer.Option(help="File that maps node names to words, like ImageNet's words.txt.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=5000, help="Number of images in the page.")] = 400,
+    limit: Annotated[
+        int, typer.Option(min=0, max=5000, help="Number of images in the page; 0 leaves the statistics alone.")
+    ] = 400,
 ) -> None:
     """Write a page that compares the mistakes of two runs: images, predictions, and where their paths diverge."""
     if len(which) == 1 and not runs.is_dir():  # `--runs A B`, in the default folder
@@ -46,7 +48,7 @@ def mistakes(
     text = render(pair, chosen, None if names is None else read_names(names, pair), recipe.title)
     target = output or runs / f"mistakes-{recipe.dataset}.html"
     write_result(text, target, follow=output is not None)  # links in a runs folder are not followed
-    for note in (describe_choice(pair, chosen), pair.prepared.meta.get("notice", "")):
+    for note in (describe_choice(pair, chosen) if limit else "", pair.prepared.meta.get("notice", "")):
         if note:
             print(f"note: {note}", file=sys.stderr, flush=True)
     print(f"wrote {target} ({len(text.encode()) / 1e6:.1f} MB)")

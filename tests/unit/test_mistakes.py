@@ -185,7 +185,7 @@ def test_choice_of_a_part_has_each_height_of_each_run():
         assert ({(a, b) for a, b in heights[:, chosen].T.tolist()} == every) == complete
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5])
+@pytest.mark.parametrize("limit", [0, 1, 2, 5])
 def test_choice_of_fewer_than_there_are_heights(work, limit):
     pair = pair_of(work)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
@@ -197,6 +197,18 @@ def test_choice_of_fewer_than_there_are_heights(work, limit):
     shown = {f"{name} at {h}" for name, heights in zip("AB", pair.heights, strict=True) for h in heights[chosen]}
     every = {"A at 1", "A at 2", "A at 3", "B at 1", "B at 3"}
     assert text.endswith(f"and none of {', '.join(sorted(every - shown))}.")
+
+
+def test_a_page_of_the_statistics_alone(cli, work, tmp_path):
+    whole, alone = tmp_path / "whole.html", tmp_path / "alone.html"
+    command = ["mistakes", "--dataset", "shapes", "ce", "haframe", "--output"]
+    cli(work, *command, whole).ok()
+    cli(work, *command, alone, "--limit", "0").ok()
+    whole, alone = whole.read_text(), alone.read_text()
+    assert "data:image/webp" in whole and "data:image/webp" not in alone
+    assert '"images" hidden>' in alone and '"images" hidden>' not in whole
+    counts = whole.partition('id="counts"')[2].partition("</table>")[0]
+    assert counts and counts == alone.partition('id="counts"')[2].partition("</table>")[0]
 
 
 def test_no_mistakes_at_all(cli, work):
