@@ -58,7 +58,7 @@ def new(
     """Write the file of a dataset of yours, with measured mean and deviation, ready to run."""
     from hierbench.config.sections import Model
     from hierbench.data.user.template import Asked, write_recipe
-    from hierbench.models.library import check_backbone
+    from hierbench.models.libraries.lookup import check_backbone
     from hierbench.utils.console import Meter
 
     asked = Asked(name, str(images), tree, output or Path(f"{name}.toml"), backbone, resize)

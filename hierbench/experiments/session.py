@@ -17,7 +17,7 @@ from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
-from hierbench.models.library import resolve_model
+from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
 from hierbench.planning.estimate import time_to_train

@@ -2,6 +2,6 @@
 
 from hierbench.models.classifier import Classifier, build_classifier
 from hierbench.models.features import TypeI, TypeII
-from hierbench.models.library import build_backbone
+from hierbench.models.libraries.lookup import build_backbone
 
 __all__ = ["Classifier", "TypeI", "TypeII", "build_backbone", "build_classifier"]

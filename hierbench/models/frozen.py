@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
-from hierbench.models.library import build_backbone, count_channels, library_of
+from hierbench.models.libraries.lookup import build_backbone, count_channels, library_of
 from hierbench.models.weights import load_weights
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
-from hierbench.models.library import build_backbone, library_of
-from hierbench.models.renamed import rename_lite
+from hierbench.models.libraries.lookup import build_backbone, library_of
+from hierbench.models.libraries.renamed import rename_lite
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.files import open_regular

@@ -10,7 +10,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
-from hierbench.models.library import check_backbone
+from hierbench.models.libraries.lookup import check_backbone
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, unknown_name
 

@@ -8,8 +8,8 @@ from torchvision import models
 from hierbench.config.recipe import load_recipe
 from hierbench.config.sections import Model
 from hierbench.data.loader import resize_to
-from hierbench.models.library import build_backbone, check_backbone, resolve_model
-from hierbench.models.torchvision_networks import configuration
+from hierbench.models.libraries.lookup import build_backbone, check_backbone, resolve_model
+from hierbench.models.libraries.torchvision_networks import configuration
 from hierbench.planning.cost import model_cost, stand_in_tree
 from hierbench.utils.errors import UserError
 
@@ -164,7 +164,7 @@ def test_an_absent_package_is_named_with_its_command(monkeypatch):
     import builtins
     import sys
 
-    monkeypatch.delitem(sys.modules, "hierbench.models.timm_networks")
+    monkeypatch.delitem(sys.modules, "hierbench.models.libraries.timm_networks")
     importing = builtins.__import__
 
     def without_timm(name, *more):

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torchvision import models
 
 from hierbench.config.sections import Model
-from hierbench.models.library import build_backbone
+from hierbench.models.libraries.lookup import build_backbone
 from hierbench.models.weights import download_weights, find_weights, load_weights, title_of
 from hierbench.utils.errors import UserError
 

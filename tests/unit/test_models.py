@@ -11,7 +11,7 @@ from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame
 from hierbench.models import TypeI, TypeII, build_backbone, build_classifier
-from hierbench.models.library import check_backbone
+from hierbench.models.libraries.lookup import check_backbone
 from hierbench.training.step import make_optimizer
 from hierbench.utils.errors import UserError
 

@@ -18,7 +18,7 @@ from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, 
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
 from hierbench.experiments.session import Session
-from hierbench.models.library import count_channels
+from hierbench.models.libraries.lookup import count_channels
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import make_plan

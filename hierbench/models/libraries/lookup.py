@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone, build_own, check_own
-from hierbench.models.feature_map import (
+from hierbench.models.libraries.entry import Configuration
+from hierbench.models.libraries.feature_map import (
     Idle,
     Layout,
     LibraryBackbone,
@@ -21,7 +22,6 @@ from hierbench.models.feature_map import (
     layout_of,
     on_meta,
 )
-from hierbench.models.library_entry import Configuration
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError, one_line_of
 
@@ -53,7 +53,7 @@ def library_of(backbone: str) -> tuple[Library, str] | None:
     if prefix not in LIBRARIES:
         raise UserError(f"unknown backbone {backbone!r}; a library's is torchvision:NAME or timm:NAME")
     try:  # only here, because either import takes seconds
-        module: Any = import_module(f"hierbench.models.{LIBRARIES[prefix]}")
+        module: Any = import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}")
     except ModuleNotFoundError as error:
         if error.name != prefix:
             raise

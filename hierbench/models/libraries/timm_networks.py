@@ -9,8 +9,8 @@ from typing import Any, cast
 import timm
 from torch import Tensor, nn
 
-from hierbench.models.feature_map import Output
-from hierbench.models.library_entry import Configuration, unknown_network
+from hierbench.models.libraries.entry import Configuration, unknown_network
+from hierbench.models.libraries.feature_map import Output
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 

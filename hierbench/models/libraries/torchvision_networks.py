@@ -11,8 +11,8 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torchvision import models
 
-from hierbench.models.feature_map import Output, empty_images, on_meta
-from hierbench.models.library_entry import Configuration, unknown_network
+from hierbench.models.libraries.entry import Configuration, unknown_network
+from hierbench.models.libraries.feature_map import Output, empty_images, on_meta
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 
