@@ -58,6 +58,8 @@ class Model(Closed):
     @classmethod
     def _init_is_weights(cls, content: Any) -> Any:
         if isinstance(content, dict) and "init" in content:
+            if "weights" in content:
+                raise ValueError("init and weights are two names of one key: give one of them")
             init = content["init"]
             content = {key: value for key, value in content.items() if key != "init"}
             content["weights"] = "none" if init == "scratch" else init

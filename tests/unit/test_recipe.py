@@ -1,3 +1,6 @@
+import tomllib
+from importlib import resources
+
 import pytest
 
 from hierbench.config.recipe import load_recipe, parse_recipe, recipe_names
@@ -161,3 +164,23 @@ def test_a_mistake_in_a_methods_learning_rates(override, message):
     with pytest.raises(UserError) as error:
         load_recipe("shapes", [override])
     assert str(error.value) == f"recipe shapes: {message}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "weights"),
+    [
+        ([], "none"),
+        (["model.init=default"], "default"),
+        (["model.weights=default", "model.init=scratch"], "none"),
+        (["model.init=scratch", "model.weights=file"], "file"),
+    ],
+)
+def test_init_is_another_name_of_weights(overrides, weights):
+    assert load_recipe("shapes", overrides).model.weights == weights
+
+
+def test_a_recipe_names_its_weights_once(tmp_path):
+    content = tomllib.loads((resources.files("hierbench.benchmarks") / "shapes.toml").read_text())
+    content["model"]["init"] = "scratch"
+    with pytest.raises(UserError, match="init and weights are two names"):
+        parse_recipe(content, "x")
