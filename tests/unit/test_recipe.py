@@ -181,6 +181,7 @@ def test_init_is_another_name_of_weights(overrides, weights):
 
 def test_a_recipe_names_its_weights_once(tmp_path):
     content = tomllib.loads((resources.files("hierbench.benchmarks") / "shapes.toml").read_text())
+    del content["authors"]
     content["model"]["init"] = "scratch"
     with pytest.raises(UserError, match="init and weights are two names"):
         parse_recipe(content, "x")
