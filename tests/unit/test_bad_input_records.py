@@ -193,7 +193,7 @@ def work(tmp_path, targets):
     return tmp_path
 
 
-LEADERBOARD = ("leaderboard", "--dataset", "tiny-imagenet")
+LEADERBOARD = ("leaderboard", "--dataset", "tiny-imagenet-frozen")
 
 
 @pytest.mark.parametrize("name", ["spec.json", "status.json", "metrics.json"])
@@ -239,7 +239,7 @@ def test_a_figure_of_a_broken_folder(cli, work, kind):
         for name in ("history.csv", "metrics.json"):
             (run / name).unlink(missing_ok=True)
             os.mkfifo(run / name)
-    cli(work, "plot", kind, "--dataset", "tiny-imagenet", "--output", "x.svg").one_line(codes=(1, 2))
+    cli(work, "plot", kind, "--dataset", "tiny-imagenet-frozen", "--output", "x.svg").one_line(codes=(1, 2))
 
 
 @pytest.mark.parametrize("name", ["meta.json", "test-labels.npy", "test-images.npy"])

@@ -26,7 +26,7 @@ from hierbench.reports.plots.source import Request
 from hierbench.runs.integrity import fingerprints
 from hierbench.utils.errors import UserError
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet"
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
     "trout": ("animal", "fish", "trout"),
     "oak": ("plant", "oak"),
@@ -210,7 +210,7 @@ def test_bars_have_the_interval_of_the_table():
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():
-    drawing = severity.draw(Request("tiny-imagenet", runs=PUBLISHED))
+    drawing = severity.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
     for axes, titles in zip(panels, (4, 5), strict=True):
@@ -360,21 +360,21 @@ def test_choosing_a_run(tmp_path, small):
         (Request("shapes", runs=tmp_path, run="0"), "no run in .* begins with '0'"),
         (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
         (
-            Request("tiny-imagenet", runs=PUBLISHED),
-            r"^tiny-imagenet matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), crm type-I .*"
+            Request("tiny-imagenet-frozen", runs=PUBLISHED),
+            r"^tiny-imagenet-frozen matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), crm type-I .*"
             r"\) and 3 more; give more of method, type and seed, or the id of one$",
         ),
-        (Request("tiny-imagenet", runs=PUBLISHED, run="a"), "2 runs have an id that begins with 'a'"),
+        (Request("tiny-imagenet-frozen", runs=PUBLISHED, run="a"), "2 runs have an id that begins with 'a'"),
     ):
         with pytest.raises(UserError, match=problem):
             confusion.run_of(request)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec, _ = confusion.run_of(Request("tiny-imagenet", runs=PUBLISHED, method=method, type=kind))
+        spec, _ = confusion.run_of(Request("tiny-imagenet-frozen", runs=PUBLISHED, method=method, type=kind))
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     with pytest.raises(UserError, match="another tree"):
         confusion.draw(Request("shapes", runs=tmp_path, data_dir=tmp_path))
     with pytest.raises(UserError, match=r"has no predictions\.npz"):
-        confusion.draw(Request("tiny-imagenet", runs=PUBLISHED, data_dir=tmp_path, method="haframe"))
+        confusion.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED, data_dir=tmp_path, method="haframe"))
 
 
 # Curves
@@ -394,7 +394,7 @@ def test_band_over_seeds():
 
 
 def test_curves_of_the_published_runs():
-    drawing = curves.draw(Request("tiny-imagenet", runs=PUBLISHED))
+    drawing = curves.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 4, 4, 4]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(16.5, abs=0.2)  # validation accuracy of cross-entropy
@@ -436,9 +436,9 @@ def svg(figure, suffix="svg"):
         (similarity, Request("cifar100")),
         (frame, Request("")),
         (frame, Request("cifar100")),
-        (severity, Request("tiny-imagenet", runs=PUBLISHED)),
+        (severity, Request("tiny-imagenet-frozen", runs=PUBLISHED)),
         (tradeoff, Request("fgvc", source="paper")),
-        (curves, Request("tiny-imagenet", runs=PUBLISHED)),
+        (curves, Request("tiny-imagenet-frozen", runs=PUBLISHED)),
     ],
 )
 def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
@@ -518,7 +518,7 @@ def test_a_damaged_record_is_named(tmp_path, small):
     write_json(path, content | {"mistakes_by_distance": content["mistakes_by_distance"][:-1]})
     Run(path.parent).set_status("done", files=fingerprints(path.parent))
     with pytest.raises(UserError, match="on a tree of another height"):
-        severity.draw(Request("tiny-imagenet", runs=tmp_path / "published"))
+        severity.draw(Request("tiny-imagenet-frozen", runs=tmp_path / "published"))
     fake_run(tmp_path, small)
     with pytest.raises(UserError, match="no mistakes_by_distance"):
         severity.draw(Request("shapes", runs=tmp_path))

@@ -15,7 +15,7 @@ from hierbench.leaderboard.board import board_from_runs
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet"
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 
 
 def boards(folder):
@@ -26,13 +26,13 @@ def boards(folder):
         for path in PUBLISHED.glob("*/spec.json"):
             if (json.loads(path.read_text())["seed"] == 0) == (half == 0):
                 shutil.copytree(path.parent, runs / path.parent.name)
-        found.append((board_from_runs("tiny-imagenet", Store(runs)), Store(runs)))
+        found.append((board_from_runs("tiny-imagenet-frozen", Store(runs)), Store(runs)))
     return found
 
 
 def is_of_one_board(folder):
     table = json.loads((folder / "tiny-imagenet.json").read_text())
-    records = {path.name for path in (folder / "tiny-imagenet").iterdir()}
+    records = {path.name for path in (folder / "tiny-imagenet-frozen").iterdir()}
     return {run for row in table["rows"] for run in row["runs"]} == records
 
 
@@ -64,7 +64,7 @@ def test_of_two_at_once_one_is_published_and_the_other_told(tmp_path, monkeypatc
     assert is_of_one_board(target)
     (reason,) = refused
     assert "exists; move it away to publish again" in reason
-    assert sorted(path.name for path in target.iterdir()) == ["tiny-imagenet", "tiny-imagenet.json", "tiny-imagenet.md"]
+    assert sorted(path.name for path in target.iterdir()) == ["tiny-imagenet-frozen", "tiny-imagenet.json", "tiny-imagenet.md"]
 
 
 KILLED = """
@@ -79,17 +79,17 @@ def killer(event, arguments):
         os.kill(os.getpid(), 9)
 sys.addaudithook(killer)
 store = Store(Path(sys.argv[1]))
-publish_board(board_from_runs("tiny-imagenet", store), store, Path(sys.argv[2]))
+publish_board(board_from_runs("tiny-imagenet-frozen", store), store, Path(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("at", ["tiny-imagenet.json", "tiny-imagenet.md", "published/tiny-imagenet", "metrics.json"])
+@pytest.mark.parametrize("at", ["tiny-imagenet.json", "tiny-imagenet.md", "published/tiny-imagenet-frozen", "metrics.json"])
 def test_a_kill_leaves_no_records_or_all_and_the_next_publishes(tmp_path, at):
     (_, first), (board, store) = boards(tmp_path)
     target = tmp_path / "published"
     command = [sys.executable, "-c", KILLED, str(first.root), str(target), at]
     assert subprocess.run(command).returncode == -9
-    assert not (target / "tiny-imagenet").exists()
+    assert not (target / "tiny-imagenet-frozen").exists()
     publish.publish_board(board, store, target)
     assert is_of_one_board(target)
     assert len(os.listdir(target)) == 3
@@ -99,7 +99,7 @@ def test_a_link_in_the_place_of_the_records_is_not_followed(tmp_path):
     (board, store), _ = boards(tmp_path)
     (tmp_path / "outside").mkdir()
     (tmp_path / "published").mkdir()
-    (tmp_path / "published/tiny-imagenet").symlink_to(tmp_path / "outside")
+    (tmp_path / "published/tiny-imagenet-frozen").symlink_to(tmp_path / "outside")
     with pytest.raises(UserError, match="is a symbolic link"):
         publish.publish_board(board, store, tmp_path / "published")
     assert not list((tmp_path / "outside").iterdir())
