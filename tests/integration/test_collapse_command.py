@@ -75,7 +75,7 @@ def copy(folder, collapsed, tmp_path):
 
 def test_finished_runs_are_repeated_bit_by_bit_apart_from_them(folder, compared, collapsed):
     _, err = collapsed
-    assert "2 jobs, 2 to train" in err and "2 of these have a run without snapshots; it stays" in err
+    assert "2 jobs, 2 to train" in err and "2 of these have a run without snapshots, which is kept" in err
     assert "ended with other numbers" not in err
     assert {path.name for path in (folder / "runs/collapse").iterdir()} == {
         compared["ce", "type-I"].name, compared["haframe", "type-II"].name

@@ -12,6 +12,7 @@ import pytest
 
 import hierbench
 from hierbench.config.pretrained import KNOWN
+from hierbench.config.sections import Model
 from hierbench.data.datasets import cifar100, fgvc, inat19, split_lists, tieredimagenet_h, tiny_imagenet
 from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.source import obtain_archive
@@ -129,7 +130,7 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
     known = KNOWN["pass"]
     monkeypatch.setitem(KNOWN, "pass", replace(known, url=url))
     with pytest.raises(UserError, match="is not a file of weights"):  # it is looked into, at least
-        download_weights("pass", tmp_path)
+        download_weights(Model(backbone="resnet50", weights="pass"), tmp_path)
     assert events[0].startswith("downloading the PASS weights") and "its SHA-256 is unknown" in events[0]
     assert events[1] == "GET" and not list(tmp_path.iterdir())
 

@@ -361,7 +361,8 @@ def test_choosing_a_run(tmp_path, small):
         (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
         (
             Request("tiny-imagenet-frozen", runs=PUBLISHED),
-            r"^tiny-imagenet-frozen matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), crm type-I .*"
+            r"^tiny-imagenet-frozen matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), "
+            r"crm type-I .*"
             r"\) and 3 more; give more of method, type and seed, or the id of one$",
         ),
         (Request("tiny-imagenet-frozen", runs=PUBLISHED, run="a"), "2 runs have an id that begins with 'a'"),

@@ -31,7 +31,7 @@ def boards(folder):
 
 
 def is_of_one_board(folder):
-    table = json.loads((folder / "tiny-imagenet.json").read_text())
+    table = json.loads((folder / "tiny-imagenet-frozen.json").read_text())
     records = {path.name for path in (folder / "tiny-imagenet-frozen").iterdir()}
     return {run for row in table["rows"] for run in row["runs"]} == records
 
@@ -64,7 +64,11 @@ def test_of_two_at_once_one_is_published_and_the_other_told(tmp_path, monkeypatc
     assert is_of_one_board(target)
     (reason,) = refused
     assert "exists; move it away to publish again" in reason
-    assert sorted(path.name for path in target.iterdir()) == ["tiny-imagenet-frozen", "tiny-imagenet.json", "tiny-imagenet.md"]
+    assert sorted(path.name for path in target.iterdir()) == [
+        "tiny-imagenet-frozen",
+        "tiny-imagenet-frozen.json",
+        "tiny-imagenet-frozen.md",
+    ]
 
 
 KILLED = """
@@ -83,7 +87,9 @@ publish_board(board_from_runs("tiny-imagenet-frozen", store), store, Path(sys.ar
 """
 
 
-@pytest.mark.parametrize("at", ["tiny-imagenet.json", "tiny-imagenet.md", "published/tiny-imagenet-frozen", "metrics.json"])
+@pytest.mark.parametrize(
+    "at", ["tiny-imagenet-frozen.json", "tiny-imagenet-frozen.md", "published/tiny-imagenet-frozen", "metrics.json"]
+)
 def test_a_kill_leaves_no_records_or_all_and_the_next_publishes(tmp_path, at):
     (_, first), (board, store) = boards(tmp_path)
     target = tmp_path / "published"

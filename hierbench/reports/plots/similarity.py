@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import recipe_names, title_of
+from hierbench.config.recipe import load_recipe, recipe_names, title_of
 from hierbench.config.sections import Protocol
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import minimum_similarity
@@ -42,7 +42,9 @@ def trees_shown(request: Request) -> tuple[dict[str, Tree], list[str]]:
     found = {name: find_tree(name, request.data_dir) for name in recipe_names()}
     known = {name: tree for name, tree in found.items() if tree is not None}
     order = sorted(known, key=lambda name: (known[name].hierarchy.height, name))
-    return {name: known[name] for name in order}, sorted(found.keys() - known.keys())
+    levels = {known[name].hierarchy.level_sizes: name for name in reversed(order)}  # two recipes may share a tree
+    unknown = [name for name in found.keys() - known.keys() if load_recipe(name).expected.level_sizes not in levels]
+    return {name: known[name] for name in order if name in levels.values()}, sorted(unknown)
 
 
 def draw(request: Request) -> style.Drawing:
