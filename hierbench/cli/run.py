@@ -27,7 +27,7 @@ def run(
     return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file)
 
 
-@trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False)
+@trains(methods="ce,haframe", types="type-I,type-II", source=None, plan_only=False, as_json=False)
 def ablate(
     options: Options,
     dataset: Annotated[str, typer.Option(help="See: hierbench data list. --source paper takes all.")],
