@@ -117,16 +117,17 @@ def board_with_scored(dataset: str, store: Store, protocol: Protocol | None = No
 
     Scored rows are marked in title and type, and not highlighted beside runs. Errors are those of `board_from_runs`.
     """
+    name = dataset_name(dataset)
     try:
         board = board_from_runs(dataset, store, protocol=protocol)
     except NoRunsError:
-        rows, data, remarks = scored_rows(dataset, store, None)
+        rows, data, remarks = scored_rows(name, store, None)
         if not rows or data is None or protocol is not None:
             raise
         highlight(rows)
-        return Board(dataset, "scored", data.distance, rows, "; ".join(remarks))
+        return Board(name, "scored", data.distance, rows, "; ".join(remarks))
     spec = _spec(store.run(board.rows[0].runs[0]))
-    rows, _, remarks = scored_rows(dataset, store, spec)
+    rows, _, remarks = scored_rows(name, store, spec)
     return replace(board, rows=[*board.rows, *rows], remark="; ".join(filter(None, [board.remark, *remarks])))
 
 
@@ -142,8 +143,8 @@ def board_from_runs(
         protocol: only runs under it; None takes that of the newest.
 
     Raises:
-        NoRunsError: no runs of the dataset under the protocol.
-        UserError: no such dataset, or `ids` of more than one protocol.
+        NoRunsError: no runs of the dataset under the protocol, or no such dataset.
+        UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
     """
     name = dataset_name(dataset)
     runs = store.runs() if ids is None else map(store.run, ids)
@@ -160,7 +161,7 @@ def board_from_runs(
     found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
     if not found:
         if name == dataset and name not in recipe_names():
-            raise unknown_name("dataset", dataset, recipe_names())
+            raise NoRunsError(str(unknown_name("dataset", dataset, recipe_names())))
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods all --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")

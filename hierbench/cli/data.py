@@ -31,13 +31,15 @@ def list_(
     from hierbench.data.prepared import find, variant_name
     from hierbench.data.user.opening import prepared_names
 
-    titles: dict[str, str] = {}
-    for name in recipe_names() if dataset is None else [dataset]:
+    yours, titles = prepared_names(data_dir), dict[str, str]()
+    if dataset in yours:
+        titles[dataset] = "(yours)"
+    for name in recipe_names() if dataset is None else [dataset] if dataset not in yours else []:
         recipes = protocols_of(name)
         for recipe in recipes:
             titles.setdefault(variant_name(recipe.dataset, recipe.data.jpeg_quality), recipes[0].title)
     if dataset is None:
-        titles |= {name: "(yours)" for name in prepared_names(data_dir)}
+        titles |= {name: "(yours)" for name in yours}
     for variant, title in titles.items():
         there = find(variant, data_dir)
         sizes = "" if there is None else ", ".join(f"{split} {n:,}" for split, n in there.meta["splits"].items())
@@ -58,11 +60,14 @@ def new(
     """Write the file of a dataset of yours, with measured mean and deviation, ready to run."""
     from hierbench.config.sections import Model
     from hierbench.data.user.template import Asked, write_recipe
-    from hierbench.models.libraries.lookup import check_backbone
+    from hierbench.models.libraries.lookup import check_backbone, input_size
     from hierbench.utils.console import Meter
 
-    asked = Asked(name, str(images), tree, output or Path(f"{name}.toml"), backbone, resize)
-    check_backbone(Model(backbone=backbone))
+    is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
+    model = Model(backbone=backbone, weights="default" if is_library else "none")
+    check_backbone(model)
+    size = input_size(model) if is_library else (side, side)
+    asked = Asked(name, str(images), tree, output or Path(f"{name}.toml"), backbone, resize, size)
     with Meter(f"measuring {name}", 1.0) as meter:
         sizes = write_recipe(asked, lambda share: meter.part("images", share, 1.0), meter.say)
     levels = ", ".join(map(str, sizes.level_sizes))

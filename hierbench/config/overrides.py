@@ -6,11 +6,17 @@ from typing import Any
 from hierbench.utils.errors import UserError
 
 
-def merged(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the content with the changes applied, section by section."""
+def merged(content: dict[str, Any], changes: dict[str, Any], where: str = "") -> dict[str, Any]:
+    """Return the content with the changes applied, section by section; a UserError if one of a section meets a value.
+
+    `where` is the dotted path of the content, with a dot at the end, for the error.
+    """
     result = dict(content)
     for key, value in changes.items():
-        result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) else value
+        old = result.get(key, {})
+        if isinstance(value, dict) and not isinstance(old, dict):
+            raise UserError(f"{where}{key} is a value, and is changed as if it were a section")
+        result[key] = merged(old, value, f"{where}{key}.") if isinstance(value, dict) else value
     return result
 
 

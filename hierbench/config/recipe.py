@@ -30,6 +30,10 @@ from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_text
 
 
+class NoAuthorsError(UserError):
+    """The file of a user's dataset has no section [authors]."""
+
+
 class Recipe(Closed):
     """Everything that defines the comparison on one dataset."""
 
@@ -113,10 +117,15 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{where} is not valid TOML: {error}") from None
     authors, name = content.pop("authors", None), content.get("dataset")
+    if authors is not None and not isinstance(authors, dict):
+        raise UserError(f"{where}: authors is a value; the section [authors] holds the keys of --protocol authors")
     if protocol == "authors":
         if authors is None and is_dataset_file(dataset):
-            raise UserError(f"{where} has no section [authors]; --protocol authors is for published pipelines")
-        content = merged(content, authors or {})
+            raise NoAuthorsError(f"{where} has no section [authors]; --protocol authors is for published pipelines")
+        try:
+            content = merged(content, authors or {})
+        except UserError as error:
+            raise UserError(f"{where}, [authors]: {error}") from None
     for override in overrides:
         apply_override(content, override)
     content.setdefault("protocol", protocol)
@@ -173,10 +182,8 @@ def protocols_of(dataset: str) -> list[Recipe]:
     first = load_recipe(dataset)
     try:
         return [first, load_recipe(dataset, protocol="authors")]
-    except UserError:
-        if is_dataset_file(dataset):
-            return [first]
-        raise
+    except NoAuthorsError:
+        return [first]
 
 
 def dataset_name(dataset: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, read_bytes
@@ -55,6 +55,9 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         return pixels.contiguous().numpy()[None]
     except MemoryError:
         raise
+    except UnidentifiedImageError:  # its text names an object of Python
+        reason = "not a JPEG, PNG or WebP file" if content else "the file is empty"
+        raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
     except Exception as error:  # decoders fail in many ways
         reason = str(error).strip().partition("\n")[0]
         raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None

@@ -83,9 +83,14 @@ def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[st
         if gone:
             problems.append(f"whole classes: {_some(gone)}")
     if unreadable:
-        shown = "; ".join(unreadable[:SHOWN]) + ("; ..." if len(unreadable) > SHOWN else "")
-        problems.append(shown if len(unreadable) == 1 else f"{len(unreadable):,} images cannot be read: {shown}")
+        problems.append(unreadable_images(unreadable))
     return "; ".join(problems)
+
+
+def unreadable_images(errors: list[str]) -> str:
+    """Return a line of the errors of all unreadable images: how many there are, and the first."""
+    shown = "; ".join(errors[:SHOWN]) + ("; ..." if len(errors) > SHOWN else "")
+    return shown if len(errors) == 1 else f"{len(errors):,} images cannot be read: {shown}"
 
 
 def _some(names: list[str]) -> str:

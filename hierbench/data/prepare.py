@@ -72,10 +72,9 @@ def prepare(
     """
     recipe = dataset if isinstance(dataset, Recipe) else load_recipe(dataset)
     name = recipe.dataset
-    if recipe.source is not None and (source is not None or offline is not None):
-        raise UserError(f"--source and --offline are for built-in datasets; {name} is read where its file says")
+    check_source(recipe, source, offline)
     if allow_missing and name not in NEEDS_SOURCE:
-        raise UserError(f"--allow-missing is for {' and '.join(NEEDS_SOURCE)}, whose images are listed by name")
+        raise UserError("--allow-missing is for inat19 and tieredimagenet-h, whose images are listed by name")
     variant = variant_name(name, jpeg_quality)
 
     def ready(say: Callable[[str], None]) -> Prepared | None:
@@ -100,6 +99,14 @@ def prepare(
         kept = "what was read is kept" if partial.exists() else "nothing was kept"
         problem = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
         raise UserError(f"preparing {name} in {target.parent}: {problem}") from None
+
+
+def check_source(recipe: Recipe, source: Path | None, offline: Path | None = None) -> None:
+    """Raise a UserError if a user's dataset is to be read from elsewhere than its file says."""
+    if recipe.source is not None and (source is not None or offline is not None):
+        raise UserError(
+            f"--source and --offline are for built-in datasets; {recipe.dataset} is read where its file says"
+        )
 
 
 def _open(recipe: Recipe, request: Request) -> Source:

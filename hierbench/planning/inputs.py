@@ -7,7 +7,7 @@ from typing import Any
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
-from hierbench.data.prepare import NEEDS_SOURCE, prepare
+from hierbench.data.prepare import NEEDS_SOURCE, check_source, prepare
 from hierbench.data.prepared import Prepared
 from hierbench.data.user.opening import if_current
 from hierbench.models.weights import find_weights, ready_weights, title_of
@@ -35,6 +35,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     """
     model, folder, weights = recipe.model, options.data_dir / "weights", options.weights
     prepared: Prepared | None
+    check_source(recipe, options.source)
     if not options.dry_run:
         if options.mlflow is None:
             default_uri(options.runs)  # raises where it cannot be written down

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -100,14 +101,18 @@ def set_time(path: Path, time_ns: int) -> None:
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:
-    """Remove temporary files, of one file or of all, that ended processes of this machine left."""
+    """Remove temporary files and folders, of one name or of all, that ended processes of this machine left."""
     with suppress(OSError):  # a folder that cannot be listed may still be writable
         for left in os.listdir(folder):
             *_, machine, pid, kind = ("", "", *left.split("."))
             # SQLite's journals have a longer suffix.
             ours = left.startswith(f".{name}") and kind.startswith("tmp") and machine == this_machine()
             if ours and process_is_gone(pid):
-                (folder / left).unlink(missing_ok=True)
+                path = folder / left
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

@@ -149,3 +149,8 @@ def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
 def test_a_mistake_is_one_line_and_exit_code_2(cli, tmp_path, arguments, part):
     assert cli(tmp_path, "ablate", *arguments).one_line(part)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_published_ablation_is_printed(cli, tmp_path):
+    assert "FGVC-Aircraft" in cli(tmp_path, "ablate", "--dataset", "fgvc", "--source", "paper").ok().out
+    assert list(tmp_path.iterdir()) == []

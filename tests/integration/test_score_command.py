@@ -1,6 +1,10 @@
 """`hierbench score`: rows of predictions made elsewhere beside runs of the same data, and nothing else beside them."""
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,14 +12,15 @@ import pytest
 
 from hierbench.config.scored import Scored
 from hierbench.data.prepared import find
+from hierbench.experiments.scoring.command import Request, score_files
 from hierbench.metrics import evaluate
 from hierbench.runs.store import Store
+from hierbench.utils.files import temporary_beside
 
 
 @pytest.fixture(scope="module")
 def made():
     import importlib.util
-    from pathlib import Path
 
     path = Path(__file__).resolve().parents[1] / "mistake_runs.py"
     spec = importlib.util.spec_from_file_location("mistake_runs", path)
@@ -113,6 +118,49 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place, made):
     cli(place, "score", "other.npz", "--name", "vit", "--dataset", "shapes").one_line("'vit' already stands for")
     cli(place, "score", files[0], files[0], "--dataset", "shapes").one_line("two files hold the same predictions")
     assert len(board(cli, place)["rows"]) == 2
+
+
+def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch):
+    """An error at any point leaves no record; what a killed command left is removed; a record that is there is kept."""
+    for seed in (1, 2):
+        save(place, f"vit-{seed}.npz", seed, made)
+    request = Request(
+        [place / "vit-1.npz", place / "vit-2.npz"], "shapes", None, None, None, None, 0, 0, place / "runs",
+        place / "data",
+    )  # fmt: skip
+    before = sorted((place / "runs").iterdir())
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    name = temporary_beside(place / "runs/scored-x").name.split(".")
+    left = place / "runs" / ".".join([*name[:-2], str(gone.pid), "tmp"])
+    left.mkdir()
+    (left / "spec.json").touch()
+    rename, renamed = Path.rename, []
+
+    def full(path, target):
+        if path.name.startswith(".scored-"):
+            renamed.append(target)
+            if len(renamed) == 2:
+                raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(OSError, match="No space left"):
+            score_files(request)
+    assert len(renamed) == 2 and sorted((place / "runs").iterdir()) == before
+
+    def overtaken(path, target):
+        if path.name.startswith(".scored-"):  # another command has scored the file in the meantime
+            shutil.copytree(path, target)
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", overtaken)
+        report = score_files(request)
+    store = Store(place / "runs")
+    assert len(report.runs) == 2 and all(store.run(run_id).done for run_id in report.runs)
+    assert len(list((place / "runs").iterdir())) == len(before) + 2
 
 
 def tree_of(place):

@@ -6,6 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/your-data.md"
@@ -75,6 +76,29 @@ def test_a_change_is_noticed_and_the_same_pixels_count(cli, walked, tmp_path):
     gone = cli(folder, *run).ok()
     assert "note: the images or the tree of birds are gone; using what was prepared" in gone.err
     cli(folder, *run, "--set", "source.splits.seed=1").one_line("no folder of images")
+
+
+def test_scored_predictions_have_a_row_and_are_of_the_images_as_they_are(cli, walked, tmp_path):
+    folder = shutil.copytree(walked[0], tmp_path / "copy")
+    shutil.rmtree(folder / "runs")
+    cli(folder, "data", "prepare", "./birds.toml").ok()
+    targets = np.load(folder / "data/prepared/birds/test-labels.npy")
+    np.savez(folder / "x.npz", scores=np.eye(6)[targets], targets=targets)
+    score = ["score", "x.npz", "--dataset", "./birds.toml"]
+    cli(folder, "leaderboard", "--dataset", "birds").one_line("unknown dataset 'birds'")
+    cli(folder, *score).ok()
+    for dataset in ("./birds.toml", "birds"):
+        board = json.loads(cli(folder, "leaderboard", "--dataset", dataset, "--format", "json").ok().out)
+        assert board["dataset"] == "birds" and [row["method"] for row in board["rows"]] == ["x"]
+    cli(folder, "run", "--methods", "ce", "--types", "type-I", "--seeds", "1", "--dataset", "./birds.toml").ok()
+    for dataset in ("./birds.toml", "birds"):
+        board = json.loads(cli(folder, "leaderboard", "--dataset", dataset, "--format", "json").ok().out)
+        assert [row["method"] for row in board["rows"]] == ["ce", "x"]
+    (folder / "images").rename(folder / "moved")
+    assert "are gone; using what was prepared" in cli(folder, *score).ok().err
+    (folder / "moved").rename(folder / "images")
+    shutil.copy(folder / "images/wren/1.jpg", folder / "images/wren/99.jpg")
+    cli(folder, *score).one_line("birds has changed since it was prepared in data; run: hierbench data prepare ./birds")
 
 
 def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, walked, tmp_path):

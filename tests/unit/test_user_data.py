@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.config.recipe import load_recipe
+from hierbench.config.recipe import load_recipe, protocols_of
 from hierbench.config.source import SourceSection, Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
@@ -367,11 +367,12 @@ def test_data_new(cli, birds):
     assert np.abs(train.mean(axis=(0, 2, 3)) - recipe.augment.mean).max() < 1e-3
     assert np.abs(train.std(axis=(0, 2, 3)) - recipe.augment.std).max() < 1e-3
     cli(birds, *args, "--output", "sub/b.toml").one_line("is there already")
-    frozen = cli(birds, *args, "--backbone", "timm:resnet18", "--resize", "center-crop").ok()
+    cli(birds, *args, "--backbone", "timm:test_coatnet").one_line("has no weights to download")
+    frozen = cli(birds, *args, "--backbone", "timm:test_vit", "--resize", "center-crop").ok()
     assert "birds.toml" in frozen.out
     recipe = load_recipe(str(birds / "birds.toml"))
     assert recipe.model.frozen and recipe.model.weights == "default" and recipe.augment.mean is None
-    assert recipe.expected.image_size == (224, 224) and recipe.source.resize == "center-crop"
+    assert recipe.expected.image_size == (160, 160) and recipe.source.resize == "center-crop"
 
 
 def test_data_new_finds_splits(cli, original, birds):
@@ -399,10 +400,78 @@ def test_data_new_finds_splits(cli, original, birds):
 def test_options_of_other_datasets_are_refused(cli, birds):
     write_file(birds)
     cli(birds, "data", "prepare", "./birds.toml", "--source", "images").one_line("is read where its file says")
+    run = ["run", "--dataset", "./birds.toml", "--source", "images"]
+    cli(birds, *run).one_line("is read where its file says")
+    cli(birds, "data", "prepare", "./birds.toml").ok()
+    cli(birds, *run).one_line("is read where its file says")
+    cli(birds, *run, "--dry-run").one_line("is read where its file says")
+    cli(birds, "data", "prepare", "./birds.toml", "--allow-missing").one_line("for inat19 and tieredimagenet-h, whose")
     cli(birds, "run", "--dataset", "./birds.toml", "--protocol", "authors").one_line("no section [authors]")
     cli(birds, "run", "--dataset", "./birds.toml", "--set", "dataset=x").one_line("choose a dataset with --dataset")
     cli(birds, "run", "--dataset", "shapes", "--set", "expected.height=3", "--set", "source.images=a", "--set",
         "source.tree=b", "--set", "source.splits=folders").one_line("source is for a dataset of your own")  # fmt: skip
+
+
+def test_every_unreadable_image_is_counted_and_five_are_named(cli, birds):
+    write_file(birds)
+    for i in range(10):
+        (birds / f"images/wren/{i}.jpg").write_bytes(b"no photograph" if i else b"")
+    done = cli(birds, "data", "prepare", "./birds.toml")
+    line = done.err.strip().splitlines()[-1]
+    assert done.code == 2 and line.startswith("hierbench: error: 10 images cannot be read: image "), done.err
+    assert line.endswith("(not a JPEG, PNG or WebP file); ...") and line.count("images/wren/") == 5
+    (birds / "birds.toml").unlink()
+    done = cli(birds, "data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv")
+    line = done.err.strip().splitlines()[-1]
+    assert done.code == 2 and line.startswith("hierbench: error: 7 images cannot be read: image "), done.err
+    assert (
+        line.endswith("(not a JPEG, PNG or WebP file); ...")
+        and line.count("images/wren/") == 5
+        and not (birds / "birds.toml").exists()
+    )
+
+
+def test_a_folder_that_may_not_be_read_is_named(birds, monkeypatch):
+    scan = os.scandir
+
+    def refuse(place):
+        if str(place).endswith("wren"):
+            raise PermissionError(13, "Permission denied", str(place))
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UserError, match=r"images/wren cannot be read \(Permission denied\)"):
+        open_source(load_recipe(write_file(birds)))
+
+
+def test_a_prepared_dataset_is_listed_by_name_and_by_file(cli, birds):
+    write_file(birds)
+    cli(birds, "data", "list", "birds").one_line("unknown dataset 'birds'")
+    cli(birds, "data", "prepare", "./birds.toml").ok()
+    assert "(yours)" in cli(birds, "data", "list", "birds").ok().out
+    assert "prepared: train 42" in cli(birds, "data", "list", "./birds.toml").ok().out
+
+
+@pytest.mark.parametrize(
+    "section, message",
+    [
+        ("[authors.train]\nepochz = 1", "unknown key 'train.epochz'"),
+        ("[authors.train.epochs]\na = 1", r"\[authors\]: train.epochs is a value"),
+        ("[authors.seeds]\na = 1", r"\[authors\]: seeds is a value"),
+    ],
+)
+def test_a_mistake_in_the_section_authors_is_not_passed_over(birds, section, message):
+    file = write_file(birds)
+    assert [recipe.protocol for recipe in protocols_of(file)] == ["paper"]
+    edit("birds.toml", "[augment]", f"{section}\n[augment]")(birds)
+    with pytest.raises(UserError, match=message):
+        protocols_of(file)
+
+
+def test_authors_that_is_no_section(birds):
+    file = write_file(birds, change=("seeds = 1", "seeds = 1\nauthors = 3"))
+    with pytest.raises(UserError, match="authors is a value"):
+        load_recipe(file)
 
 
 def test_balanced_sampling():

@@ -5,6 +5,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -58,12 +59,25 @@ class Listing:
         return f"{self.ignored.total():,} files that are no images are ignored: {kinds}" if self.ignored else ""
 
 
+@contextmanager
+def _named() -> Iterator[None]:
+    """Turn the error of a folder or file that may not be read into a UserError that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or 'a folder of images'} cannot be read ({error.strerror or error})"
+        ) from None
+
+
+@_named()
 def list_images(section: SourceSection) -> Listing:
     """Find the images of a dataset.
 
     Raises:
         GoneError: there is no folder, no manifest, or none of the manifest's images.
-        UserError: an empty class folder, a folder where an image is expected, or a mistake in the manifest.
+        UserError: an empty class folder, a folder where an image is expected, a folder that may not be read, or a
+            mistake in the manifest.
     """
     place = Path(section.images)
     if section.is_manifest:
@@ -86,6 +100,7 @@ def list_images(section: SourceSection) -> Listing:
     return Listing(place, sorted(photographs, key=lambda one: one.name), ignored)
 
 
+@_named()
 def guess_splits(images: Path) -> str | None:
     """Return "folders" or "column" where the images are divided already, None where they are not."""
     if images.is_dir():

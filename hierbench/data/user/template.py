@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.source import SourceSection, check_name
+from hierbench.data.image import UnreadableImageError
+from hierbench.data.missing import unreadable_images
 from hierbench.data.source import Piece, Source
 from hierbench.data.user.listing import guess_splits
 from hierbench.data.user.opening import open_source, sizes_of
@@ -39,16 +41,12 @@ class Asked:
     output: Path
     backbone: str = SMALL
     resize: str = "stretch"
+    size: tuple[int, int] = (64, 64)  # (H, W) of the stored images
 
     @property
     def frozen(self) -> bool:
         """Whether the backbone is a library's, which is used as it was published."""
         return ":" in self.backbone
-
-    @property
-    def side(self) -> int:
-        """Of the stored images, pixels."""
-        return 64 if self.backbone.startswith("wrn") else 224
 
     def command(self, name: str, backbone: str) -> str:
         """Return the command that writes the same dataset with another name and backbone, as a comment."""
@@ -76,12 +74,11 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
     splits = guess_splits(Path(asked.images))
     section = {"images": asked.images, "tree": asked.tree, "resize": asked.resize}
     section["splits"] = SHARES if splits is None else json.dumps(splits)
-    size = (asked.side, asked.side)
-    unknown = Expected(image_size=size)
+    unknown = Expected(image_size=asked.size)
     source = _opened(asked, _text(asked, section, unknown, None))
     for line in [*source.said, *source.remarks]:
         announce(line)
-    found = sizes_of(source.paths, source.labels, size)
+    found = sizes_of(source.paths, source.labels, asked.size)
     measured = None if asked.frozen else measure(source, progress)
     folder = asked.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
@@ -99,20 +96,33 @@ def _opened(asked: Asked, text: str, folder: Path = Path()) -> Source:
 
 
 def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED training images."""
+    """Return mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED training images.
+
+    Raises:
+        UserError: images are unreadable; it counts them and names some.
+    """
     train = [piece for piece in source.pieces() if piece.split == "train"]
     chosen = [train[i] for i in np.unique(np.linspace(0, len(train) - 1, MEASURED).astype(int))]
 
-    def sums(piece: Piece) -> tuple[Channels, Channels]:
-        pixels: Channels = piece.load()[0].reshape(3, -1).astype(np.float64) / 255
+    def sums(piece: Piece) -> tuple[Channels, Channels] | str:
+        try:
+            pixels: Channels = piece.load()[0].reshape(3, -1).astype(np.float64) / 255
+        except UnreadableImageError as error:
+            return str(error)
         return pixels.mean(axis=1), (pixels**2).mean(axis=1)
 
     first: Channels = np.zeros(3)
     second: Channels = np.zeros(3)
+    unreadable: list[str] = []
     with ThreadPoolExecutor(num_cores()) as pool:
-        for done, (mean, square) in enumerate(pool.map(sums, chosen), 1):
-            first, second = first + mean, second + square
+        for done, found in enumerate(pool.map(sums, chosen), 1):
+            if isinstance(found, str):
+                unreadable.append(found)
+            else:
+                first, second = first + found[0], second + found[1]
             progress(done / len(chosen))
+    if unreadable:
+        raise UserError(unreadable_images(unreadable))
     average = first / len(chosen)
     deviation = np.sqrt(np.maximum(second / len(chosen) - average**2, 1e-6))
     return [round(float(x), 3) for x in average], [round(float(x), 3) for x in deviation]

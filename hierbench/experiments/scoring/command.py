@@ -9,10 +9,11 @@ import torch
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.data.user.opening import if_current
 from hierbench.experiments.scoring.alignment import check_ids, default_name, of_dataset, with_targets
 from hierbench.experiments.scoring.predictions import Predictions, read_predictions, read_targets
 from hierbench.experiments.scoring.report import Report
-from hierbench.experiments.scoring.score import Result, check_name, record_of, score, write_record
+from hierbench.experiments.scoring.score import Result, check_name, record_of, score, write_records
 from hierbench.hierarchy.readers import shipped_names
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.runs.store import Store
@@ -100,10 +101,14 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
         raise UserError("--distance is for --tree; that of a dataset is its recipe's")
     recipe = load_recipe(request.dataset)
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), request.data_dir)
+    notes, state = list[str](), "is not prepared"
+    if recipe.source is not None and prepared is not None:
+        prepared, state = if_current(recipe, prepared, notes.append), "has changed since it was prepared"
     if prepared is None:
-        raise UserError(
-            f"{recipe.dataset} is not prepared in {request.data_dir}; run: hierbench data prepare {request.dataset}"
-        )
+        how = f"hierbench data prepare {request.dataset}"
+        raise UserError(f"{recipe.dataset} {state} in {request.data_dir}; run: {how}")
+    for note in notes:
+        say(note)
     return recipe, prepared, prepared.hierarchy(recipe.distance)
 
 
@@ -127,7 +132,5 @@ def _record(
     )
     records = [record_of(one, dataset, name) for one in found]
     check_name(store, records)
-    content = environment(torch.device("cpu"), prepared)
-    for record, one, result in zip(records, found, results, strict=True):
-        write_record(store, record, one, result, {**content, "file": one.where})
+    write_records(store, records, found, results, environment(torch.device("cpu"), prepared))
     return [record.id for record in records]

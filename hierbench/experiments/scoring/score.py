@@ -5,7 +5,7 @@ Shapes: N examples, K classes, k ranked classes.
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -24,11 +24,12 @@ from hierbench.metrics.ranking import ranked
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import refuse_links, sync_folder, write_atomically
+from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
 
 CHUNK = 1024  # examples at a time, which bounds the memory
 INDEX = np.dtype(np.int64)
 Progress = Callable[[int], None]  # examples that are done
+Origin = dict[str, Any]  # content of environment.json
 
 
 @dataclass(frozen=True)
@@ -105,40 +106,67 @@ def record_of(found: Predictions, dataset: DatasetSpec, name: str) -> Scored:
     return Scored(name=name, dataset=dataset, top=top, predictions=digest.hexdigest())
 
 
-def write_record(store: Store, record: Scored, found: Predictions, result: Result, environment: dict[str, Any]) -> Run:
-    """Write a record like a run's, whole or not at all; one that is there stays as it is.
+def write_records(
+    store: Store, records: Sequence[Scored], found: Sequence[Predictions], results: Sequence[Result], origin: Origin
+) -> None:
+    """Write the records of a command like runs, all or none; one that is there stays as it is.
+
+    `origin` is what was known when they were scored; the names of the files are added.
 
     Raises:
         UserError: what is there is damaged.
     """
-    target = store.run(record.id)
-    if target.done:
-        return target
-    if os.path.lexists(target.folder):
-        raise UserError(f"{target.folder} {target.state}; remove it and score again")
-    staging = refuse_links(store.root, f".scored-{record.id}.partial-{os.getpid()}")
+    remove_abandoned(store.root, "scored-")
+    staged: list[tuple[Run, Run]] = []
+    placed: list[Run] = []
     try:
-        staging.mkdir(parents=True)
-        run = Run(staging)
-        run.write_record("spec.json", record.content())
-        assert found.targets is not None
-        if found.classes is None:
-            assert found.scores is not None
-            run.write_predictions(np.asarray(found.scores, dtype=native(found.scores.dtype)), found.targets)
-        else:
-            parts = {"classes": found.classes, "scores_of_classes": found.scores, "targets": found.targets}
-            there: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
-            write_atomically(staging / PREDICTIONS, lambda file: np.savez(file, **there))
-        metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
-        intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
-        run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
-        run.write_record("environment.json", environment)
-        run.set_status("done", files=fingerprints(staging))
-        staging.rename(target.folder)
+        for record, one, result in zip(records, found, results, strict=True):
+            target = store.run(record.id)
+            if not _is_there(target):
+                run = Run(temporary_beside(store.root / f"scored-{record.id}"))
+                staged.append((run, target))
+                _fill(run, record, one, result, {**origin, "file": one.where})
+        for run, target in staged:
+            try:
+                run.folder.rename(target.folder)
+                placed.append(target)
+            except OSError:
+                if not _is_there(target):  # another command has just scored the same file
+                    raise
         sync_folder(store.root)
+    except BaseException:
+        for run in placed:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        raise
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return target
+        for run, _ in staged:
+            shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def _is_there(run: Run) -> bool:
+    """Whether a record is complete; a UserError if what is in its place is damaged."""
+    if not run.done and os.path.lexists(run.folder):
+        raise UserError(f"{run.folder} {run.state}; remove it and score again")
+    return run.done
+
+
+def _fill(run: Run, record: Scored, found: Predictions, result: Result, environment: Origin) -> None:
+    """Write the files of a record into a new folder."""
+    run.folder.mkdir(parents=True)
+    run.write_record("spec.json", record.content())
+    assert found.targets is not None
+    if found.classes is None:
+        assert found.scores is not None
+        run.write_predictions(np.asarray(found.scores, dtype=native(found.scores.dtype)), found.targets)
+    else:
+        parts = {"classes": found.classes, "scores_of_classes": found.scores, "targets": found.targets}
+        there: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
+        write_atomically(run.folder / PREDICTIONS, lambda file: np.savez(file, **there))
+    metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
+    intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
+    run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
+    run.write_record("environment.json", environment)
+    run.set_status("done", files=fingerprints(run.folder))
 
 
 def check_name(store: Store, records: Iterable[Scored]) -> None:
