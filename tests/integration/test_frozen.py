@@ -40,6 +40,7 @@ def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, wh
 
     ran = cli(tmp_path, *options).ok()
     assert "wrn10-1-s4 frozen, views 1, 2 epochs" in ran.out and "model.tokens" not in ran.out
+    assert "augment." not in ran.out  # the recipe's crop and flip do not apply
     (cache,) = caches(tmp_path)
     written = (cache / "train-features.npy").stat().st_mtime_ns
     again = cli(tmp_path, *options, "--seeds", "2", "--dry-run").ok().err
