@@ -218,7 +218,8 @@ def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block
     """
     at_once = blocks_at_once(extractor.device.type, size_of(extractor.wanted))
     waiting = iter(blocks)
-    with one_thread_each(), ThreadPoolExecutor(at_once) as threads:
+    cropping = num_cores()  # threads, all that the CPU does where the backbone runs on another device
+    with one_thread_each(1 if extractor.device.type == "cpu" else cropping), ThreadPoolExecutor(at_once) as threads:
         running: dict[Future[Tensor], Block] = {}
         try:
             for block in islice(waiting, 2 * at_once):
@@ -255,10 +256,10 @@ def _too_large(wanted: Wanted) -> UserError:
 
 
 @contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Let PyTorch compute with one thread in each thread of Python, and in full float32 on CUDA as well."""
+def one_thread_each(num: int = 1) -> Iterator[None]:
+    """Let PyTorch compute with one thread, or so many, in each thread of Python; in full float32 on CUDA as well."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(num)
     try:
         with torch.backends.cudnn.flags(allow_tf32=False, benchmark=False):
             yield
