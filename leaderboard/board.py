@@ -174,7 +174,11 @@ def board_from_runs(
     highlight(rows)
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
-    remarks = [f"{newest.model.backbone}{views}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"]
+    # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
+    weights = f", weights {newest.model.weights} (SHA-256 {newest.weights[:8]})" if newest.weights else ""
+    remarks = [
+        f"{newest.model.backbone}{views}{weights}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"
+    ]
     mixed = _types_of_several_rates(found)
     if odd := dict.fromkeys(
         line for spec, _ in found for line in departures(spec, dataset, with_rates=spec.type not in mixed)

@@ -61,7 +61,10 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     keys += [f"{section}.{name}" for section in SECTIONS for name in content[section] if name != "lr"]
     if content["train"]["precision"] == "auto":  # any is right, and the table says which
         keys.remove("train.precision")
-    left_to_library = {f"augment.{key}" for key in ("mean", "std")} | {"model.input_size"}
+    normalisation = {"augment.mean", "augment.std"}
+    if not spec.model.crops:  # the others do not apply, whatever the recipe says
+        keys = [key for key in keys if not key.startswith("augment.") or key in normalisation]
+    left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
     # Re-ranked runs have the rates of their base, and do not know its name.

@@ -54,6 +54,11 @@ class Model(Closed):
     # as [augment] has them (with fewer, its crop and flip do not apply). A step takes a view of each image at random.
     views: Annotated[int, Field(ge=1, le=64)] = 1
 
+    @property
+    def crops(self) -> bool:
+        """Whether training images are cropped and mirrored as [augment] has it."""
+        return not self.frozen or self.views > 2
+
     @model_validator(mode="before")
     @classmethod
     def _init_is_weights(cls, content: Any) -> Any:
@@ -121,6 +126,10 @@ class Augment(Closed):
         if self.crop == "random-resized" and (self.pad or self.pad_mode != "zero"):
             raise ValueError("crop = random-resized pads nothing: leave out pad and pad_mode")
         return self
+
+    def normalisation(self) -> "Augment":
+        """Return the mean and standard deviation alone: images that are neither cropped nor mirrored."""
+        return Augment(flip=False, mean=self.mean, std=self.std)
 
 
 class Data(Closed):

@@ -14,7 +14,8 @@ from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, remove_made
 
-State = Literal["usable", "stale", "damaged", "unfinished", "being extracted"]
+State = Literal["usable", "stale", "damaged", "unfinished", "being extracted", "waiting for its dataset"]
+KEPT: tuple[State, ...] = ("usable", "being extracted", "waiting for its dataset")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Cache:
         content: what the features depend on, {} where that cannot be read.
         bytes: on the disk.
         state: "stale" if the dataset or the code has changed since, so that no job will use it; "unfinished" after a
-            kill: the next extraction goes on from it.
+            kill: the next extraction goes on from it; "waiting for its dataset" while this is being prepared, or where
+            it is not prepared.
     """
 
     folder: Path
@@ -52,17 +54,20 @@ class Cache:
 
 def caches(data_dir: Path) -> list[Cache]:
     """Return the caches of all prepared datasets, by name."""
-    folders = sorted((data_dir / "prepared").glob("*/features/*"))
-    return [_cache(folder, data_dir) for folder in folders if folder.is_dir() and not folder.is_symlink()]
+    while True:
+        folders = sorted((data_dir / "prepared").glob("*/features/*"))
+        # An extraction that ends gives its folder another name: it is listed again.
+        with suppress(FileNotFoundError):
+            return [_cache(folder, data_dir) for folder in folders if folder.is_dir() and not folder.is_symlink()]
 
 
 def prune(data_dir: Path) -> list[Cache]:
-    """Remove caches that are stale, damaged or unfinished, and return them; one being extracted stays."""
+    """Remove caches that are stale, damaged or unfinished, and return them; what is or may be needed stays."""
     removed = []
     for cache in caches(data_dir):
-        if cache.state in ("usable", "being extracted"):
+        if cache.state in KEPT:
             continue
-        with _lock(cache.folder) as free:
+        with suppress(FileNotFoundError), _lock(cache.folder) as free:  # its extraction may have ended by now
             if free:
                 remove_made(cache.folder, MADE)
                 removed.append(cache)
@@ -86,12 +91,20 @@ def _cache(folder: Path, data_dir: Path) -> Cache:
             raise ValueError
         prepared = find(dataset, data_dir)
         known = prepared is not None and content["dataset"] == prepared.digest and content["version"] == VERSION
-        state = "usable" if known else "stale"
+        state = "usable" if known else "waiting for its dataset" if prepared is None else "stale"
     except UserError:  # the dataset is damaged: it will be prepared again
         state = "stale"
     except (OSError, ValueError, LookupError, TypeError):
         state = "damaged"
+    if state == "stale" and _is_being_prepared(folder.parents[1]):
+        state = "waiting for its dataset"
     return Cache(folder, dataset, content, size, state)
+
+
+def _is_being_prepared(dataset: Path) -> bool:
+    with suppress(FileNotFoundError), _lock(dataset.with_name(f".{dataset.name}.partial")) as free:
+        return not free
+    return False
 
 
 @contextmanager

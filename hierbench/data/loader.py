@@ -146,7 +146,7 @@ def _fits(images: Tensor, device: torch.device) -> bool:
 
 
 def streamed(images: Tensor, batches: Sequence[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """Yield the uint8 images of each batch of rows on the device; the next batch is on its way meanwhile.
+    """Yield the uint8 images, or float32 features, of each batch of rows on the device, while the next is on its way.
 
     A batch may be overwritten once the one after the next is requested.
     """

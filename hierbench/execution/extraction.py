@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from hierbench.data.feature_split import FeatureSplit
-from hierbench.data.features import Features, Wanted
+from hierbench.data.features import Features, Wanted, check_features, find_features
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.execution.train_job import data_of, weights_of
@@ -37,6 +37,9 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
 
 
 def _extract(wanted: Wanted, job: Job, setting: Setting) -> Features:
+    if (features := find_features(wanted)) is not None:  # reading the file of weights for its digest can take long
+        check_features(features)
+        return features
     with Meter(f"features of {wanted.model.backbone}", float(wanted.num_rows())) as meter:
 
         def on_rows(done: int, total: int) -> None:

@@ -1,6 +1,7 @@
 """The features that a plan's jobs train on where the backbone is frozen: which are cached, their size and time."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,11 @@ from hierbench.data.writer import SPLITS
 from hierbench.models.frozen import cached_backbone
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import seconds_of
-from hierbench.training.features import frozen_backbone, one_thread_each
+from hierbench.training.features import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
 from hierbench.utils.errors import UserError
-from hierbench.utils.processes import num_cores
 
-PROBE, BATCH = 2, 16  # images of a first forward pass, and of the one that is timed where the first is quick
-QUICK = 0.1  # seconds
+PROBE = 2  # images of a first forward pass, which tells how many are timed
+LONGEST = 0.5  # seconds of those, at the speed of the first
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,21 @@ def _is_cached(wanted: Wanted) -> bool:
 
 
 def seconds_to_extract(recipe: Recipe, device: str) -> float:
-    """Return the seconds of one image's features on this machine, with all cores."""
+    """Return the seconds of one image's features on this machine.
+
+    As many blocks as in extraction are computed at the same time, since cores share caches and memory; they are smaller
+    where the backbone is slow.
+    """
     backbone = frozen_backbone(recipe.model, None).to(device)
     height, width = recipe.model.input_size or recipe.expected.image_size
-    at_once = num_cores() if device == "cpu" else 1
+    at_once = blocks_at_once(device, (height, width))
 
-    def seconds(num: int) -> float:
-        images = torch.zeros(num, 3, height, width, device=device).contiguous(memory_format=torch.channels_last)
-        return seconds_of(lambda: backbone(images), device) / num
+    def compute(num: int) -> None:
+        with torch.inference_mode():  # it holds for one thread
+            backbone(torch.zeros(num, 3, height, width, device=device).contiguous(memory_format=torch.channels_last))
 
-    with torch.inference_mode(), one_thread_each():
-        seconds(PROBE)  # warm-up
-        each = seconds(PROBE)
-        return (seconds(BATCH) if each * PROBE < QUICK else each) / at_once
+    with one_thread_each(), ThreadPoolExecutor(at_once) as threads:
+        compute(PROBE)  # warm-up
+        each = seconds_of(lambda: compute(PROBE), device) / PROBE
+        num = max(PROBE, min(BLOCK, int(LONGEST / each)))
+        return seconds_of(lambda: list(threads.map(compute, [num] * at_once)), device) / (num * at_once)

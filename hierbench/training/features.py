@@ -27,12 +27,14 @@ from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS, RowFile, rows_file
 from hierbench.models.backbones import Backbone
 from hierbench.models.frozen import cached_backbone, loaded_backbone
+from hierbench.training.memory import is_out_of_memory
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, remove_made, sync_folder, write_json
 from hierbench.utils.processes import num_cores
 
 BLOCK = 64  # rows at a time; part of how features are rounded
-MOST_AT_ONCE = 8  # blocks: bounds the memory
+MOST_AT_ONCE = 8  # blocks of images of 224x224, and fewer of larger ones: bounds the memory
+AREA = 224 * 224
 FLUSH_SECONDS = 5.0  # between two flushes: what a kill can cost
 OnRows = Callable[[int, int], None]  # rows that are done, rows in all
 
@@ -51,7 +53,8 @@ def obtain_features(
         on_rows: called with the number of vectors that are done.
 
     Raises:
-        UserError: the cache is damaged, cannot be written or does not fit on the disk, or a feature is not finite.
+        UserError: the cache is damaged, cannot be written or does not fit on the disk, a feature is not finite, or a
+            block does not fit in memory.
     """
     features = find_features(wanted)
     if features is None:
@@ -192,9 +195,11 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
         except UserError:  # trying again would not help
             remove_made(partial, MADE, keep=True)
             raise
-        except BaseException:
+        except BaseException as error:
             with suppress(OSError):
                 _flush(files)  # also what an interrupted attempt has computed
+            if is_out_of_memory(error):
+                raise _too_large(wanted) from None
             raise
     _complete(wanted, channels, time.monotonic() - start, partial)
 
@@ -211,9 +216,10 @@ def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block
     Several blocks at once with a thread each are faster on a CPU than one block with several threads, and give the
     same numbers on any number of cores.
     """
-    at_once = min(MOST_AT_ONCE, num_cores()) if extractor.device.type == "cpu" else 1
+    at_once = blocks_at_once(extractor.device.type, size_of(extractor.wanted))
     waiting = iter(blocks)
-    with one_thread_each(max(1, num_cores() // at_once)), ThreadPoolExecutor(at_once) as threads:
+    cropping = num_cores()  # threads, all that the CPU does where the backbone runs on another device
+    with one_thread_each(1 if extractor.device.type == "cpu" else cropping), ThreadPoolExecutor(at_once) as threads:
         running: dict[Future[Tensor], Block] = {}
         try:
             for block in islice(waiting, 2 * at_once):
@@ -226,6 +232,27 @@ def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block
                 yield block, future.result()
         finally:
             threads.shutdown(wait=True, cancel_futures=True)
+
+
+def blocks_at_once(device: str, size: tuple[int, int]) -> int:
+    """Return how many blocks of images of `size` (H, W) are computed at once on this machine."""
+    if device != "cpu":
+        return 1
+    return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
+
+
+def size_of(wanted: Wanted) -> tuple[int, int]:
+    """Return (H, W) of the images that the backbone takes."""
+    height, width = wanted.model.input_size or wanted.prepared.meta["image_size"]
+    return height, width
+
+
+def _too_large(wanted: Wanted) -> UserError:
+    height, width = size_of(wanted)
+    return UserError(
+        f"{wanted.model.backbone} needs more memory than there is for {BLOCK} images of {height}x{width} at a time; "
+        "set a smaller model.input_size, or let fewer processes use the memory; what was extracted is kept"
+    )
 
 
 @contextmanager

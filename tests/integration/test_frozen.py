@@ -40,6 +40,7 @@ def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, wh
 
     ran = cli(tmp_path, *options).ok()
     assert "wrn10-1-s4 frozen, views 1, 2 epochs" in ran.out and "model.tokens" not in ran.out
+    assert "augment." not in ran.out  # the recipe's crop and flip do not apply
     (cache,) = caches(tmp_path)
     written = (cache / "train-features.npy").stat().st_mtime_ns
     again = cli(tmp_path, *options, "--seeds", "2", "--dry-run").ok().err
@@ -79,6 +80,10 @@ def test_collapse_tune_and_ablate(cli, tmp_path, where):
     grid = ["--set", "tune.runs=1", "--set", "tune.grid.haframe.alpha=[0.2]", "--set", "tune.grid.haframe.gamma=[1, 2]"]
     cli(tmp_path, "tune", "--method", "haframe", *SMALL[:2], *SMALL[4:], *where, "--jobs", "1", *grid).ok()
     assert len(caches(tmp_path)) == 2
+    tune = ["tune", "--method", "ce", *SMALL[:2], *SMALL[4:], *where, "--set", "tune.grid.ce.lr.backbone=[1,2]"]
+    planned = cli(tmp_path, *tune, "--dry-run").ok().err
+    assert "ce type-I is left out" in planned and "ce type-II: 2 configurations" in planned
+    cli(tmp_path, *tune, "--dry-run", "--types", "type-I").one_line("nothing to tune: type-I has no parameters")
 
 
 def test_listing_and_pruning(cli, tmp_path, where):

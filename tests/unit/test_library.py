@@ -200,6 +200,21 @@ def test_input_size_and_normalisation_are_the_library_s_unless_the_recipe_says_o
     assert resolve_model(unchanged) is unchanged
 
 
+def test_crops_that_do_not_apply_are_left_out():
+    def augment(*overrides):
+        return resolve_model(load_recipe("shapes", ["augment.pad=2", "augment.flip=true", *overrides])).augment
+
+    asked = load_recipe("shapes", ["augment.pad=2", "augment.flip=true"]).augment
+    for views in (1, 2):
+        left = augment("model.frozen=true", f"model.views={views}")
+        assert (left.pad, left.flip, left.mean, left.std) == (0, False, asked.mean, asked.std)
+    assert augment("model.frozen=true", "model.views=3") == asked == augment()
+    ready = load_recipe("tiny-imagenet-frozen")
+    assert resolve_model(ready).augment == ready.augment.model_copy(
+        update={"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+    )
+
+
 def test_every_network_of_torchvision_has_a_configuration():
     for name in models.list_models(module=models):
         assert len(configuration(name).mean) == 3 and min(configuration(name).size) >= 224

@@ -131,6 +131,20 @@ def test_default_weights_without_a_network(tmp_path, monkeypatch, backbone):
     assert asked[0].endswith(expected[backbone.partition(":")[0]])
 
 
+def test_weights_that_timm_reads_in_its_own_way(monkeypatch):
+    from hierbench.models.libraries.timm_networks import default_weights
+
+    name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"  # .npz at its url, and safetensors on the hub
+    assert default_weights(name).url.endswith(f"timm/{name}/resolve/main/model.safetensors")
+    with monkeypatch.context() as patch:
+        cfg = timm.models.PretrainedCfg(url="https://example.org/w.npz", custom_load=True)
+        patch.setattr(timm, "get_pretrained_cfg", lambda name: cfg)
+        assert default_weights(name) is None
+        cfg = timm.models.PretrainedCfg(hf_hub_id="timm/x", custom_load="hf")
+        patch.setattr(timm, "get_pretrained_cfg", lambda name: cfg)
+        assert default_weights(name) is None
+
+
 def test_default_weights_are_kept_and_found_again(tmp_path, monkeypatch, whole):
     import io
 

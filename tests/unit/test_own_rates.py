@@ -145,6 +145,14 @@ def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
     assert "learning rates" not in remark
 
 
+def test_weights_are_named_with_their_digest(shapes, tmp_path):
+    recipe, store = load_recipe("shapes", ["model.weights=file"]), Store(tmp_path)
+    for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54):
+        store.run(job.id).plan(job.spec.content())
+        store.ask_for([job.id])
+    assert "wrn10-1-s2, weights file (SHA-256 01234567), " in board.board_from_runs("shapes", store).remark
+
+
 def test_tuned_rates_are_said_to_be(table):
     own = ["methods.ce.lr.classifier=0.2"]
     assert table((own, "ce,crm,haframe"), tuned=("ce", "crm", "haframe"))[1].endswith(

@@ -87,6 +87,16 @@ def test_learning_rates_are_searched_where_the_recipe_has_points():
     assert found["haframe"].ranges["gamma"] == (0.1, 20.0)
 
 
+def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():
+    points = ["tune.grid.all.lr.backbone=[1,2]", "tune.grid.haframe.alpha=[0.5]", "tune.grid.haframe.gamma=[3,5]"]
+    recipe = load_recipe("shapes", [*points, "model.frozen=true"])
+    space = search_space(recipe, find_method("haframe"))
+    left = space.of(recipe.model, "type-I")
+    assert list(left.grid) == list(left.ranges) == ["alpha", "gamma"] and len(left.points) == 2
+    assert space.of(recipe.model, "type-II") is space is space.of(load_recipe("shapes").model, "type-I")
+    assert search_space(recipe, find_method("ce")).of(recipe.model, "type-I") is None
+
+
 def test_tpe_draws_learning_rates_by_their_logarithm():
     """From 1e-6 to 1, half of the draws before TPE has seen any are below 1e-3, instead of a thousandth of them."""
     ranges = {"lr.classifier": (1e-6, 1.0), "alpha": (1e-6, 1.0)}

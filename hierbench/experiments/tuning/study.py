@@ -8,7 +8,7 @@ the work through the locks of its runs.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from hierbench.api.registry import Found
 from hierbench.config.rates import PREFIX, RATE_NAMES
 from hierbench.config.recipe import Recipe
-from hierbench.config.sections import FeatureType
+from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
 from hierbench.planning.plan import make_spec, with_params
@@ -48,6 +48,18 @@ class Space:
     def points(self) -> list[dict[str, float]]:
         """The grid's points, the last hyperparameter fastest."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+    def of(self, model: Model, feature_type: FeatureType) -> "Space | None":
+        """Return the space of one type, with as many trials; None where nothing of it is left.
+
+        Type I on a frozen backbone has no parameters with the backbone's rate: all its points would be one training.
+        """
+        idle = f"{PREFIX}backbone"
+        if not (model.frozen and feature_type == "type-I" and idle in self.grid):
+            return self
+        grid = {name: values for name, values in self.grid.items() if name != idle}
+        ranges = {name: bounds for name, bounds in self.ranges.items() if name != idle}
+        return replace(self, grid=grid, ranges=ranges) if grid else None
 
 
 def search_space(recipe: Recipe, found: Found) -> Space | None:

@@ -14,6 +14,7 @@ from hierbench.api.method import PostHoc
 from hierbench.api.registry import Found
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
@@ -41,15 +42,12 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     spaces = _spaces(session.recipe, methods, names, sampler, trials)
     methods = [found for found in methods if found.name in spaces]
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
-    pairs = [
-        (found, feature_type) for found in methods for feature_type in found.cls.types if feature_type in session.types
-    ]
-    types_to_train = [feature_type for found, feature_type in pairs for _ in range(spaces[found.name].trials * runs)]
+    searches = _searches(session, methods, spaces, sampler)
+    types_to_train = [feature_type for _, feature_type, space in searches for _ in range(space.trials * runs)]
     inputs, recipe = session.open(methods), session.recipe
     session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
     if session.options.dry_run or inputs.prepared is None:
-        for found, feature_type in pairs:
-            space = spaces[found.name]
+        for found, feature_type, space in searches:
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
             say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
         needed = extractions_of(recipe, types_to_train, inputs.prepared, inputs.digest, session.setting)
@@ -64,9 +62,9 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     say_notes(inputs.prepared)
     file = output or tuned_file(folder, recipe.dataset)
     failed = broken > 0
-    for found, feature_type in pairs:
+    for found, feature_type, space in searches:
         target = Target(recipe, inputs.prepared, found, feature_type, inputs.digest)
-        failed |= _tune_one(session, target, spaces[found.name], sampler, storage, file)
+        failed |= _tune_one(session, target, space, sampler, storage, file)
     return 1 if failed else 0
 
 
@@ -99,6 +97,28 @@ def _spaces(
         return spaces
     budget = trials or max(space.trials for space in spaces.values())
     return {name: replace(space, trials=budget) for name, space in spaces.items()}
+
+
+def _searches(
+    session: Session, methods: Sequence[Found], spaces: Mapping[str, Space], sampler: str
+) -> list[tuple[Found, FeatureType, Space]]:
+    """Return what is searched for each method and type, without rates that the type has no parameters for."""
+    searches, left_out = [], []
+    for found in methods:
+        for feature_type in found.cls.types:
+            if feature_type not in session.types:
+                continue
+            space = spaces[found.name].of(session.recipe.model, feature_type)
+            if space is None:
+                left_out.append(f"{found.name} {feature_type}")
+                continue
+            trials = len(space.points) if sampler == "grid" else space.trials
+            searches.append((found, feature_type, replace(space, trials=trials)))
+    if not searches:
+        raise UserError("nothing to tune: type-I has no parameters with the rate of a backbone that is frozen")
+    for which in left_out:
+        say(f"note: {which} is left out: it has no parameters with the rate of a backbone that is frozen")
+    return searches
 
 
 class Tuning:

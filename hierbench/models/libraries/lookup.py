@@ -64,9 +64,13 @@ def library_of(backbone: str) -> tuple[Library, str] | None:
 def resolve_model(recipe: Recipe) -> Recipe:
     """Return the recipe with the input size, mean and standard deviation that it leaves to the backbone's library.
 
+    Crops and flips that do not apply are left out, so that equal trainings have one id.
+
     Raises:
         UserError: the backbone is the project's own and the recipe gives no mean or standard deviation.
     """
+    if not recipe.model.crops:
+        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
     found = library_of(recipe.model.backbone)
     if found is None:
         for key in ("mean", "std"):

@@ -61,13 +61,12 @@ def default_weights(name: str) -> Remote | None:
     """Return the file of published weights, None where there is none that can be read without executing code."""
     cfg = _published(name)
     title = f"the weights of timm:{name}"
-    if cfg.custom_load:  # another framework's format
-        return None
-    if cfg.hf_hub_id:
+    # Some networks have a way of loading of their own: for the file at the url, or, marked "hf", for that on the hub.
+    if cfg.hf_hub_id and cfg.custom_load != "hf":
         from huggingface_hub import hf_hub_url
 
         return Remote(title, hf_hub_url(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"))
-    return Remote(title, cfg.url) if isinstance(cfg.url, str) and cfg.url else None
+    return Remote(title, cfg.url) if isinstance(cfg.url, str) and cfg.url and not cfg.custom_load else None
 
 
 def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
