@@ -16,7 +16,7 @@ from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.scored import scored_rows
-from hierbench.leaderboard.settings import departures
+from hierbench.leaderboard.settings import departures, recipe_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
@@ -187,6 +187,8 @@ def board_from_runs(
     if mixed:
         tuned = all(_tuning(run) for spec, run in found if spec.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
+    if (recipe := recipe_of(dataset, newest.protocol)) is not None and recipe.remark:
+        remarks.append(recipe.remark)
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")

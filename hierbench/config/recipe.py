@@ -39,6 +39,7 @@ class Recipe(Closed):
 
     dataset: str
     title: str
+    remark: str = ""  # printed below every table
     protocol: Protocol = "paper"
     distance: Literal["height", "depth"] = "height"
     seeds: Annotated[int, Field(ge=1, le=10_000)]

@@ -103,8 +103,8 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
         (
             "epochs=3",
             "did you mean 'train.epochs'? ",
-            "augment, collapse, data, dataset, distance, evaluation, expected, methods, model, protocol, seeds, "
-            "source, title, train, tune",
+            "augment, collapse, data, dataset, distance, evaluation, expected, methods, model, protocol, remark, "
+            "seeds, source, title, train, tune",
         ),
     ],
 )
