@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet"
+PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet-frozen"
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 UNDECIDED = ("predictions.npz",)
 

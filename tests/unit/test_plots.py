@@ -334,7 +334,7 @@ def fake_run(folder, hierarchy):
     from hierbench.runs.store import Store
     from hierbench.utils.files import read_json, write_json
 
-    content = read_json(next(PUBLISHED.glob("055f*/spec.json")))
+    content = read_json(next(PUBLISHED.glob("b9ba*/spec.json")))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
     spec = Spec.model_validate(content | {"seed": 4})
     run = Store(folder).run(spec.id)
@@ -398,7 +398,7 @@ def test_curves_of_the_published_runs():
     drawing = curves.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 4, 4, 4]
-    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(16.5, abs=0.2)  # validation accuracy of cross-entropy
+    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(57.8, abs=0.2)  # validation accuracy of cross-entropy
     assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
     assert len({line.get_marker() for line in panels[3].lines}) == 4
     assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
