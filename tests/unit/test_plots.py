@@ -374,7 +374,7 @@ def test_choosing_a_run(tmp_path, small):
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     with pytest.raises(UserError, match="another tree"):
         confusion.draw(Request("shapes", runs=tmp_path, data_dir=tmp_path))
-    with pytest.raises(UserError, match=r"has no predictions\.npz"):
+    with pytest.raises(UserError, match="is not prepared"):
         confusion.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED, data_dir=tmp_path, method="haframe"))
 
 
