@@ -114,7 +114,7 @@ def _searches(
                 continue
             trials = len(space.points) if sampler == "grid" else space.trials
             searches.append((found, feature_type, replace(space, trials=trials)))
-    if not searches:
+    if left_out and not searches:  # without either, the types do not fit, which `Session.open` says
         raise UserError("nothing to tune: type-I has no parameters with the rate of a backbone that is frozen")
     for which in left_out:
         say(f"note: {which} is left out: it has no parameters with the rate of a backbone that is frozen")
