@@ -3,6 +3,7 @@
 Shapes: N examples.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -38,8 +39,7 @@ def order_of(ids: Sequence[str], known: Sequence[str], where: str, of: str) -> I
         UserError: a name is there twice, unknown or missing.
     """
     if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        twice = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        (twice, _), *_ = Counter(ids).most_common(1)
         raise UserError(f"{where}: {len(ids) - len(set(ids)):,} ids are there twice: {twice[:80]!r}")
     best: tuple[list[str], list[str]] = list(ids), list(known)
     for key in KEYS:

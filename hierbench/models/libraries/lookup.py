@@ -32,13 +32,26 @@ Tokens = Literal["patch", "class"]
 class Library(Protocol):
     """The module of a library; `name` is a network's there, `size` is (H, W)."""
 
-    def configuration(self, name: str) -> Configuration: ...  # noqa: D102
-    def create(self, name: str, size: tuple[int, int]) -> nn.Module: ...  # noqa: D102
-    def cut(self, name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module: ...  # noqa: D102
-    def run(self, network: nn.Module, images: Tensor) -> Tensor: ...  # noqa: D102
-    def output_of(self, network: nn.Module, shape: tuple[int, ...]) -> Output: ...  # noqa: D102
-    def default_weights(self, name: str) -> Remote | None: ...  # noqa: D102
-    def convert(self, name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]: ...  # noqa: D102
+    def configuration(self, name: str) -> Configuration:
+        """Return the images that its weights were trained on; a UserError if there is no such network."""
+
+    def create(self, name: str, size: tuple[int, int]) -> nn.Module:
+        """Return the whole network with random weights."""
+
+    def cut(self, name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
+        """Return the layers up to the map or the tokens."""
+
+    def run(self, network: nn.Module, images: Tensor) -> Tensor:
+        """Return the map or the tokens of images [B, 3, H, W]."""
+
+    def output_of(self, network: nn.Module, shape: tuple[int, ...]) -> Output:
+        """Describe an output of this shape, batch included."""
+
+    def default_weights(self, name: str) -> Remote | None:
+        """Return the file of the published weights, None where there is none to download."""
+
+    def convert(self, name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a file's state under the network's names, with position embeddings of its size."""
 
 
 def library_of(backbone: str) -> tuple[Library, str] | None:

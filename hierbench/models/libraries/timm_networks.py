@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -43,8 +42,7 @@ def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
 
 def run(network: nn.Module, images: Tensor) -> Tensor:
     """Return the map or the tokens that images [B, 3, H, W] end in."""
-    features: Callable[[Tensor], Tensor] = network.forward_features  # type: ignore[assignment]
-    return features(images)
+    return cast(Tensor, cast(Any, network).forward_features(images))
 
 
 def output_of(network: nn.Module, shape: tuple[int, ...]) -> Output:

@@ -3,7 +3,7 @@
 import math
 import re
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torchvision
@@ -144,7 +144,7 @@ def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str
     from torchvision.models.vision_transformer import interpolate_embeddings
 
     own = network.get_parameter("encoder.pos_embedding").shape[1] - 1
-    patch = network.get_submodule("conv_proj").kernel_size[0]  # type: ignore[index]
+    patch = cast(nn.Conv2d, network.get_submodule("conv_proj")).kernel_size[0]
     return dict(interpolate_embeddings(math.isqrt(own) * patch, patch, state))
 
 
