@@ -1,6 +1,6 @@
 """What every method must do, checked on a small ragged tree by our tests and by `hierbench methods check`.
 
-Shapes: B batch, D features, K classes, M nodes of all levels.
+Shapes: B batch, D features, K classes, M nodes of all levels, N nodes.
 """
 
 import copy
@@ -27,6 +27,7 @@ PATHS = {
     "hen": ("animal", "bird", "hen"),
 }
 TREE = Hierarchy.from_paths(PATHS)
+NUM_INNER = 5  # inner nodes of TREE below the root
 RELABELLING = [3, 6, 0, 5, 1, 4, 2]  # new class i is old class RELABELLING[i]
 RELABELLED = Hierarchy.from_paths({TREE.classes[old]: PATHS[TREE.classes[old]] for old in RELABELLING})
 
@@ -144,10 +145,11 @@ def _check_independence(cls: type[Method]) -> None:
 
 
 def _check_relabelling(cls: type[Method]) -> None:
-    """Permute the classes in the tree, the targets and every dimension of size K or M: the scores must follow."""
+    """Permute the classes in the tree, the targets and dimensions of size K, M, N or N - 1: the scores must follow."""
     leaves, num_coarse = torch.tensor(RELABELLING), sum(TREE.level_sizes[:-1])
-    nodes = torch.cat([torch.arange(num_coarse), leaves + num_coarse])
-    order_of = {len(leaves): leaves, len(nodes): nodes}
+    # By size: a row per class; per entry of the levels, or per node with the root, both 13; per node below the root.
+    orders = [torch.cat([torch.arange(before), leaves + before]) for before in (0, num_coarse, NUM_INNER)]
+    order_of = {len(order): order for order in orders}
     method, state = _built(cls), {}
     for name, value in method.state_dict().items():
         for dim, size in enumerate(value.shape):

@@ -1,5 +1,26 @@
-"""The label tree, its readers and its levels."""
+"""The label tree, its readers, its levels, and sums over its nodes."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from hierbench.hierarchy.tree import Distance, Hierarchy
 
-__all__ = ["Distance", "Hierarchy"]
+if TYPE_CHECKING:
+    from hierbench.hierarchy.levels import coarse_levels, level_log_softmax, node_parents
+    from hierbench.hierarchy.nodes import Nodes
+
+__all__ = ["Distance", "Hierarchy", "Nodes", "coarse_levels", "level_log_softmax", "node_parents"]
+
+# The numerics load on first use: tables render without torch.
+_HOME = {
+    "Nodes": "hierbench.hierarchy.nodes",
+    "coarse_levels": "hierbench.hierarchy.levels",
+    "level_log_softmax": "hierbench.hierarchy.levels",
+    "node_parents": "hierbench.hierarchy.levels",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'hierbench.hierarchy' has no attribute {name!r}")

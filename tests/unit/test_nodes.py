@@ -1,0 +1,120 @@
+"""`hierbench.hierarchy.Nodes` against plain loops over the tree, and against the trees of the published code."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy
+from hierbench.hierarchy import Nodes
+
+TREES = ("cifar100", "fgvc", "inat19", "tieredimagenet-h")
+
+
+def as_dict(tree):
+    """Return {node: parent} with nodes as paths of names; a name that follows itself is another node."""
+    nodes = Nodes(tree)
+    return nodes, nodes.parent.tolist()
+
+
+def ancestors(parent, node):
+    """The node and all above it without the root, by following the parents."""
+    found = []
+    while node:
+        found.append(node)
+        node = parent[node]
+    return found
+
+
+@st.composite
+def ragged_trees(draw):
+    """Trees of 2 to 12 classes, depths 1 to 5, with single-child chains."""
+    paths = {}
+    for i in range(draw(st.integers(2, 12))):
+        prefix = draw(st.lists(st.sampled_from("ab"), max_size=4))
+        names = ["/".join(prefix[: k + 1]) for k in range(len(prefix))]
+        paths[f"class {i}"] = (*names, f"class {i}")
+    return Hierarchy.from_paths(paths)
+
+
+@given(ragged_trees())
+@settings(max_examples=60, deadline=None)
+def test_tables_follow_from_the_parents(tree):
+    nodes, parent = as_dict(tree)
+    names = {path for y in range(tree.num_classes) for path in [tuple(nodes.paths[y][nodes.on_path[y]].tolist())]}
+    assert len(names) == tree.num_classes
+    assert all(parent[n] < n for n in range(1, nodes.num_nodes))
+    for n in range(nodes.num_nodes):
+        below = [y for y in range(tree.num_classes) if n == 0 or n in ancestors(parent, nodes.num_inner + y)]
+        depths = [len(ancestors(parent, nodes.num_inner + y)) for y in below]
+        assert nodes.num_leaves[n] == len(below)
+        assert nodes.depth[n] == len(ancestors(parent, n))
+        assert nodes.height[n] == max(depths) - nodes.depth[n]
+    for y in range(tree.num_classes):
+        path = ancestors(parent, nodes.num_inner + y)[::-1]
+        assert nodes.paths[y].tolist() == path + [nodes.num_inner + y] * (tree.num_levels - len(path))
+
+
+@given(ragged_trees(), st.integers(0, 2**31))
+@settings(max_examples=40, deadline=None)
+def test_sums_are_those_of_a_loop(tree, seed):
+    nodes, parent = as_dict(tree)
+    rng = torch.Generator().manual_seed(seed)
+    leaves = torch.randn(3, tree.num_classes, generator=rng, dtype=torch.float64)
+    values = torch.randn(3, nodes.num_nodes, generator=rng, dtype=torch.float64)
+    path_of = [ancestors(parent, nodes.num_inner + y) for y in range(tree.num_classes)]
+    for n in range(nodes.num_nodes):
+        below = [y for y, path in enumerate(path_of) if n == 0 or n in path]
+        torch.testing.assert_close(nodes.leaf_sums(leaves)[:, n], leaves[:, below].sum(dim=1))
+        torch.testing.assert_close(nodes.leaf_log_sums(leaves)[:, n], leaves[:, below].logsumexp(dim=1))
+        siblings = [m for m in range(1, nodes.num_nodes) if parent[m] == parent[n]]
+        if n:
+            expected = values[:, n] - values[:, siblings].logsumexp(dim=1)
+            torch.testing.assert_close(nodes.sibling_log_softmax(values)[:, n], expected)
+    for y, path in enumerate(path_of):
+        torch.testing.assert_close(nodes.path_sums(values)[:, y], values[:, path].sum(dim=1))
+
+
+def test_gradients_are_right_and_extreme_values_keep_theirs():
+    tree = Hierarchy.from_paths({"a": ("x", "a"), "b": ("x", "y", "b"), "c": ("x", "y", "c"), "d": ("d",)})
+    nodes = Nodes(tree)
+    for function, width in ((nodes.leaf_log_sums, 4), (nodes.sibling_log_softmax, nodes.num_nodes)):
+        values = torch.randn(2, width, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(function, (values,))
+    logs = torch.tensor([[0.0, -2000.0, -2000.0, -1e-3]], requires_grad=True)  # exp(-2000) is 0 in every precision
+    sums = nodes.leaf_log_sums(logs)
+    node_y = int(nodes.parent[nodes.num_inner + 1])
+    assert sums[0, node_y].item() == pytest.approx(-2000.0 + math.log(2.0))
+    sums[0, node_y].backward()
+    assert logs.grad.tolist() == [[0.0, 0.5, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_nodes_are_those_of_the_published_code(name, shared):
+    """A node is known by its depth and the classes below it: numbers differ, these do not."""
+    file = np.load(shared / f"oracles/extra-tree-{name}.npz") if _has(shared, name) else None
+    if file is None:
+        pytest.skip(f"no tree of {name} among the oracles")
+    distance = "depth" if name == "tieredimagenet-h" else "height"
+    tree = Hierarchy.load(name, distance)
+    nodes = Nodes(tree)
+
+    def known(parent, depth, height, leaves):
+        below = [set() for _ in parent]
+        for y, node in enumerate(leaves):
+            while node > 0:
+                below[node].add(y)
+                node = parent[node]
+        return sorted((d, h, sorted(b)) for d, h, b in list(zip(depth, height, below, strict=True))[1:])
+
+    leaves = range(nodes.num_inner, nodes.num_nodes)  # the arrays have our class order
+    ours = known(nodes.parent.tolist(), nodes.depth.tolist(), nodes.height.tolist(), leaves)
+    theirs = known(*(file[key].tolist() for key in ("node_parent", "node_depth", "node_height", "leaf_node")))
+    assert ours == theirs
+
+
+def _has(shared, name):
+    return (shared / f"oracles/extra-tree-{name}.npz").is_file()
