@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from hierbench.data.image import Images
 from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths
 
-Floats = NDArray[np.float32]
-Radius = Callable[[Any], Any]  # of float32 angles
+# In float64, so that no processor's last bit of a sine changes a pixel, and with it the digest and every run's id.
+Floats = NDArray[np.float64]
+Radius = Callable[[Any], Any]  # of angles
 
 SIZE = 32
 SEED = 20231002
@@ -25,13 +26,13 @@ PER_CLASS = {"train": 100, "val": 20, "test": 40}
 
 def _regular(corners: int) -> Radius:
     """Return the radius of a regular polygon with the given number of corners."""
-    sector = np.float32(2.0 * np.pi / corners)
+    sector = 2.0 * np.pi / corners
     return lambda angle: np.cos(sector / 2.0) / np.cos(angle % sector - sector / 2.0)
 
 
 def _star(points: int) -> Radius:
     """Return the radius of a star: straight lines between radius 1 and 0.42."""
-    half, inner = np.float32(np.pi / points), np.float32(0.42)
+    half, inner = np.pi / points, 0.42
 
     def radius(angle: Any) -> Any:
         turn = np.abs((angle + half) % (2.0 * half) - half)  # angle from the nearest point
@@ -80,9 +81,9 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     num = len(labels)
 
     def uniform(low: float, high: float, *shape: int) -> Floats:
-        return rng.uniform(low, high, (num, *shape)).astype(np.float32)
+        return rng.uniform(low, high, (num, *shape))
 
-    grid = ((np.arange(SIZE, dtype=np.float32) + 0.5) / (SIZE / 2) - 1.0)[None]
+    grid = ((np.arange(SIZE) + 0.5) / (SIZE / 2) - 1.0)[None]
     x = grid[:, None, :] - uniform(-0.2, 0.2, 1, 1)
     y = grid[:, :, None] - uniform(-0.2, 0.2, 1, 1)
     turn, scale = uniform(0.0, 2.0 * np.pi, 1, 1), uniform(0.65, 0.95, 1, 1)
