@@ -5,12 +5,31 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# The files that take longest, in this order: at the end, one of them would leave the other processes idle.
+LONGEST = [
+    "test_ray",
+    "test_commands",
+    "test_ray_connection",
+    "test_lists",
+    "test_paper_datasets",
+    "test_tune_command",
+    "test_devices",
+    "test_tune",
+    "test_collapse_command",
+    "test_again",
+    "test_foreign_methods",
+    "test_frozen",
+    "test_together",
+    "test_job",
+    "test_golden",
+    "test_your_data",
+]
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Two processes for the whole suite, which mostly waits for programs to start; none for a part of it."""
+    """Three processes for the whole suite, which often waits for programs to start; none for a part of it."""
     whole = not config.option.markexpr and not config.option.keyword and config.args == ["tests"]
-    return min(2, os.cpu_count() or 1) if whole else 0
+    return 3 if whole else 0
 
 
 def pytest_configure(config):
@@ -75,7 +94,8 @@ def _no_tracking_from_outside(monkeypatch):
 
 
 def pytest_collection_modifyitems(config, items):
-    """What takes long is run on demand: `pytest -m speed`, `-m soak`, `-m fidelity`."""
+    """What takes long is run on demand: `pytest -m speed`, `-m soak`, `-m fidelity`; the slowest files begin."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
     for marker in {"speed", "soak", "fidelity"} - set((config.option.markexpr or "").split()):
         keep = [item for item in items if item.get_closest_marker(marker) is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in keep])

@@ -19,6 +19,7 @@ from typing import Any
 import hierbench
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Watch, connected, load, reason, unchanged
+from hierbench.execution.ray_progress import Progress
 from hierbench.execution.run_job import Outcome, execute_when_free, reason_of
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
@@ -70,7 +71,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
     if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
         raise UserError(f"no node of the Ray cluster has what a job needs: {wanted}")
     here = NodeAffinitySchedulingStrategy(watch.node, soft=False)
-    progress = ray.remote(_Progress).options(num_cpus=0, scheduling_strategy=here).remote()
+    progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=here).remote()
     task = ray.remote(_work).options(max_retries=0, **wanted)
     engine = engine_digest()
     losses: Counter[str] = Counter()
@@ -154,20 +155,6 @@ def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
 
 
 # What follows runs on the nodes.
-
-
-class _Progress:
-    """The progress of the jobs: an actor on the driver's node, which tasks write and the driver reads."""
-
-    def __init__(self) -> None:
-        self.news: dict[str, tuple[float, int]] = {}
-
-    def put(self, job_id: str, done: float, total: int) -> None:
-        self.news[job_id] = done, total
-
-    def take(self) -> dict[str, tuple[float, int]]:
-        news, self.news = self.news, {}
-        return news
 
 
 def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
