@@ -15,8 +15,8 @@ class HXE(Method):
 
     lambda(n) = exp(-alpha h(n)). The paper calls h the height of a node, but says that lambda discounts information
     down the hierarchy, so that a larger alpha prefers coarse nodes, and its code takes the depth: that is the default,
-    h = 1 below the root. `weights = "height"` reads the formula literally (h = 0 for a class without nodes below),
-    which prefers fine nodes. alpha = 0 is cross-entropy in both.
+    h = 1 below the root. `weights = "height"` reads the formula literally, h = 0 for a class, which prefers fine nodes.
+    Both are cross-entropy for alpha = 0.
 
     The formula has no normaliser. The published code divides the weights by their sum over all nodes of the tree, the
     root included: `normalised = True`. That makes the loss 24 times smaller on CIFAR-100's tree for alpha = 0.4.

@@ -193,11 +193,9 @@ def hxe_loss(logits, targets, nodes, weight):
     """Weighted log-probability of each node of the path given its parent; weight(node) is a number."""
     total = 0.0
     for x, y in zip(logits, targets.tolist(), strict=True):
-        p = torch.softmax(x, 0)
-        path = node_path(nodes, nodes.num_inner + y)
-        for node, parent in pairwise(path):
-            own, above = (sum(p[c] for c in classes_below(nodes, n)) for n in (node, parent))
-            total = total - weight(node) * (own / above).log()
+        for edge in pairwise(node_path(nodes, nodes.num_inner + y)):
+            own, above = (torch.logsumexp(x[classes_below(nodes, node)], 0) for node in edge)
+            total = total + weight(edge[0]) * (above - own)
     return total / len(logits)
 
 
@@ -232,7 +230,7 @@ def level_losses(logits, targets, level_targets, nodes, count):
         for x, y in zip(logits, targets.tolist(), strict=True):
             if count == "levels" or level < len(node_path(nodes, nodes.num_inner + y)) - 1:
                 same = [c for c in range(len(x)) if level_targets[c, level] == level_targets[y, level]]
-                total = total - torch.softmax(x, 0)[same].sum().log()
+                total = total + torch.logsumexp(x, 0) - torch.logsumexp(x[same], 0)
         losses.append(total / len(logits))
     return losses
 

@@ -13,6 +13,7 @@ from hierbench.methods.descendant_softmax import DescendantSoftmax
 from hierbench.methods.hxe import HXE
 from hierbench.methods.multilevel_ce import MultilevelCE
 from hierbench.methods.soft_labels import SoftLabels
+from hierbench.planning.cost import stand_in_tree
 
 METHODS = [
     pytest.param(cls, params, id="-".join([cls.name, *map(str, params.values())]))
@@ -181,10 +182,10 @@ def loop(reference, method, values, targets):
     return total
 
 
-def check_loop(reference, cls, params, tree, targets, seed):
+def check_loop(reference, cls, params, tree, targets, seed, scale=2.0):
     method = built(cls, tree, **params)
     generator = torch.Generator().manual_seed(seed)
-    values = torch.randn(len(targets), method.num_features, generator=generator, dtype=torch.float64) * 2.0
+    values = torch.randn(len(targets), method.num_features, generator=generator, dtype=torch.float64) * scale
     if cls is DescendantSoftmax:  # the loops have exact weights
         method.weights = 1.0 / method.nodes.num_leaves.double()
     values.requires_grad_()
@@ -212,19 +213,36 @@ def test_losses_are_those_of_loops_in_corner_cases(reference, cls, params, paths
 
 
 @pytest.mark.parametrize(("cls", "params"), METHODS)
-def test_large_logits_give_finite_losses_that_grow(cifar100, cls, params):
-    """Probabilities underflow to 0 at 300 times the ordinary logits, in float32 too."""
+def test_large_logits_have_the_losses_of_loops(reference, cls, params):
+    """Probabilities underflow to 0 at 300 times the ordinary logits."""
+    for seed, paths in enumerate([CHAINS, TWO_BELOW_ONE, {name: (name,) for name in "abc"}]):
+        tree = Hierarchy.from_paths(paths)
+        check_loop(reference, cls, params, tree, torch.arange(3 * tree.num_classes) % tree.num_classes, seed, 600.0)
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+def test_large_logits_in_single_precision(cifar100, cls, params):
     method = built(cls, cifar100, **params)
-    generator = torch.Generator().manual_seed(0)
-    values = 2.0 * torch.randn(64, method.num_features, generator=generator, dtype=torch.float64)
-    targets = torch.arange(64)
-    ordinary, _ = losses(method, values, targets)
-    double, grad = losses(method, 300.0 * values, targets)
-    single, single_grad = losses(method.float(), (300.0 * values).float(), targets)
-    assert double > 100.0 * ordinary
-    assert grad.isfinite().all() and grad.any(dim=1).all() and single_grad.isfinite().all()
-    assert single == pytest.approx(double, rel=1e-4)
+    values = 600.0 * torch.randn(64, method.num_features, generator=torch.Generator().manual_seed(0)).double()
+    double, grad = losses(method, values, torch.arange(64))
+    single, single_grad = losses(method.float(), values.float(), torch.arange(64))
+    assert grad.any(dim=1).all()
+    assert single == pytest.approx(double, rel=1e-5)
     np.testing.assert_allclose(single_grad, grad, atol=1e-3 * float(grad.abs().max()))
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+def test_memory_is_linear_in_the_nodes(cls, params):
+    """No table of classes by classes or by nodes, neither kept nor saved for the gradient."""
+    tree = stand_in_tree((3, 9, 57, 1010))
+    method, batch, num_nodes = cls(tree, 2, cls.Params(**params)), 4, 1080
+    saved = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: saved.setdefault(tensor.untyped_storage().data_ptr(), tensor), lambda tensor: tensor
+    ):
+        method.loss(method(torch.randn(batch, 2)), torch.arange(batch))
+    assert sum(tensor.untyped_storage().nbytes() for tensor in saved.values()) <= 8 * 15 * batch * num_nodes
+    assert sum(buffer.numel() for buffer in method.buffers()) <= (3 * tree.num_levels + 12) * num_nodes
 
 
 @pytest.mark.parametrize(("cls", "params"), METHODS)
