@@ -6,6 +6,20 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy
+
+
+@st.composite
+def ragged_trees(draw):
+    """Trees of 2 to 12 classes, depths 1 to 5, with single-child chains."""
+    paths = {}
+    for i in range(draw(st.integers(2, 12))):
+        prefix = draw(st.lists(st.sampled_from("ab"), max_size=4))
+        names = ["/".join(prefix[: k + 1]) for k in range(len(prefix))]
+        paths[f"class {i}"] = (*names, f"class {i}")
+    return Hierarchy.from_paths(paths)
 
 
 def rank(scores):
@@ -146,3 +160,107 @@ def flamingo_losses(features, targets, weights, biases, split, level_targets):
             total = total - (weight @ seen + bias).log_softmax(0)[level_targets[y, level]]
         losses.append(total / len(features))
     return losses
+
+
+def node_path(nodes, node):
+    """The node and all above it, the root last, by following the parents."""
+    path = [int(node)]
+    while path[-1]:
+        path.append(int(nodes.parent[path[-1]]))
+    return path
+
+
+def subtree(nodes, node):
+    """The node and all nodes below it."""
+    return [other for other in range(nodes.num_nodes) if node in node_path(nodes, other)]
+
+
+def classes_below(nodes, node):
+    return [other - nodes.num_inner for other in subtree(nodes, node) if other >= nodes.num_inner]
+
+
+def soft_label_loss(logits, targets, distances, beta):
+    """KL divergence of the predictions from the targets, class by class."""
+    total = 0.0
+    for x, y in zip(logits, targets.tolist(), strict=True):
+        soft = torch.softmax(torch.tensor(-beta * distances[y] / distances.max(), dtype=x.dtype), 0)
+        log_p = x - torch.logsumexp(x, 0)
+        total = total + sum(soft[c] * (soft[c].log() - log_p[c]) for c in range(len(x)))
+    return total / len(logits)
+
+
+def hxe_loss(logits, targets, nodes, weight):
+    """Weighted log-probability of each node of the path given its parent; weight(node) is a number."""
+    total = 0.0
+    for x, y in zip(logits, targets.tolist(), strict=True):
+        for edge in pairwise(node_path(nodes, nodes.num_inner + y)):
+            own, above = (torch.logsumexp(x[classes_below(nodes, node)], 0) for node in edge)
+            total = total + weight(edge[0]) * (above - own)
+    return total / len(logits)
+
+
+def conditional_log_probabilities(logits, nodes):
+    """Log-probabilities of the classes of one example, from its logits of all nodes."""
+    children = {n: [c for c in range(1, nodes.num_nodes) if nodes.parent[c] == n] for n in range(nodes.num_inner)}
+    results = []
+    for leaf in range(nodes.num_inner, nodes.num_nodes):
+        edges = pairwise(node_path(nodes, leaf))
+        results.append(sum(logits[n] - torch.logsumexp(logits[children[above]], 0) for n, above in edges))
+    return torch.stack(results)
+
+
+def descendant_loss(logits, targets, nodes, form):
+    """The losses of Valmadre from sums over lists of nodes; with "cousins" all but those above and below the node."""
+    total = 0.0
+    for x, y in zip(logits, targets.tolist(), strict=True):
+        for node in node_path(nodes, nodes.num_inner + y):
+            others = set(range(nodes.num_nodes))
+            if form == "cousins":
+                others -= {*node_path(nodes, node), *subtree(nodes, node)} - {node}
+            weight = 1.0 / len(classes_below(nodes, node))
+            total = total + weight * (torch.logsumexp(x[sorted(others)], 0) - x[node])
+    return total / len(logits)
+
+
+def level_losses(logits, targets, level_targets, nodes, count):
+    """The cross-entropy of each level's summed probabilities; "nodes": a level below the class does not count."""
+    losses = []
+    for level in range(level_targets.shape[1]):
+        total = 0.0
+        for x, y in zip(logits, targets.tolist(), strict=True):
+            if count == "levels" or level < len(node_path(nodes, nodes.num_inner + y)) - 1:
+                same = [c for c in range(len(x)) if level_targets[c, level] == level_targets[y, level]]
+                total = total + torch.logsumexp(x, 0) - torch.logsumexp(x[same], 0)
+        losses.append(total / len(logits))
+    return losses
+
+
+def node_numbers(tree_arrays, nodes):
+    """Return [N] int64: for each node of `hierbench.hierarchy.Nodes`, its number in the oracles' tree.
+
+    A node is known by its depth and the classes below it; the classes alone would not tell a node from its only child.
+
+    Args:
+        tree_arrays: `node_parent` [N] (-1 for the root) and `leaf_node` [K], of an `extra-tree-*.npz`.
+        nodes: the `Nodes` of the same tree, with the same class order.
+    """
+    leaves = range(nodes.num_inner, nodes.num_nodes)
+    ours = _known_nodes([-1, *nodes.parent.tolist()[1:]], leaves)
+    theirs = _known_nodes(tree_arrays["node_parent"].tolist(), tree_arrays["leaf_node"].tolist())
+    assert len(set(ours)) == len(ours) and set(ours) == set(theirs)
+    number = {known: node for node, known in enumerate(theirs)}
+    return np.array([number[known] for known in ours])
+
+
+def _known_nodes(parent, leaves):
+    """Return (depth, classes at or below) of every node; the root's parent is -1."""
+    below = [set() for _ in parent]
+    depth = [0 for _ in parent]
+    for y, leaf in enumerate(leaves):
+        path = [leaf]
+        while parent[path[-1]] >= 0:
+            path.append(parent[path[-1]])
+        for steps, node in enumerate(reversed(path)):
+            depth[node] = steps
+            below[node].add(y)
+    return list(zip(depth, map(frozenset, below), strict=True))

@@ -1,0 +1,299 @@
+"""Methods whose losses are sums over a tree, against published code's arrays and loops over classes and nodes."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy
+from hierbench.hierarchy import Nodes
+from hierbench.methods.conditional_softmax import ConditionalSoftmax
+from hierbench.methods.descendant_softmax import DescendantSoftmax
+from hierbench.methods.hxe import HXE
+from hierbench.methods.multilevel_ce import MultilevelCE
+from hierbench.methods.soft_labels import SoftLabels
+from hierbench.planning.cost import stand_in_tree
+
+METHODS = [
+    pytest.param(cls, params, id="-".join([cls.name, *map(str, params.values())]))
+    for cls, params in [
+        (SoftLabels, {"beta": 4.0}),
+        (SoftLabels, {"reduction": "mean"}),
+        (HXE, {"alpha": 0.4}),
+        (HXE, {"weights": "height"}),
+        (HXE, {"normalised": True}),
+        (ConditionalSoftmax, {}),
+        (ConditionalSoftmax, {"normalised": True}),
+        (DescendantSoftmax, {}),
+        (DescendantSoftmax, {"form": "root"}),
+        (DescendantSoftmax, {"form": "sharing"}),
+        (MultilevelCE, {}),
+        (MultilevelCE, {"count": "nodes"}),
+        (MultilevelCE, {"form": "heads"}),
+        (MultilevelCE, {"form": "heads", "count": "nodes"}),
+    ]
+]
+CHAINS = {"a": ("x", "a"), "b": ("y", "z", "b"), "c": ("y", "w", "v", "c"), "d": ("d",), "e": ("y", "w", "v", "e")}
+TWO_BELOW_ONE = {"a": ("x", "y", "a"), "b": ("x", "y", "z", "b")}  # the root has one child, and so has x
+
+
+def built(cls, tree, **params):
+    """The method in float64, its outputs being the features."""
+    method = cls(tree, 1, cls.Params(**params))
+    method = cls(tree, method.classifier.out_features, method.params).double()
+    method.classifier.weight.data = torch.eye(method.num_features, dtype=torch.float64)
+    method.classifier.bias.data.zero_()
+    return method
+
+
+def losses(method, values, targets):
+    """The objective for these outputs and its gradient."""
+    values = torch.as_tensor(values).detach().clone().requires_grad_()
+    loss = sum(method.loss(method(values), torch.as_tensor(targets)).values())
+    loss.backward()
+    return loss.item(), values.grad
+
+
+@torch.no_grad()
+def scores(method, values):
+    return method.scores(method(torch.as_tensor(values)))
+
+
+def check(method, values, targets, loss, grad):
+    """Compare with an oracle, `grad` [B, D] in our columns."""
+    ours, ours_grad = losses(method, values, targets)
+    assert ours == pytest.approx(float(loss), rel=1e-12)
+    np.testing.assert_allclose(ours_grad, grad, rtol=1e-10, atol=1e-13 * np.abs(grad).max())
+
+
+@pytest.fixture(scope="module")
+def oracle(shared, cifar100, reference):
+    """Loads `extra-<kind>`; columns of nodes are put in our order, without the root's where we have none."""
+    tree = np.load(shared / "oracles/extra-tree-cifar100.npz")
+    number = reference.node_numbers(tree, Nodes(cifar100))
+
+    def load(kind, root=False):
+        file = np.load(shared / f"oracles/extra-{kind}-cifar100.npz")
+        columns = number if root else number[1:]
+        return {key: file[key][:, columns] if file[key].shape[1:] == number.shape else file[key] for key in file.files}
+
+    load.number = number
+    return load
+
+
+@pytest.mark.parametrize("beta", [4, 10, 30])
+def test_soft_labels_equal_the_oracle(oracle, cifar100, beta):
+    file = oracle("softlabels")
+    loss, grad = file[f"loss_batchmean_beta{beta}"], file[f"grad_batchmean_beta{beta}"]
+    check(built(SoftLabels, cifar100, beta=beta), file["x"], file["y"], loss, grad)
+    code = built(SoftLabels, cifar100, beta=beta, reduction="mean")
+    check(code, file["x"], file["y"], file[f"loss_code_mean_beta{beta}"], grad / 100)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.4])
+def test_hxe_equals_the_oracle(oracle, cifar100, alpha):
+    file = oracle("hxe")
+    x, y, total = file["x"], file["y"], file[f"total_alpha{alpha}"]
+    loss, grad = file[f"loss_code_alpha{alpha}"], file[f"grad_code_alpha{alpha}"]
+    check(built(HXE, cifar100, alpha=alpha, normalised=True), x, y, loss, grad)
+    depth = file[f"loss_depth_unnormalised_alpha{alpha}"]
+    check(built(HXE, cifar100, alpha=alpha), x, y, depth, grad * total)
+    height = built(HXE, cifar100, alpha=alpha, weights="height")
+    check(height, x, y, file[f"loss_height_alpha{alpha}"], file[f"grad_height_alpha{alpha}"])
+
+
+def test_hxe_keeps_the_worst_mistakes(oracle, cifar100):
+    """The published code loses the terms whose probability is 0 in floating point."""
+    file = oracle("hxe")
+    x, method = file["x"] * float(file["stress_scale"]), built(HXE, cifar100, alpha=0.1, normalised=True)
+    loss, grad = losses(method, x, file["y"])
+    assert loss == pytest.approx(float(file["stress_loss_stable_alpha0_1"]), rel=1e-12)
+    assert loss > 3 * float(file["stress_loss_code_alpha0_1"])
+    wrong = x.argmax(axis=1) != file["y"]
+    assert (grad[torch.from_numpy(wrong), torch.from_numpy(file["y"])[torch.from_numpy(wrong)]] < 0).all()
+
+
+def test_conditional_softmax_equals_the_oracle(oracle, cifar100):
+    file = oracle("condsoftmax")
+    x, y = file["x_nodes"], file["y"]
+    method = built(ConditionalSoftmax, cifar100)
+    check(method, x, y, file["loss_nll"], file["grad_nll"])
+    np.testing.assert_allclose(scores(method, x), file["logp_leaf"], rtol=1e-12)
+    code = built(ConditionalSoftmax, cifar100, normalised=True)
+    check(code, x, y, file["loss_code_mbm"], file["grad_nll"] / 135)
+
+
+@pytest.mark.parametrize(("form", "name"), [("cousins", "cousin"), ("root", "descendant"), ("sharing", "sharing")])
+def test_descendant_softmax_equals_the_oracle(oracle, cifar100, form, name):
+    file = oracle("descendant", root=True)
+    method = built(DescendantSoftmax, cifar100, form=form)
+    check(method, file["x_nodes"], file["y"], file[f"loss_{name}"], file[f"grad_{name}"])
+    expected = file["logits_sharing"] if form == "sharing" else file["logp_nodes"][:, method.nodes.num_inner :]
+    np.testing.assert_allclose(scores(method, file["x_nodes"]), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("count", ["levels", "nodes"])
+def test_lifted_levels_equal_the_oracle(oracle, cifar100, count):
+    file = oracle("multilevel")
+    method = built(MultilevelCE, cifar100, count=count)
+    check(method, file["x"], file["y"], file[f"loss_{count}"], file[f"grad_{count}"])
+    with torch.no_grad():
+        terms = method.loss(method(torch.from_numpy(file["x"])), torch.from_numpy(file["y"]))
+    np.testing.assert_allclose(list(terms.values()), file["loss_per_level"], rtol=1e-12)
+
+
+def test_level_heads_equal_the_oracle(oracle, cifar100):
+    file = oracle("multilevel")
+    method = built(MultilevelCE, cifar100, form="heads")
+    column_of = {node: column for column, node in enumerate(file["head_nodes"].tolist())}
+    columns = [column_of[node] for node in oracle.number[method.nodes.levels].tolist()]
+    check(method, file["x_heads"][:, columns], file["y"], file["loss_heads"], file["grad_heads"][:, columns])
+
+
+def loop(reference, method, values, targets):
+    """The objective by loops over nodes and classes."""
+    tree, nodes, params = method.hierarchy, method.nodes, method.params
+    if isinstance(method, SoftLabels):
+        scale = tree.num_classes if params.reduction == "mean" else 1
+        return reference.soft_label_loss(values, targets, tree.distances, params.beta) / scale
+    if isinstance(method, HXE):
+        steps = nodes.depth if params.weights == "depth" else nodes.height
+        total = np.exp(-params.alpha * steps.numpy()).sum() if params.normalised else 1.0
+        return reference.hxe_loss(values, targets, nodes, lambda n: np.exp(-params.alpha * int(steps[n])) / total)
+    if isinstance(method, ConditionalSoftmax):
+        with_root = torch.cat([values.new_zeros(len(values), 1), values], dim=1)
+        logs = [reference.conditional_log_probabilities(x, nodes) for x in with_root]
+        scale = nodes.num_nodes if params.normalised else 1
+        return -sum(row[y] for row, y in zip(logs, targets, strict=True)) / len(targets) / scale
+    if isinstance(method, DescendantSoftmax):
+        if params.form != "sharing":
+            return reference.descendant_loss(values, targets, nodes, params.form)
+        paths = [reference.node_path(nodes, leaf)[:-1] for leaf in range(nodes.num_inner, nodes.num_nodes)]
+        logits = torch.stack([values[:, path].sum(dim=1) for path in paths], dim=1)
+        return torch.nn.functional.cross_entropy(logits, targets)
+    if params.form == "lifted":
+        return sum(reference.level_losses(values, targets, tree.level_targets, nodes, params.count))
+    total = 0.0
+    for level, head in enumerate(values.split(list(tree.level_sizes), dim=1)):
+        for x, y in zip(head, targets.tolist(), strict=True):
+            if params.count == "levels" or level < len(reference.node_path(nodes, nodes.num_inner + y)) - 1:
+                total = total - x.log_softmax(0)[tree.level_targets[y, level]] / len(targets)
+    return total
+
+
+def check_loop(reference, cls, params, tree, targets, seed, scale=2.0):
+    method = built(cls, tree, **params)
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(len(targets), method.num_features, generator=generator, dtype=torch.float64) * scale
+    if cls is DescendantSoftmax:  # the loops have exact weights
+        method.weights = 1.0 / method.nodes.num_leaves.double()
+    values.requires_grad_()
+    expected = loop(reference, method, values, targets)
+    (grad,) = torch.autograd.grad(expected, values)
+    check(method, values.detach(), targets, expected.item(), grad.numpy())
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+def test_losses_are_those_of_loops_on_ragged_trees(data, reference, cls, params):
+    tree = data.draw(reference.ragged_trees())
+    targets = data.draw(st.lists(st.integers(0, tree.num_classes - 1), min_size=1, max_size=4))
+    check_loop(reference, cls, params, tree, torch.tensor(targets), data.draw(st.integers(0, 2**31)))
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+@pytest.mark.parametrize("paths", [CHAINS, TWO_BELOW_ONE, {"a": ("a",), "b": ("b",)}], ids=["chains", "one", "flat"])
+@pytest.mark.parametrize("distance", ["height", "depth"])
+def test_losses_are_those_of_loops_in_corner_cases(reference, cls, params, paths, distance):
+    tree = Hierarchy.from_paths(paths, distance)
+    for targets in ([1], [1, 1, 1], list(range(tree.num_classes))):  # one example, one class, all classes
+        check_loop(reference, cls, params, tree, torch.tensor(targets), 0)
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+def test_large_logits_have_the_losses_of_loops(reference, cls, params):
+    """Probabilities underflow to 0 at 300 times the ordinary logits."""
+    for seed, paths in enumerate([CHAINS, TWO_BELOW_ONE, {name: (name,) for name in "abc"}]):
+        tree = Hierarchy.from_paths(paths)
+        check_loop(reference, cls, params, tree, torch.arange(3 * tree.num_classes) % tree.num_classes, seed, 600.0)
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+def test_large_logits_in_single_precision(cifar100, cls, params):
+    method = built(cls, cifar100, **params)
+    values = 600.0 * torch.randn(64, method.num_features, generator=torch.Generator().manual_seed(0)).double()
+    double, grad = losses(method, values, torch.arange(64))
+    single, single_grad = losses(method.float(), values.float(), torch.arange(64))
+    assert grad.any(dim=1).all()
+    assert single == pytest.approx(double, rel=1e-5)
+    np.testing.assert_allclose(single_grad, grad, atol=1e-3 * float(grad.abs().max()))
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+def test_memory_is_linear_in_the_nodes(cls, params):
+    """No table of classes by classes or by nodes, neither kept nor saved for the gradient."""
+    tree = stand_in_tree((3, 9, 57, 1010))
+    method, batch, num_nodes = cls(tree, 2, cls.Params(**params)), 4, 1080
+    saved = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: saved.setdefault(tensor.untyped_storage().data_ptr(), tensor), lambda tensor: tensor
+    ):
+        method.loss(method(torch.randn(batch, 2)), torch.arange(batch))
+    assert sum(tensor.untyped_storage().nbytes() for tensor in saved.values()) <= 8 * 15 * batch * num_nodes
+    assert sum(buffer.numel() for buffer in method.buffers()) <= (3 * tree.num_levels + 12) * num_nodes
+
+
+@pytest.mark.parametrize(("cls", "params"), METHODS)
+def test_scores_are_logits_of_the_classes(reference, cls, params):
+    """Their softmax is what post-hoc methods take."""
+    tree = Hierarchy.from_paths(CHAINS)
+    method = built(cls, tree, **params)
+    values = torch.randn(4, method.num_features, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours = scores(method, values)
+    if cls is ConditionalSoftmax:
+        with_root = torch.cat([values.new_zeros(4, 1), values], dim=1)
+        expected = torch.stack([reference.conditional_log_probabilities(x, method.nodes) for x in with_root])
+        torch.testing.assert_close(ours.logsumexp(dim=1), torch.zeros(4, dtype=torch.float64))
+    elif cls is DescendantSoftmax and method.params.form == "sharing":
+        leaves = range(method.nodes.num_inner, method.nodes.num_nodes)
+        paths = [reference.node_path(method.nodes, leaf)[:-1] for leaf in leaves]
+        expected = torch.stack([values[:, path].sum(dim=1) for path in paths], dim=1)
+    elif cls is DescendantSoftmax:
+        expected = values.log_softmax(dim=1)[:, -5:]
+    else:
+        expected = values[:, -5:]
+    torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("form", ["lifted", "heads"])
+def test_level_scores_are_log_probabilities_of_the_levels(form):
+    tree = Hierarchy.from_paths(CHAINS)
+    method = built(MultilevelCE, tree, form=form)
+    values = torch.randn(3, method.num_features, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    levels = method.level_scores(method(values))
+    assert [level.shape for level in levels] == [(3, size) for size in tree.level_sizes]
+    for number, level in enumerate(levels):
+        if form == "heads":
+            torch.testing.assert_close(level, values.split(list(tree.level_sizes), dim=1)[number].log_softmax(dim=1))
+            continue
+        p = values.softmax(dim=1)
+        for node in range(tree.level_sizes[number]):
+            below = np.flatnonzero(tree.level_targets[:, number] == node)
+            torch.testing.assert_close(level[:, node].exp(), p[:, below].sum(dim=1))
+
+
+def test_weights_of_hxe_fall_with_depth_or_rise_with_it():
+    """A larger alpha prefers coarse nodes, or fine ones if the formula is read literally; 0 is cross-entropy."""
+    tree = Hierarchy.from_paths(CHAINS)
+    values, targets = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)).double(), torch.arange(8) % 5
+    plain = torch.nn.functional.cross_entropy(values, targets).item()
+    for weights in ("depth", "height"):
+        assert losses(built(HXE, tree, alpha=0.0, weights=weights), values, targets)[0] == pytest.approx(plain)
+    coarse = torch.tensor([[9.0, 0, 0, 0, 0]]).double()  # for class c wrong at the first level, not below
+    fine = torch.tensor([[0, 0, 0, 0, 9.0]]).double()  # wrong at the last
+    for weights, severer in (("depth", coarse), ("height", fine)):
+        method = built(HXE, tree, alpha=1.0, weights=weights)
+        milder = fine if severer is coarse else coarse
+        assert losses(method, severer, [2])[0] > 2.0 * losses(method, milder, [2])[0]
