@@ -6,6 +6,20 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy
+
+
+@st.composite
+def ragged_trees(draw):
+    """Trees of 2 to 12 classes, depths 1 to 5, with single-child chains."""
+    paths = {}
+    for i in range(draw(st.integers(2, 12))):
+        prefix = draw(st.lists(st.sampled_from("ab"), max_size=4))
+        names = ["/".join(prefix[: k + 1]) for k in range(len(prefix))]
+        paths[f"class {i}"] = (*names, f"class {i}")
+    return Hierarchy.from_paths(paths)
 
 
 def rank(scores):
@@ -146,3 +160,34 @@ def flamingo_losses(features, targets, weights, biases, split, level_targets):
             total = total - (weight @ seen + bias).log_softmax(0)[level_targets[y, level]]
         losses.append(total / len(features))
     return losses
+
+
+def node_numbers(tree_arrays, nodes):
+    """Return [N] int64: for each node of `hierbench.hierarchy.Nodes`, its number in the oracles' tree.
+
+    A node is known by its depth and the classes below it; the classes alone would not tell a node from its only child.
+
+    Args:
+        tree_arrays: `node_parent` [N] (-1 for the root) and `leaf_node` [K], of an `extra-tree-*.npz`.
+        nodes: the `Nodes` of the same tree, with the same class order.
+    """
+    leaves = range(nodes.num_inner, nodes.num_nodes)
+    ours = _known_nodes([-1, *nodes.parent.tolist()[1:]], leaves)
+    theirs = _known_nodes(tree_arrays["node_parent"].tolist(), tree_arrays["leaf_node"].tolist())
+    assert len(set(ours)) == len(ours) and set(ours) == set(theirs)
+    number = {known: node for node, known in enumerate(theirs)}
+    return np.array([number[known] for known in ours])
+
+
+def _known_nodes(parent, leaves):
+    """Return (depth, classes at or below) of every node; the root's parent is -1."""
+    below = [set() for _ in parent]
+    depth = [0 for _ in parent]
+    for y, leaf in enumerate(leaves):
+        path = [leaf]
+        while parent[path[-1]] >= 0:
+            path.append(parent[path[-1]])
+        for steps, node in enumerate(reversed(path)):
+            depth[node] = steps
+            below[node].add(y)
+    return list(zip(depth, map(frozenset, below), strict=True))

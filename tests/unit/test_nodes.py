@@ -29,20 +29,10 @@ def ancestors(parent, node):
     return found
 
 
-@st.composite
-def ragged_trees(draw):
-    """Trees of 2 to 12 classes, depths 1 to 5, with single-child chains."""
-    paths = {}
-    for i in range(draw(st.integers(2, 12))):
-        prefix = draw(st.lists(st.sampled_from("ab"), max_size=4))
-        names = ["/".join(prefix[: k + 1]) for k in range(len(prefix))]
-        paths[f"class {i}"] = (*names, f"class {i}")
-    return Hierarchy.from_paths(paths)
-
-
-@given(ragged_trees())
+@given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_tables_follow_from_the_parents(tree):
+def test_tables_follow_from_the_parents(data, reference):
+    tree = data.draw(reference.ragged_trees())
     nodes, parent = as_dict(tree)
     names = {path for y in range(tree.num_classes) for path in [tuple(nodes.paths[y][nodes.on_path[y]].tolist())]}
     assert len(names) == tree.num_classes
@@ -58,11 +48,12 @@ def test_tables_follow_from_the_parents(tree):
         assert nodes.paths[y].tolist() == path + [nodes.num_inner + y] * (tree.num_levels - len(path))
 
 
-@given(ragged_trees(), st.integers(0, 2**31))
+@given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_sums_are_those_of_a_loop(tree, seed):
+def test_sums_are_those_of_a_loop(data, reference):
+    tree = data.draw(reference.ragged_trees())
     nodes, parent = as_dict(tree)
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
     leaves = torch.randn(3, tree.num_classes, generator=rng, dtype=torch.float64)
     values = torch.randn(3, nodes.num_nodes, generator=rng, dtype=torch.float64)
     path_of = [ancestors(parent, nodes.num_inner + y) for y in range(tree.num_classes)]
@@ -93,28 +84,15 @@ def test_gradients_are_right_and_extreme_values_keep_theirs():
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_nodes_are_those_of_the_published_code(name, shared):
-    """A node is known by its depth and the classes below it: numbers differ, these do not."""
-    file = np.load(shared / f"oracles/extra-tree-{name}.npz") if _has(shared, name) else None
-    if file is None:
+def test_nodes_are_those_of_the_published_code(name, shared, reference):
+    path = shared / f"oracles/extra-tree-{name}.npz"
+    if not path.is_file():
         pytest.skip(f"no tree of {name} among the oracles")
-    distance = "depth" if name == "tieredimagenet-h" else "height"
-    tree = Hierarchy.load(name, distance)
-    nodes = Nodes(tree)
-
-    def known(parent, depth, height, leaves):
-        below = [set() for _ in parent]
-        for y, node in enumerate(leaves):
-            while node > 0:
-                below[node].add(y)
-                node = parent[node]
-        return sorted((d, h, sorted(b)) for d, h, b in list(zip(depth, height, below, strict=True))[1:])
-
-    leaves = range(nodes.num_inner, nodes.num_nodes)  # the arrays have our class order
-    ours = known(nodes.parent.tolist(), nodes.depth.tolist(), nodes.height.tolist(), leaves)
-    theirs = known(*(file[key].tolist() for key in ("node_parent", "node_depth", "node_height", "leaf_node")))
-    assert ours == theirs
-
-
-def _has(shared, name):
-    return (shared / f"oracles/extra-tree-{name}.npz").is_file()
+    file = np.load(path)
+    nodes = Nodes(Hierarchy.load(name, "depth" if name == "tieredimagenet-h" else "height"))
+    number = reference.node_numbers(file, nodes)
+    assert sorted(number.tolist()) == list(range(nodes.num_nodes))
+    assert number[nodes.num_inner :].tolist() == file["leaf_node"].tolist()  # the arrays have our class order
+    assert number[nodes.parent.numpy()][1:].tolist() == file["node_parent"][number][1:].tolist()
+    assert nodes.depth.tolist() == file["node_depth"][number].tolist()
+    assert nodes.height.tolist() == file["node_height"][number].tolist()
