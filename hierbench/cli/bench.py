@@ -10,7 +10,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="One round instead of three, for a rough estimate.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
 ) -> None:
-    """Benchmark this machine: training steps, evaluation, CRM, the frame and data preparation; takes about a minute."""
+    """Benchmark this machine: training steps, methods, evaluation, CRM, the frame and preparing; takes minutes."""
     import json
 
     from hierbench.experiments.bench import QUICK, Sizes, parts_of

@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from hierbench.api.method import Method
-from hierbench.api.registry import Found, find_all
 from hierbench.config.sections import FEATURE_TYPES, Augment, Model, Precision
 from hierbench.data.image import decode_file, pixels_of
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.experiments.bench_features import measure_features
+from hierbench.experiments.bench_methods import measure_methods, trained_methods
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
@@ -43,6 +42,7 @@ LARGE_IMAGES = Augment(crop="random-resized", flip=True, mean=(0.5, 0.5, 0.5), s
 PREPARED_SIZE = (224, 224)
 STEPS = 10  # between two clock readings, on CUDA
 LIMIT = 10.0  # seconds after which no further round of a type's steps begins
+BESIDES = 5  # head, loss, metrics and data path between two clock readings: a hundredth of a step
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Sizes:
     prepare_rounds: int = 5  # of half a second
     large: tuple[tuple[str, int], ...] = (("resnet50", 256), ("wrn28-8", 64))  # (backbone, batch) at 224x224 and 32x32
     features: tuple[int, int, int, int] = (64, 1280, 200, 40)  # batch, channels, classes, steps of a round
+    method_batch: int = 256  # B of the methods alone, on the tree of `levels`
+    method_rounds: int = 7  # of a tenth of a second per method
     matmul: int = 8192  # side of the matrices whose product gives the rate of a CUDA device
 
 
@@ -67,7 +69,8 @@ QUICK = Sizes(rounds=1)
 def parts_of(device: str) -> list[str]:
     """Return the names of the parts that `bench` measures, in order."""
     card = ["card"] if device == "cuda" else []
-    return ["evaluation", *(f"steps in {name}" for name in _precisions(device)), "features", "preparing", *card]
+    steps = [f"steps in {name}" for name in _precisions(device)]
+    return ["evaluation", *steps, "methods", "features", "preparing", *card]
 
 
 def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str, Any]:
@@ -78,8 +81,8 @@ def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str
         "steps", a dict per method, type and precision: "step_ms" of a batch from gather to SGD, "bare_ms" forward and
         backward pass of the backbone alone, and the medians over rounds of "ratio", the step over the bare, and of
         "share", head, loss, metrics and data path over the bare; "peak_mib" of the device, None but on CUDA;
-        "features" as `measure_features`, "evaluation" as `_evaluation`, "prepare" as `_prepare`, "card" as
-        `measure_card`, None but on CUDA;
+        "methods": their "batch" and "classes", and "rows" as `measure_methods`; "features" as `measure_features`,
+        "evaluation" as `_evaluation`, "prepare" as `_prepare`, "card" as `measure_card`, None but on CUDA;
         "peak_mib" of this process, None where it is not known; "seconds" that the measurement took.
     """
     start = time.perf_counter()
@@ -90,6 +93,9 @@ def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str
     for precision in _precisions(device):
         on_part(f"steps in {precision}")
         steps += _steps(device, precision, sizes)
+    on_part("methods")
+    tree = stand_in_tree(sizes.levels)
+    methods = measure_methods(device, sizes.method_rounds, sizes.method_batch, tree)
     on_part("features")
     features = measure_features(device, sizes.rounds, *sizes.features)
     on_part("preparing")
@@ -106,6 +112,7 @@ def bench(device: str, sizes: Sizes, on_part: Callable[[str], None]) -> dict[str
         "backbone": sizes.backbone,
         "batch": sizes.batch,
         "steps": steps,
+        "methods": {"batch": sizes.method_batch, "classes": tree.num_classes, "rows": methods},
         "features": features,
         "evaluation": evaluation,
         "prepare": prepare,
@@ -126,12 +133,13 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[dict[str
     work = Workload(Model(backbone=sizes.backbone), SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
     bare = BareBackbone(work)
     for feature_type in FEATURE_TYPES:
-        chosen = [found.cls for found in find_all() if isinstance(found, Found) and feature_type in found.cls.types]
-        trainees = [Trainee(work, cls, feature_type) for cls in chosen if issubclass(cls, Method)]
+        trainees = [Trainee(work, cls, feature_type) for cls in trained_methods() if feature_type in cls.types]
         functions: list[Callable[[], object]] = []
         for trainee in trainees:  # each next to the backbone: the machine's speed drifts
-            functions += [bare, trainee.train, trainee.besides_the_model]
-        columns = iter(in_turn(functions, sizes.rounds, device, LIMIT))
+            functions += [bare, trainee.train, partial(trainee.besides_the_model, BESIDES)]
+        # Without compilation the networks are alike, so that one step warms up all of them.
+        first = functions if device == "cuda" else [*functions[:2], *functions[2::3]]
+        columns = iter(in_turn(functions, sizes.rounds, device, LIMIT, first))
         for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
             yield {
                 "method": trainee.model.method.name,
@@ -140,7 +148,7 @@ def _steps(device: str, precision: Precision, sizes: Sizes) -> Iterator[dict[str
                 "step_ms": 1000 * statistics.median(whole),
                 "bare_ms": 1000 * statistics.median(alone),
                 "ratio": median_ratio(whole, alone),
-                "share": median_ratio(besides, alone),
+                "share": median_ratio(besides, alone) / BESIDES,
                 "peak_mib": _device_peak_mib(trainee) if device == "cuda" else None,
             }
 

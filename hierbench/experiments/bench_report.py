@@ -17,6 +17,10 @@ def table(report: dict[str, Any]) -> str:
     ]
     if report["device"] == "cuda":
         headers.append("Peak, MiB")
+    methods = report["methods"]
+    alone = [
+        [row["method"], str(row["features"]), f"{row['ms']:.1f}", f"{row['ratio']:.2f}"] for row in methods["rows"]
+    ]
     other = [
         [f"metrics, {asked['examples']:,} x {asked['classes']}", f"{asked['metrics_s']:.2f} s"],
         ["softmax, CRM and its metrics", f"{asked['crm_s']:.2f} s"],
@@ -47,6 +51,8 @@ def table(report: dict[str, Any]) -> str:
         f"{machine}, precision of auto: {report['precision']}\n\n"
         f"Training steps: {report['backbone']} at 32x32, batches of {report['batch']}, 100 classes\n"
         f"{tabulate(rows, headers, disable_numparse=True)}\n\n"
+        f"Methods alone, forward and backward pass: batches of {methods['batch']}, {methods['classes']} classes\n"
+        f"{tabulate(alone, ['Method', 'Features', 'Pass, ms', 'Of HAFrame'], disable_numparse=True)}\n\n"
         f"{tabulate(other, tablefmt='plain', disable_numparse=True)}\n"
     )
 

@@ -45,13 +45,18 @@ def wait_for(device: str) -> None:
 
 
 def in_turn(
-    functions: Sequence[Callable[[], object]], rounds: int, device: str, limit: float = math.inf
+    functions: Sequence[Callable[[], object]],
+    rounds: int,
+    device: str,
+    limit: float = math.inf,
+    warm_up: Iterable[Callable[[], object]] = (),
 ) -> list[list[float]]:
     """Return seconds of each function in each round, [functions][rounds]; after `limit` seconds no round begins.
 
-    Functions alternate, so that drifts of the machine's speed affect all alike; each runs once before as a warm-up.
+    Functions alternate, so that drifts of the machine's speed affect all alike; those of `warm_up` run once before, all
+    by default.
     """
-    for function in functions:
+    for function in dict.fromkeys(warm_up or functions):
         function()
     start, seconds = time.perf_counter(), list[list[float]]()
     while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
@@ -137,14 +142,15 @@ class Trainee:
         self.model.train()
         self.step([self.work.train_batch()], self.work.batch)
 
-    def besides_the_model(self) -> None:
+    def besides_the_model(self, times: int = 1) -> None:
         """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""
-        _, targets = self.work.train_batch()
-        method = self.model.method
-        outputs = method(self.features.detach().requires_grad_())
-        torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
-        with torch.inference_mode():
-            self._count(outputs, targets)
+        for _ in range(times):
+            _, targets = self.work.train_batch()
+            method = self.model.method
+            outputs = method(self.features.detach().requires_grad_())
+            torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
+            with torch.inference_mode():
+                self._count(outputs, targets)
 
     @torch.inference_mode()
     def evaluate(self) -> None:

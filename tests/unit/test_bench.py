@@ -9,19 +9,25 @@ import torch
 import hierbench.experiments.bench as measuring
 from hierbench.config.recipe import load_recipe
 from hierbench.data.writer import SPLITS
+from hierbench.experiments import bench_methods
 from hierbench.experiments.bench import QUICK, Sizes, bench, parts_of, photograph
+from hierbench.experiments.bench_methods import trained_methods
 from hierbench.experiments.bench_report import table
+from hierbench.methods.ce import CrossEntropy
+from hierbench.methods.haframe import HAFrame
 from hierbench.planning import estimate as estimating
 from hierbench.planning.cost import stand_in_tree
 from hierbench.planning.estimate import estimate, time_to_train
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import Trainee
 
-TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), (4, 8, 4, 2), 32)
+TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), (4, 8, 4, 2), 4, 1, 32)
 ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
 ROWS |= {("type-II", "haframe")}
-KEYS = "device name threads precision backbone batch steps features evaluation prepare card peak_mib seconds".split()
+KEYS = {*"device name threads precision backbone batch steps methods features evaluation".split()}
+KEYS |= {"prepare", "card", "peak_mib", "seconds"}
 STEP_KEYS = "method type precision step_ms bare_ms ratio share peak_mib".split()
+METHOD_KEYS = "method features ms ratio".split()
 EVALUATION_KEYS = "examples classes metrics_s crm_s frame_s extra_mib".split()
 PREPARE_KEYS = "width height images_per_s decoded_per_s ratio".split()
 
@@ -46,12 +52,32 @@ def test_every_method_type_and_precision_is_measured(report):
     for precision in {report["precision"], "float32"}:
         rows = [(row["type"], row["method"]) for row in report["steps"] if row["precision"] == precision]
         assert set(rows) >= ROWS and len(rows) == len(set(rows))
+        assert {name for _, name in rows} == {cls.name for cls in trained_methods()}
+
+
+def test_every_method_is_measured_alone(report):
+    rows = report["methods"]["rows"]
+    assert [row["method"] for row in rows] == [cls.name for cls in trained_methods()]
+    assert set(rows[0]) == set(METHOD_KEYS) and {row["features"] for row in rows} == {8}
+
+
+def test_a_slow_method_is_a_multiple_of_haframe(monkeypatch):
+    """One whose loss waits for a tenth of a second, against HAFrame on eight classes."""
+
+    class Slow(CrossEntropy):
+        def loss(self, outputs, targets):
+            time.sleep(0.1)
+            return super().loss(outputs, targets)
+
+    monkeypatch.setattr(bench_methods, "trained_methods", lambda: [Slow, HAFrame])
+    slow, itself = bench_methods.measure_methods("cpu", 3, 4, stand_in_tree((2, 4, 8)))
+    assert slow["ms"] >= 100 and slow["ratio"] > max(5.0, itself["ratio"])
 
 
 def test_numbers_are_finite_and_the_table_shows_them(report):
     content = json.loads(json.dumps(report, allow_nan=False))
     assert content["batch"] == 4
-    assert [set(content), set(content["steps"][0])] == [set(KEYS), set(STEP_KEYS)]
+    assert [set(content), set(content["steps"][0])] == [KEYS, set(STEP_KEYS)]
     assert [set(content[part]) for part in ("evaluation", "prepare")] == [set(EVALUATION_KEYS), set(PREPARE_KEYS)]
     extra = content["evaluation"].pop("extra_mib")
     assert extra is None or extra >= 0
@@ -59,6 +85,10 @@ def test_numbers_are_finite_and_the_table_shows_them(report):
     shown = table(report)
     for row in report["steps"]:
         assert all(text in shown for text in (f"{row['step_ms']:.1f}", f"{row['bare_ms']:.1f}", f"{row['ratio']:.2f}"))
+    for row in report["methods"]["rows"]:
+        cells = [row["method"], str(row["features"]), f"{row['ms']:.1f}", f"{row['ratio']:.2f}"]
+        assert any(line.split() == cells for line in shown.splitlines())
+    assert "batches of 4, 8 classes" in shown
     assert f"{report['evaluation']['crm_s']:.2f} s" in shown
     assert [row["type"] for row in report["features"]] == ["type-I", "type-II"]
     assert all(f"{row['ratio']:.2f} of a plain loop's speed" in shown for row in report["features"])

@@ -1,0 +1,300 @@
+"""`etf`, `barz_denzler` and `hiercos` against arrays of the published code, and against loops over ragged trees."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from hierbench import Hierarchy
+from hierbench.hierarchy import Nodes
+from hierbench.methods.barz_denzler import BarzDenzler
+from hierbench.methods.etf import ETF, random_simplex
+from hierbench.methods.hiercos import HierCOS, random_rotation
+
+TREES = ("cifar100", "fgvc", "inat19", "tieredimagenet-h")
+RAGGED = Hierarchy.from_paths(
+    {
+        "oak": ("plant", "tree", "oak"),
+        "moss": ("moss",),
+        "ash": ("plant", "tree", "ash"),
+        "cat": ("animal", "mammal", "feline", "small", "cat"),  # three single-child nodes above it
+        "hen": ("animal", "hen"),
+    }
+)
+TWO = Hierarchy.from_paths({"a": ("a",), "b": ("b",)})
+CHAIN = Hierarchy.from_paths({"a": ("x", "y", "a"), "b": ("x", "y", "b")})  # the classes meet below the root
+SMALL = [pytest.param(tree, id=name) for name, tree in {"ragged": RAGGED, "two": TWO, "chain": CHAIN}.items()]
+BATCHES = {"batch": [0, 1, 1, 0, 1, 0], "one example": [1], "one class": [1, 1, 1]}
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def arrays_of(shared, kind, name):
+    """A published tree, and the arrays of a kind as tensors."""
+    file = shared / f"oracles/extra-{kind}-{name}.npz"
+    if not file.is_file():
+        pytest.skip(f"no arrays of {name} among the oracles")
+    tree = Hierarchy.load(name, "depth" if name == "tieredimagenet-h" else "height")
+    return tree, {key: torch.from_numpy(np.asarray(value)) for key, value in np.load(file).items()}
+
+
+def close(ours, expected, tolerance=1e-10):
+    torch.testing.assert_close(ours.detach(), expected.double(), rtol=tolerance, atol=tolerance * expected.abs().max())
+
+
+def loss_and_gradient(method, features, targets):
+    """The sum of the loss terms, and its gradient with respect to the features."""
+    features = features.clone().requires_grad_()
+    loss = sum(method.loss(method(features), targets).values())
+    (gradient,) = torch.autograd.grad(loss, features)
+    return loss, gradient
+
+
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("form", ["plain", "bn", "bn_l2"])
+def test_etf_is_the_published_one(name, form, shared):
+    tree, arrays = arrays_of(shared, "etf", name)
+    for loss, key in (("dot_regression", "dr"), ("cross_entropy", "ce")):
+        method = ETF(tree, arrays["x"].shape[1], ETF.Params(features=form, loss=loss))
+        method.frame.copy_(arrays["M"].T)
+        ours, gradient = loss_and_gradient(method, arrays["x"], arrays["y"])
+        close(ours, arrays[f"loss_{key}_{form}"])
+        close(gradient, arrays[f"grad_{key}_{form}"])
+        if form == "bn_l2":
+            close(method.scores(method(arrays["x"])), arrays["scores_bn_l2"])
+
+
+@pytest.mark.parametrize(("num_classes", "num_features"), [(2, 1), (2, 5), (7, 6), (7, 7), (100, 128), (200, 1024)])
+def test_the_simplex_has_equal_cosines(num_classes, num_features):
+    frame = random_simplex(num_classes, num_features)
+    expected = torch.full((num_classes, num_classes), -1.0 / (num_classes - 1)).fill_diagonal_(1.0)
+    torch.testing.assert_close(frame @ frame.T, expected, rtol=0, atol=1e-13)
+    assert not torch.equal(frame, random_simplex(num_classes, num_features))
+
+
+def test_rotations_are_uniform():
+    """Moments of Haar's measure: of one row of a simplex, and of a matrix's trace, which a QR's signs would change."""
+    torch.manual_seed(0)
+    rows = torch.stack([random_simplex(3, 4)[1] for _ in range(3000)])
+    torch.testing.assert_close(rows.mean(dim=0), torch.zeros(4), rtol=0, atol=5 * 0.5 / 3000**0.5)
+    torch.testing.assert_close(rows.T @ rows / 3000, torch.eye(4) / 4, rtol=0, atol=0.03)
+    traces = torch.stack([random_rotation(4).trace() for _ in range(3000)])
+    assert abs(traces.mean()) < 5 / 3000**0.5
+    assert abs(traces.square().mean() - 1) < 0.15  # 0 and 1 for the orthogonal group
+    rotation = random_rotation(30)
+    torch.testing.assert_close(rotation @ rotation.T, torch.eye(30), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("targets", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("num_features", [1, 3, 4, 9])
+@pytest.mark.parametrize("length", [1.0, 4.0])
+def test_etf_is_a_loop_over_examples(targets, num_features, length):
+    """With 1 and 3 features of five classes a linear layer precedes; the frame is then the simplex of its outputs."""
+    torch.manual_seed(1)
+    method = ETF(RAGGED, num_features, ETF.Params(length=length))
+    features, targets = torch.randn(len(targets), num_features), torch.tensor(targets)
+    frame, inner = method.frame, features
+    assert (frame is None) == (num_features < 4) == (method.linear is not None)
+    if frame is None:
+        frame, inner = math.sqrt(5 / 4) * (torch.eye(5) - 0.2), method.linear(features)
+    cosines = torch.stack([torch.stack([m @ h / h.norm() for m in frame]) for h in inner])
+    torch.testing.assert_close(method.scores(method(features)), length * cosines)
+    expected = sum((length * row[y] - length) ** 2 / (2 * length) for row, y in zip(cosines, targets, strict=True))
+    torch.testing.assert_close(*(sum(method.loss(method(features), targets).values()), expected / len(targets)))
+    method.params = ETF.Params(length=length, loss="cross_entropy")
+    found = method.loss(method(features), targets)
+    torch.testing.assert_close(found, {"cross_entropy": cross_entropy(length * cosines, targets)})
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_barz_denzler_is_the_published_one(name, shared):
+    tree, arrays = arrays_of(shared, "barzdenzler", name)
+    method = BarzDenzler(tree, tree.num_classes)
+    if "embedding" in arrays:
+        close(method.classes, arrays["embedding"])
+    else:
+        close((method.classes @ method.classes.T)[: len(arrays["gram_rows"])], arrays["gram_rows"])
+        close(torch.linalg.eigvalsh(method.classes @ method.classes.T), arrays["gram_eigenvalues"].sort().values)
+    close(method.scores(method(arrays["x"])), arrays["scores"])
+    for params, key in ({}, "cos"), ({"embedding_weight": 0.1}, "cos_ce_mbm"):
+        method.params = BarzDenzler.Params(**params)
+        loss, gradient = loss_and_gradient(method, arrays["x"], arrays["y"])
+        close(loss, arrays[f"loss_{key}"])
+        close(gradient, arrays[f"grad_{key}"])
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_cosines_of_classes_are_those_of_the_heights(data, reference):
+    tree = data.draw(reference.ragged_trees())
+    paths = [tuple(Nodes(tree).paths[y][: tree.num_levels].tolist()) for y in range(tree.num_classes)]
+    paths = [path[: path.index(path[-1]) + 1] for path in paths]
+    height = max(map(len, paths))
+    gram = [[1 - reference.lca_distance(a, b, paths, "height") / height for b in paths] for a in paths]
+    for distance in ("height", "depth"):
+        as_read = Hierarchy.from_paths({str(p[-1]): tuple(map(str, p)) for p in paths}, distance)
+        classes = BarzDenzler(as_read, tree.num_classes).classes
+        torch.testing.assert_close(classes @ classes.T, torch.tensor(gram))
+        torch.testing.assert_close(classes, classes.tril())
+
+
+@pytest.mark.parametrize("tree", SMALL)
+@pytest.mark.parametrize("targets", BATCHES.values(), ids=BATCHES)
+def test_barz_denzler_is_a_loop_over_examples(tree, targets):
+    torch.manual_seed(2)
+    method = BarzDenzler(tree, 9)
+    features, targets = torch.randn(len(targets), 9), torch.tensor(targets)
+    embedding = method.linear(features)
+    expected = [1 - cosine_similarity(x, method.classes[y], dim=0) for x, y in zip(embedding, targets, strict=True)]
+    torch.testing.assert_close(method.loss(method(features), targets), {"cosine": sum(expected) / len(targets)})
+
+
+def test_the_head_stands_on_the_normalised_embedding():
+    torch.manual_seed(3)
+    method = BarzDenzler(RAGGED, 9, BarzDenzler.Params(head_weight=0.3)).eval()
+    features, targets = torch.randn(6, 9), torch.tensor([0, 1, 2, 3, 4, 0])
+    rows = [(x / x.norm()).clamp_min(0) / math.sqrt(1 + 1e-5) for x in method.linear(features)]  # fresh batch norm
+    logits = torch.stack([method.head[2].weight @ row + method.head[2].bias for row in rows])
+    terms = method.loss(method(features), targets)
+    torch.testing.assert_close(method.scores(method(features)), logits)
+    torch.testing.assert_close(terms["cross_entropy"], 0.3 * cross_entropy(logits, targets))
+    assert set(terms) == {"cosine", "cross_entropy"}
+
+
+def paths_of(nodes):
+    """Each class's nodes from below the root to its own, by following the parents."""
+    parent, paths = nodes.parent.tolist(), []
+    for node in range(nodes.num_inner, nodes.num_nodes):
+        path = [node]
+        while parent[path[0]]:
+            path.insert(0, parent[path[0]])
+        paths.append(path)
+    return paths
+
+
+def hiercos_terms(z, targets, nodes):
+    """KL divergence and level term, example by example and depth by depth; `z` has column n - 1 for node n."""
+    paths, depth = paths_of(nodes), nodes.depth.tolist()
+    divergence, levels = 0.0, 0.0
+    for row, y in zip(z, targets.tolist(), strict=True):
+        weights = [math.exp(2 / (len(paths[y]) - i + 1)) for i in range(1, len(paths[y]) + 1)]
+        logs = row.abs().log_softmax(0)
+        for n, weight in zip(paths[y], weights, strict=True):
+            g = weight / sum(weights)
+            divergence = divergence + g * (math.log(g) - logs[n - 1]) / len(targets)
+    for at in range(1, max(depth) + 1):
+        members = [n for n in range(1, nodes.num_nodes) if depth[n] == at]
+        present, absent = [], []
+        for row, y in zip(z, targets.tolist(), strict=True):
+            sizes = row[[n - 1 for n in members]].abs()
+            if len(paths[y]) >= at:
+                wanted = torch.tensor([float(n == paths[y][at - 1]) for n in members])
+                present.append((wanted - sizes / sizes.norm()).abs().sum())
+            else:
+                absent.append(sizes.sum())
+        levels = levels + sum(sum(part) / len(part) for part in (present, absent) if part)
+    return divergence, levels
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_hiercos_is_the_published_one(name, shared, reference):
+    tree, arrays = arrays_of(shared, "hiercos", name)
+    nodes = Nodes(tree)
+    theirs = reference.node_numbers(np.load(shared / f"oracles/extra-tree-{name}.npz"), nodes)
+    columns = torch.from_numpy(theirs[1:] - 1)  # of our nodes among theirs
+    method = HierCOS(tree, nodes.num_nodes - 1, HierCOS.Params(alpha=float(arrays["alpha"])))
+    method.rotation.copy_(arrays["W"][columns])
+    h, y = arrays["h"], arrays["y"]
+    terms = method.loss(method(h), y)
+    close(terms["kl"], arrays["kl"])
+    close(terms["levels"], arrays["alpha"] * arrays["aux_without_their_slip"])
+    close(method.scores(method(h)), arrays["scores"])
+    levels = torch.cat(method.level_scores(method(h)), dim=1)
+    close(levels, arrays["node_scores"][:, columns][:, nodes.levels - 1])
+    if torch.equal(arrays["aux"], arrays["aux_without_their_slip"]):
+        loss, gradient = loss_and_gradient(method, h, y)
+        close(loss, arrays["loss"])
+        close(gradient, arrays["grad_h"])
+        method.params = HierCOS.Params(alpha=1.0)
+        close(loss_and_gradient(method, h, y)[1], arrays["grad_h_alpha1"])
+    method.params = HierCOS.Params(alpha=1.0)
+    slip = method.loss(method(h[:2]), arrays["slip_y"])
+    close(sum(slip.values()), arrays["slip_loss_without_alpha1"])
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_hiercos_is_a_loop_over_nodes(data, reference):
+    tree = data.draw(reference.ragged_trees())
+    torch.manual_seed(data.draw(st.integers(0, 2**31)))
+    nodes = Nodes(tree)
+    method = HierCOS(tree, nodes.num_nodes - 1, HierCOS.Params(alpha=0.3))
+    targets = torch.tensor(data.draw(st.lists(st.integers(0, tree.num_classes - 1), min_size=1, max_size=5)))
+    features = torch.randn(len(targets), nodes.num_nodes - 1)
+    loss, gradient = loss_and_gradient(method, features, targets)
+    features.requires_grad_()
+    z = features @ method.rotation.T
+    divergence, levels = hiercos_terms(z, targets, nodes)
+    expected = divergence + 0.3 * levels
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(gradient, *torch.autograd.grad(expected, features), rtol=1e-9, atol=1e-10)
+
+    paths, z = paths_of(nodes), z.detach()
+    scores = [z[:, [n - 1 for n in path]].norm(dim=1) for path in paths]
+    torch.testing.assert_close(method.scores(z), torch.stack(scores, dim=1))
+    levels = torch.cat(method.level_scores(z), dim=1)
+    for entry, node in enumerate(nodes.levels.tolist()):
+        through = [path for path in paths if node in path]
+        above = through[0][: through[0].index(node)]
+        related = {*above, *(n for path in through for n in path[path.index(node) :])}
+        torch.testing.assert_close(levels[:, entry], z[:, [n - 1 for n in related]].norm(dim=1))
+
+
+@pytest.mark.parametrize("tree", SMALL)
+@pytest.mark.parametrize("targets", BATCHES.values(), ids=BATCHES)
+def test_hiercos_on_small_trees(tree, targets):
+    torch.manual_seed(4)
+    method, targets = HierCOS(tree, 17), torch.tensor(targets)
+    outputs = method(torch.randn(len(targets), 17))
+    divergence, levels = hiercos_terms(outputs, targets, method.nodes)
+    terms = method.loss(outputs, targets)
+    torch.testing.assert_close(terms, {"kl": divergence, "levels": 0.05 * levels})
+    sum(terms.values()).backward()
+    assert all(p.grad.isfinite().all() for p in method.parameters())
+
+
+def test_a_layer_in_front_absorbs_the_rotation():
+    """SGD with momentum and weight decay takes the same steps with W A in place of a fixed W after A."""
+    torch.manual_seed(5)
+    method = HierCOS(RAGGED, 20)
+    rotation = random_rotation(method.nodes.num_nodes - 1)
+    fixed = torch.nn.Linear(20, len(rotation))
+    with torch.no_grad():
+        fixed.weight.copy_(rotation.T @ method.linear.weight)
+        fixed.bias.copy_(rotation.T @ method.linear.bias)
+    how = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2}
+    optimizers = [torch.optim.SGD(module.parameters(), **how) for module in (method, fixed)]
+    for _ in range(20):
+        features, targets = torch.randn(8, 20), torch.randint(5, (8,))
+        for outputs, sgd in zip((method(features), fixed(features) @ rotation.T), optimizers, strict=True):
+            sgd.zero_grad()
+            sum(method.loss(outputs, targets).values()).backward()
+            sgd.step()
+    torch.testing.assert_close(method.linear.weight, rotation @ fixed.weight)
+    torch.testing.assert_close(method.linear.bias, rotation @ fixed.bias)
+
+
+@pytest.mark.parametrize("cls", [ETF, BarzDenzler, HierCOS])
+def test_features_of_zero_have_a_finite_loss(cls):
+    method = cls(RAGGED, {ETF: 5, BarzDenzler: 5, HierCOS: 11}[cls])
+    loss, gradient = loss_and_gradient(method, torch.zeros(2, method.num_features), torch.tensor([0, 1]))
+    assert loss.isfinite() and gradient.isfinite().all()
