@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import importlib.util
 import io
+import re
 import sys
 import tokenize
 import traceback
@@ -20,12 +21,13 @@ from pydantic import BaseModel, ValidationError
 
 from hierbench.api.method import Method, Parameters, PostHoc
 from hierbench.config.options import is_path
-from hierbench.config.sections import FEATURE_TYPES
+from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.validation import first_problem
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes
 
 GROUP = "hierbench.methods"
+HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,20 @@ def method_names() -> list[str]:
     """Return the names of all installed methods, without importing them."""
     files = {path.stem for path in _folder().glob("*.py") if not path.stem.startswith("_")}
     return sorted(files | entry_points(group=GROUP).names)
+
+
+def method_group(name: str) -> list[str]:
+    """Return the methods that a name stands for: those of the paper, all with these first, or itself."""
+    if name == "paper":
+        return list(PAPER_METHODS)
+    if name == "all":
+        return [*PAPER_METHODS, *(other for other in method_names() if other not in PAPER_METHODS)]
+    return [name]
+
+
+def is_installed(name: str) -> bool:
+    """Whether a method has this name; one that begins with _ is found as a base and listed nowhere."""
+    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and (_folder() / f"{name}.py").is_file())
 
 
 def find_method(reference: str) -> Found:
@@ -167,16 +183,29 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         raise BrokenMethodError(f"method {name}: Params must subclass Method.Params")
     if "lr" in cls.Params.model_fields:
         raise BrokenMethodError(f"method {name}: a hyperparameter cannot be called lr, a method's learning rates")
-    if issubclass(cls, PostHoc) and cls.base == cls.name:
-        raise BrokenMethodError(f"method {name}: it cannot be its own base")
-    if name == "all":
-        raise BrokenMethodError("method all: the name stands for every method; choose another")
+    if issubclass(cls, PostHoc):
+        _check_bases(name, cls)
+    if name in METHOD_GROUPS:
+        what = "every method" if name == "all" else "the methods of the paper"
+        raise BrokenMethodError(f"method {name}: the name stands for {what}; choose another")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
     try:
         return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
     except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
         raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
+
+
+def _check_bases(name: str, cls: type[PostHoc]) -> None:
+    """Raise a BrokenMethodError unless a post-hoc method names its bases, each once, and not itself."""
+    given: Any = cls.base
+    bases = (given,) if isinstance(given, str) else given
+    if not isinstance(bases, tuple) or not bases or not all(isinstance(base, str) and base for base in bases):
+        raise BrokenMethodError(f"method {name}: base must be a method's name, or a tuple of them, not {given!r}")
+    if cls.name in bases:
+        raise BrokenMethodError(f"method {name}: it cannot be its own base")
+    if len(set(bases)) < len(bases):
+        raise BrokenMethodError(f"method {name}: base names a method twice: {', '.join(bases)}")
 
 
 def digest_of_code(content: bytes) -> str:

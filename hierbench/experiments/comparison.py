@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
-from hierbench.api.registry import Broken, Found, find_all, find_or_broken
+from hierbench.api.registry import Broken, Found, find_or_broken, method_group
 from hierbench.config.options import Options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
@@ -44,7 +44,8 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
     cache_plan = (lambda plan: None) if prepared is None or tuned or broken else plan_writer(options, asked, prepared)
-    if not session.announce(lines, partial(costs, recipe, methods, types)):
+    trained = list(with_bases(methods).values())
+    if not session.announce(lines, partial(costs, recipe, trained, types), trained):
         return 0
     if session.options.plan_only:
         planned(plan, session.store, say)
@@ -92,8 +93,10 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
     def publish() -> tuple[Board, Path]:
         for job in plan:
             (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was requested as a row
-            base, kind = method_of[job.spec.base or job.id], job.spec.type  # what is re-ranked was tuned as its base
-            if (entry := tuned.get((method_of[job.id], kind)) or tuned.get((base, kind))) is not None:
+            # What is re-ranked was tuned as its bases; the first of them that was says how.
+            names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
+            entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
+            if entry is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
         return publish_board(options.dataset, options.runs, [job.id for job in plan if job.shown])
@@ -108,12 +111,12 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
 
 def find_methods(names: Sequence[str]) -> tuple[list[Found], int]:
     """Return the requested methods, and how many cannot be imported: those are reported and left out."""
-    found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
+    found = [find_or_broken(one) for name in names for one in method_group(name)]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]
     if not methods:
         reasons = "; ".join(item.reason for item in broken)
-        raise UserError(reasons or "--methods names no method; use all, or names separated by commas")
+        raise UserError(reasons or "--methods names no method; use all, paper, or names separated by commas")
     for item in broken:
         say(f"warning: {item.reason}; it is left out")
     return list(methods.values()), len(broken)

@@ -44,7 +44,7 @@ class Pair:
     sides: tuple[Side, Side]
     predicted: IntArray  # [2, N] the class that each ranks first
     heights: IntArray  # [2, N] its distance from the target, 0 where it is right
-    confidence: NDArray[np.float64]  # [2, N] its probability, the softmax of the scores (of the base's if re-ranked)
+    confidence: NDArray[np.float64]  # [2, N] its probability, the softmax of the scores (of the first base's if any)
     between: IntArray  # [N] distance between the two predictions
 
     def counts(self) -> IntArray:
@@ -123,7 +123,7 @@ def _read_side(
     """Return a run with the class it ranks first and the confidence in it, [N] each."""
     scores = _scores(run, hierarchy, targets)
     predicted = torch.cat([top_classes(chunk, 1) for chunk in scores.split(CHUNK)])
-    logits = scores if spec.base is None else _scores(store.run(spec.base), hierarchy, targets)
+    logits = _scores(store.run(spec.bases[0]), hierarchy, targets) if spec.bases else scores
     chosen = zip(logits.split(CHUNK), predicted.split(CHUNK), strict=True)
     confidence = torch.cat([chunk.double().softmax(dim=1).gather(1, classes) for chunk, classes in chosen])
     metrics = evaluate(scores, torch.from_numpy(targets), hierarchy)
