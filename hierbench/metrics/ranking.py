@@ -29,6 +29,11 @@ def top_classes(scores: Tensor, k: int) -> Tensor:
     return classes
 
 
+def top_class(scores: Tensor) -> Tensor:
+    """Return the best-ranked class of each row, [N] int64, for scores [N, K]; as `top_classes` with k = 1."""
+    return top_classes(scores, 1)[:, 0]
+
+
 def ranked(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the top k classes [N, k] and the number of rows with a NaN, without synchronising with the device."""
     if k == scores.shape[1]:

@@ -1,0 +1,198 @@
+"""Every metric by name: what it is called, which direction is better, its unit, formula, source and computation.
+
+Tables read names and titles here without importing torch; the computations load on first use.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics.evidence import Evidence
+from hierbench.utils.errors import UserError, nearest, unknown_name
+
+PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
+KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
+
+LIANG = "Liang & Davis, ICCV 2023, section 4"
+DENG = "Deng et al., ECCV 2010"
+KIRITCHENKO = "Kiritchenko et al., Canadian AI 2006; Kosmopoulos et al., DMKD 2015"
+VALMADRE = "Valmadre, NeurIPS 2022"
+CONSISTENCY = "Park et al. (FreeGrainLearning), 2025; Wang et al. (HiOT), 2025"
+SANI = "Sani et al. (Hier-COS), CVPR 2026"
+GUO = "Guo et al., ICML 2017"
+GOREN = "Goren et al., NeurIPS 2024"
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """A metric.
+
+    Attributes:
+        name: as given to `--metrics`; of a family with its parameter, "hierdist@20".
+        title: head of its column.
+        direction: which values are better.
+        unit: "%", "edges", "bits" or "" for a number between 0 and 1.
+        formula: in one line. N examples, target y, ranked classes c_1, c_2, ...; A(n): the nodes from below the root to
+            n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
+        source: citation.
+        compute: the value of an `Evidence`, NaN where it is undefined.
+        needs_levels: NaN without `Evidence.level_predictions`.
+    """
+
+    name: str
+    title: str
+    direction: Literal["higher", "lower"]
+    unit: Literal["%", "edges", "bits", ""]
+    formula: str
+    source: str
+    compute: Callable[[Evidence], float] = lambda evidence: math.nan
+    needs_levels: bool = False
+
+
+# A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
+_SPECS = (
+    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG),
+    MetricInfo("mistake_severity", "Mistake severity", "lower", "edges", "mean over mistakes of D(y, c_1)", LIANG),
+    MetricInfo("hierdist@k", "HierDist@{}", "lower", "edges", "mean of (D(y, c_1) + ... + D(y, c_k)) / k", LIANG),
+    MetricInfo("min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", DENG),
+    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", VALMADRE),
+    MetricInfo(
+        "level_accuracy_lifted@l",
+        "Level {} accuracy (lifted)",
+        "higher",
+        "%",
+        "mean [argmax over nodes n of level l of the sum of p below n = A_l(y)]",
+        VALMADRE,
+    ),
+    MetricInfo("hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KIRITCHENKO),
+    MetricInfo("hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KIRITCHENKO),
+    MetricInfo("hf_micro", "hF micro", "higher", "%", "2 hP hR / (hP + hR), of the micro hP and hR", KIRITCHENKO),
+    MetricInfo("hp_macro", "hP macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(c_1)|", KIRITCHENKO),
+    MetricInfo("hr_macro", "hR macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(y)|", KIRITCHENKO),
+    MetricInfo("hf_macro", "hF macro", "higher", "%", "mean of 2 |A(c_1) & A(y)| / (|A(c_1)| + |A(y)|)", KIRITCHENKO),
+    MetricInfo(
+        "information_severity",
+        "Information severity",
+        "lower",
+        "bits",
+        "mean over mistakes of log2(classes below LCA(y, c_1))",
+        VALMADRE,
+    ),
+    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", CONSISTENCY, needs_levels=True),
+    MetricInfo(
+        "tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", CONSISTENCY, needs_levels=True
+    ),
+    MetricInfo(
+        "hops@k",
+        "HOPS@{}",
+        "higher",
+        "%",
+        "mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1)",
+        SANI,
+    ),
+    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI),
+    MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO),
+    MetricInfo("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO),
+    MetricInfo(
+        "haurc_climbing",
+        "hAURC (climbing)",
+        "lower",
+        "",
+        "area under risk over coverage: the lowest ancestor of c_1 with p >= theta",
+        GOREN,
+    ),
+    MetricInfo(
+        "haurc_selective", "hAURC (selective)", "lower", "", "the same with the root unless p(c_1) >= theta", GOREN
+    ),
+)
+_BY_NAME = {spec.name: spec for spec in _SPECS}
+
+
+def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
+    """Return the names that a table can show, in the order of the documentation.
+
+    The families over k are listed at 1, 5 and 20, as far as there are as many classes; those over the levels at every
+    level. Without a tree, those over k are all listed, and those over the levels at level 1.
+    """
+    names = []
+    for spec in _SPECS:
+        family, _, parameter = spec.name.partition("@")
+        most = 20 if hierarchy is None else hierarchy.num_classes
+        if parameter == "l":
+            numbers = range(1, 1 + (1 if hierarchy is None else hierarchy.num_levels))
+            names += [f"{family}@{level}" for level in numbers]
+        elif parameter:
+            ks = KS[1:] if family == "hops" else KS  # the best class alone has no order
+            names += [f"{family}@{k}" for k in ks if k <= most]
+        else:
+            names.append(spec.name)
+    return names
+
+
+def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
+    """Return the metric of a name, such as "ece" or "hierdist@20".
+
+    Args:
+        name: of a metric, or of a family with its parameter.
+        hierarchy: of the table, if known: then a level or k that it does not have is an error, too.
+
+    Raises:
+        UserError: there is none; the error suggests the nearest.
+    """
+    family, at, text = name.partition("@")
+    if name in _BY_NAME and not at:
+        return _with_compute(_BY_NAME[name], family, 0)
+    for parameter in ("k", "l"):
+        spec = _BY_NAME.get(f"{family}@{parameter}")
+        if spec and re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            if hierarchy is not None:
+                _check_parameter(name, parameter, int(text), hierarchy)
+            named = replace(spec, name=name, title=spec.title.format(text))
+            return _with_compute(named, f"{family}@", int(text))
+        if spec:
+            example = f"{family}@{5 if parameter == 'k' else 1}"
+            what = "number of classes" if parameter == "k" else "level, 1 the coarsest"
+            raise UserError(f"the metric {name!r} needs a {what}, such as {example!r}")
+    meant = nearest(name, [*known_metrics(hierarchy), *known_metrics()])
+    raise unknown_name("metric", name, known_metrics(hierarchy), meant)
+
+
+def _check_parameter(name: str, parameter: str, number: int, hierarchy: Hierarchy) -> None:
+    most, what = (
+        (hierarchy.num_classes, "classes") if parameter == "k" else (hierarchy.num_levels, "levels below the root")
+    )
+    if number > most:
+        raise UserError(f"there is no metric {name!r} here: the tree has {most} {what}")
+
+
+def _with_compute(spec: MetricInfo, family: str, parameter: int) -> MetricInfo:
+    return replace(spec, compute=partial(_compute, family, parameter))
+
+
+def _compute(family: str, parameter: int, evidence: Evidence) -> float:
+    from hierbench.metrics.computations import COMPUTATIONS
+
+    return COMPUTATIONS[family](evidence, parameter)
+
+
+def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float]:
+    """Compute metrics, those of `PAPER` exactly as `evaluate` does.
+
+    Args:
+        names: see `find_metric`.
+        evidence: at least one example.
+
+    Returns:
+        {name: value}, NaN where a metric is undefined: severities without mistakes, a k above K, a level that the tree
+        does not have, consistency of a method that predicts classes alone.
+
+    Raises:
+        UserError: a name is unknown.
+        ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
+    """
+    found = {name: find_metric(name) for name in names}
+    return {name: metric.compute(evidence) for name, metric in found.items()}
