@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 
 
@@ -71,6 +72,14 @@ def column_of(name: str) -> Column:
 
     info = find_metric(name)
     return PAPER_BY_NAME.get(info.name) or Column(info.name, info.title, info.direction == "higher", info.unit)
+
+
+def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:
+    """Raise a UserError for a level or a k, beyond the paper's columns, that the tree does not have."""
+    for name in further(columns):
+        from hierbench.metrics.registry import find_metric
+
+        find_metric(name, hierarchy)
 
 
 def further(columns: Sequence[Column]) -> list[str]:

@@ -17,8 +17,8 @@ Values = dict[str, float]  # NaN where a metric is undefined
 def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir: Path) -> Board:
     """Return a board with these columns; metrics beyond the paper's are computed where no earlier command did.
 
-    A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, most metrics for
-    scored predictions that rank a few classes, and all but the paper's for records without predictions. The best of a
+    A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, and all but the
+    paper's metrics for scored predictions that rank a few classes and for records without predictions. The best of a
     column are marked among the competitive rows, as are those of the paper's.
 
     Args:
@@ -43,7 +43,9 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
     _check_there(columns, rows)
     remark = board.remark
     if lacking:
-        remark = "; ".join(filter(None, [remark, f"of {lacking} runs only the paper's metrics: no predictions of theirs"]))
+        remark = "; ".join(
+            filter(None, [remark, f"of {lacking} runs only the paper's metrics: no predictions of theirs"])
+        )
     return replace(board, rows=rows, columns=tuple(columns), remark=remark)
 
 
@@ -61,9 +63,7 @@ def measure(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: P
     return {run_id: values for run_id, values in found.items() if run_id not in gone}
 
 
-def _compute(
-    runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path, found: dict[str, Values]
-) -> None:
+def _compute(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path, found: dict[str, Values]) -> None:
     """Add the values that are not there yet to `found`, and keep them."""
     from hierbench.metrics.registry import compute_metrics, find_metric  # PyTorch: kept values do without
     from hierbench.runs.evidence import Trees, evidence_of

@@ -128,11 +128,12 @@ def legend(board: Board) -> str:
 
 def units_of(board: Board) -> str:
     """Return a sentence on the units of the columns that are not the paper's, "" where there are none."""
-    units: dict[str, list[str]] = {}
+    titles: dict[str, list[str]] = {}
     for column in shown_columns(board):
         if column.name not in PAPER_BY_NAME:
-            units.setdefault(column.unit or "fractions", []).append(column.title)
-    return f"Units: {'; '.join(f'{unit}: {", ".join(titles)}' for unit, titles in units.items())}." if units else ""
+            titles.setdefault(f"in {column.unit}" if column.unit else "between 0 and 1", []).append(column.title)
+    parts = [f"{', '.join(of)} {unit}" for unit, of in titles.items()]
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def as_csv(board: Board) -> str:

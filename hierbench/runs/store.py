@@ -36,7 +36,8 @@ STEP = 1_000_000  # ns between two file times that every file system tells apart
 LARGEST = 1e6  # of a metric: per cent and distances have three digits
 # The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
-    r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json|history\.csv|predictions\.npz|checkpoint\.pt"
+    r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json"
+    r"|history\.csv|predictions\.npz|checkpoint\.pt"
 )
 DAMAGED = re.compile(MADE.pattern.replace(r"\.", r"(-\d+)?\."))
 RUN_ID = re.compile(r"[0-9a-f]{64}")
@@ -206,6 +207,13 @@ class Run:
             return scores, targets
         except (OSError, ValueError) as error:
             raise ValueError(f"predictions of run {self.folder.name[:12]} cannot be read: {error}") from error
+
+    def level_predictions(self) -> NDArray[np.int64] | None:
+        """Read the level-wise predictions [N, L]; None where there are none."""
+        try:
+            return load_arrays(self.folder / PREDICTIONS, "level_predictions")[0]
+        except ValueError:
+            return None
 
 
 def _is_metric(entry: tuple[str, Any]) -> bool:
