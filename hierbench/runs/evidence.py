@@ -4,16 +4,18 @@ Shapes: N examples, K classes, L levels.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find, variant_name
 from hierbench.hierarchy.readers import shipped_paths
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.evidence import Evidence
 from hierbench.runs.further_metrics import first_base
 from hierbench.runs.store import Run, Store
@@ -61,28 +63,38 @@ class Trees:
         )
 
 
-def evidence_of(run: Run, store: Store, hierarchy: Hierarchy) -> Evidence | None:
+def evidence_of(run: Run, store: Store, hierarchy: Hierarchy, examples: IntArray | None = None) -> Evidence | None:
     """Return what a finished run's metrics are computed from.
 
     The probabilities are the scores where these are a distribution, else the softmax of the scores: of the run's own
     if it is trained, of its first base's if it re-ranks.
 
+    Args:
+        run: finished.
+        store: where its base is.
+        hierarchy: its tree.
+        examples: [N] the targets that the predictions must be of, if known.
+
     Returns:
         None for scored predictions that rank a few classes alone.
 
     Raises:
-        UserError: predictions are damaged, or not of this tree.
+        UserError: predictions are damaged, or not of this tree or these examples.
     """
     if run.spec().get("top") is not None:
         return None
-    scores, targets, levels = _predictions(run, hierarchy)
+    scores, targets, levels = _predictions(run, hierarchy, examples)
     base = first_base(run, store)
-    if is_distribution(scores):
-        probabilities = scores.double()
+    if base is None or is_distribution(scores):
+        probabilities = probabilities_of(scores)
     else:
-        logits = scores if base is None else _predictions(base, hierarchy, targets)[0]
-        probabilities = logits.double().softmax(dim=1)
+        probabilities = probabilities_of(_predictions(base, hierarchy, targets.numpy())[0])
     return Evidence(scores, targets, hierarchy, probabilities, levels)
+
+
+def probabilities_of(scores: Tensor) -> Tensor:
+    """Return scores [N, K] in float64 where they are a distribution, else their softmax."""
+    return scores.double() if is_distribution(scores) else scores.double().softmax(dim=1)
 
 
 def is_distribution(scores: Tensor) -> bool:
@@ -92,32 +104,36 @@ def is_distribution(scores: Tensor) -> bool:
     return bool(((scores.sum(dim=1, dtype=torch.float64) - 1.0).abs() <= SUM).all())
 
 
-def _predictions(run: Run, hierarchy: Hierarchy, of: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return scores [N, K], targets [N] and level-wise predictions [N, L] or None; `of` are the targets to expect."""
+def _predictions(run: Run, hierarchy: Hierarchy, examples: IntArray | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return scores [N, K], targets [N] and level-wise predictions [N, L] or None, after checking that they fit."""
     try:
         scores, targets = run.predictions()
         levels = run.level_predictions()
-        problem = ""
-        if scores.ndim != 2 or scores.shape[1] != hierarchy.num_classes or targets.shape != scores.shape[:1]:
-            problem = f"scores {scores.shape} and targets {targets.shape} are not of {hierarchy.num_classes} classes"
-        elif scores.dtype.kind != "f" or targets.dtype.kind != "i" or not len(targets):
-            problem = f"{len(targets)} scores {scores.dtype} and targets {targets.dtype}"
-        elif np.isnan(scores).any():
-            problem = "a score is NaN"
-        elif not 0 <= targets.min() <= targets.max() < hierarchy.num_classes:
-            problem = "a target is not a class"
-        elif of is not None and not np.array_equal(targets, of.numpy()):
-            problem = "they are of other examples than the run that re-ranks them"
-        elif levels is not None and not _fit(levels, len(targets), hierarchy):
-            problem = "the level-wise predictions are not nodes of the tree's levels"
-        if problem:
+        if problem := _problem(scores, targets, levels, hierarchy, examples):
             raise ValueError(f"predictions of run {run.folder.name[:12]} are damaged: {problem}")
     except ValueError as error:
         raise UserError(f"{error}; remove the folder {run.folder} to run it again") from None
     return torch.from_numpy(scores), torch.from_numpy(targets), None if levels is None else torch.from_numpy(levels)
 
 
-def _fit(levels: np.ndarray, num_examples: int, hierarchy: Hierarchy) -> bool:
-    if levels.shape != (num_examples, len(hierarchy.level_sizes)) or levels.dtype.kind != "i":
-        return False
-    return bool((levels >= 0).all() and (levels < np.array(hierarchy.level_sizes)).all())
+def _problem(
+    scores: NDArray[Any], targets: NDArray[Any], levels: NDArray[Any] | None, hierarchy: Hierarchy, of: IntArray | None
+) -> str:
+    """Return what is wrong with stored predictions, "" if nothing is."""
+    expected = (targets.size if of is None else len(of), hierarchy.num_classes)
+    if scores.dtype.kind == "f" and np.isnan(scores).any():
+        return "a score is NaN"
+    fit = scores.shape == expected and scores.dtype.kind == "f" and targets.ndim == 1 and targets.dtype.kind == "i"
+    if not fit or not (of is None or np.array_equal(targets, of)):
+        what = f"{expected[0]} test examples, {expected[1]} classes"
+        return f"{scores.shape} scores and their targets are not those of {what}"
+    if not len(targets) or not 0 <= targets.min() <= targets.max() < hierarchy.num_classes:
+        return "a target is not a class" if len(targets) else "there are none"
+    sizes = np.array(hierarchy.level_sizes)
+    if levels is not None and (
+        levels.shape != (len(targets), len(sizes))
+        or levels.dtype.kind != "i"
+        or ((levels < 0) | (levels >= sizes)).any()
+    ):
+        return "a level-wise prediction is not a node of its level"
+    return ""
