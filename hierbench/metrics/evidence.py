@@ -43,3 +43,10 @@ class Evidence:
         from hierbench.metrics.levels import lifted_predictions
 
         return lifted_predictions(self.probabilities, self.hierarchy)
+
+    @cached_property
+    def climb(self) -> "Tensor":
+        """The probabilities on the way from the top-ranked class to the root; see `selective.climb_probabilities`."""
+        from hierbench.metrics.selective import climb_probabilities
+
+        return climb_probabilities(self.top, self.probabilities, self.hierarchy)

@@ -78,6 +78,25 @@ def check_scores(scores: Tensor) -> None:
         raise ValueError(f"scores must be real numbers, got {dtype_name(scores.dtype)}{layout}")
 
 
+def check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
+    """Raise a ValueError unless there are scores [N, K] that can be ranked and integers [N]."""
+    if scores.ndim != 2 or scores.shape[1] != num_classes or targets.shape != scores.shape[:1]:
+        shapes = f"{tuple(scores.shape)} and {tuple(targets.shape)}"
+        raise ValueError(f"scores and targets must be [N, {num_classes}] and [N], got {shapes}")
+    check_scores(scores)
+    if len(targets) and (targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex()):
+        raise ValueError(f"targets must be integers from 0 to {num_classes - 1}, got {dtype_name(targets.dtype)}")
+
+
+def known_targets(targets: Tensor, num_classes: int) -> Tensor:
+    """Return targets [N] as int64; raise a ValueError if there are none or one is not a class."""
+    if not len(targets):
+        raise ValueError("no examples to evaluate")
+    targets = targets.long()
+    raise_for(0, int(((targets < 0) | (targets >= num_classes)).sum()), num_classes)  # host-device sync
+    return targets
+
+
 def dtype_name(dtype: torch.dtype | torch.layout) -> str:
     """Return the name of a dtype or layout without "torch."."""
     return str(dtype).removeprefix("torch.")

@@ -18,10 +18,11 @@ PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20") 
 KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
 
 LIANG = "Liang & Davis, ICCV 2023, section 4"
-DENG = "Deng et al., ECCV 2010"
+ILSVRC = "ILSVRC 2010, hierarchical cost of the best of k guesses"
 KIRITCHENKO = "Kiritchenko et al., Canadian AI 2006; Kosmopoulos et al., DMKD 2015"
+CHANG = "Chang et al., CVPR 2021"
 VALMADRE = "Valmadre, NeurIPS 2022"
-CONSISTENCY = "Park et al. (FreeGrainLearning), 2025; Wang et al. (HiOT), 2025"
+PARK = "Park et al. (H-CAST), ICLR 2025"
 SANI = "Sani et al. (Hier-COS), CVPR 2026"
 GUO = "Guo et al., ICML 2017"
 GOREN = "Goren et al., NeurIPS 2024"
@@ -58,8 +59,8 @@ _SPECS = (
     MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG),
     MetricInfo("mistake_severity", "Mistake severity", "lower", "edges", "mean over mistakes of D(y, c_1)", LIANG),
     MetricInfo("hierdist@k", "HierDist@{}", "lower", "edges", "mean of (D(y, c_1) + ... + D(y, c_k)) / k", LIANG),
-    MetricInfo("min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", DENG),
-    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", VALMADRE),
+    MetricInfo("min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", ILSVRC),
+    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", CHANG),
     MetricInfo(
         "level_accuracy_lifted@l",
         "Level {} accuracy (lifted)",
@@ -82,9 +83,9 @@ _SPECS = (
         "mean over mistakes of log2(classes below LCA(y, c_1))",
         VALMADRE,
     ),
-    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", CONSISTENCY, needs_levels=True),
+    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, needs_levels=True),
     MetricInfo(
-        "tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", CONSISTENCY, needs_levels=True
+        "tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, needs_levels=True
     ),
     MetricInfo(
         "hops@k",
@@ -174,9 +175,13 @@ def _with_compute(spec: MetricInfo, family: str, parameter: int) -> MetricInfo:
 
 
 def _compute(family: str, parameter: int, evidence: Evidence) -> float:
+    return _compute_family(family, [parameter], evidence)[0]
+
+
+def _compute_family(family: str, parameters: Sequence[int], evidence: Evidence) -> list[float]:
     from hierbench.metrics.computations import COMPUTATIONS
 
-    return COMPUTATIONS[family](evidence, parameter)
+    return COMPUTATIONS[family](evidence, parameters)
 
 
 def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float]:
@@ -187,12 +192,18 @@ def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float
         evidence: at least one example.
 
     Returns:
-        {name: value}, NaN where a metric is undefined: severities without mistakes, a k above K, a level that the tree
-        does not have, consistency of a method that predicts classes alone.
+        {name: value} in the order given, NaN where a metric is undefined: severities without mistakes, a k above K, a
+        level that the tree does not have, consistency of a method that predicts classes alone.
 
     Raises:
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
-    found = {name: find_metric(name) for name in names}
-    return {name: metric.compute(evidence) for name, metric in found.items()}
+    families: dict[str, dict[str, int]] = {}  # {family: {name: parameter}}: each is computed once for its parameters
+    for name in names:
+        family, at, parameter = find_metric(name).name.partition("@")
+        families.setdefault(family + at, {})[name] = int(parameter or 0)
+    values: dict[str, float] = {}
+    for family, members in families.items():
+        values |= zip(members, _compute_family(family, list(members.values()), evidence), strict=True)
+    return {name: values[name] for name in names}

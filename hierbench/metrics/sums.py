@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.ranking import check_scores, dtype_name, raise_for, ranked
+from hierbench.metrics.ranking import check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
 CHUNK = 1024  # examples at a time, which bounds the memory
 
 
 @lru_cache(maxsize=8)
-def _distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
+def distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
+    """Return the hierarchical distances [K, K] int32 on a device."""
     return torch.tensor(hierarchy.distances, dtype=torch.int32, device=device)
 
 
@@ -60,13 +61,13 @@ def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[in
     They are: rows with a NaN, targets that are not a class, the result of `distance_counts`, and the mistakes at each
     distance.
     """
-    _check_shapes(scores, targets, hierarchy.num_classes)
+    check_shapes(scores, targets, hierarchy.num_classes)
     if not len(scores):
         return torch.zeros(5 + len(ks) + hierarchy.height, dtype=torch.int64, device=scores.device)
     targets = targets.long()
     known = targets.clamp(0, hierarchy.num_classes - 1)
     classes, num_nan = ranked(scores, max(ks))
-    distances = _distances_on(hierarchy, scores.device)[known[:, None], classes]
+    distances = distances_on(hierarchy, scores.device)[known[:, None], classes]
     by_k = distances.sum(dim=0, dtype=torch.int64).cumsum(0)
     wrong = classes[:, 0] != targets
     at_distance = distances[:, :1] == torch.arange(hierarchy.height + 1, device=scores.device)
@@ -74,15 +75,6 @@ def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[in
     examples = torch.full_like(num_nan, len(scores))
     first = [num_nan, (known != targets).sum(), examples, examples - wrong.sum(), *(by_k[k - 1] for k in ks)]
     return torch.cat([torch.stack(first), mistakes])
-
-
-def _check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
-    if scores.ndim != 2 or scores.shape[1] != num_classes or targets.shape != scores.shape[:1]:
-        shapes = f"{tuple(scores.shape)} and {tuple(targets.shape)}"
-        raise ValueError(f"scores and targets must be [N, {num_classes}] and [N], got {shapes}")
-    check_scores(scores)
-    if len(targets) and (targets.dtype == torch.bool or targets.is_floating_point() or targets.is_complex()):
-        raise ValueError(f"targets must be integers from 0 to {num_classes - 1}, got {dtype_name(targets.dtype)}")
 
 
 class Tally:
@@ -176,7 +168,7 @@ def _tensor_of(values: Tensor | ArrayLike, wanted: str) -> Tensor:
 
 
 def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tally:
-    _check_shapes(scores, targets, hierarchy.num_classes)
+    check_shapes(scores, targets, hierarchy.num_classes)
     tally = Tally(hierarchy, ks)
     for part, part_targets in zip(scores.split(CHUNK), targets.to(scores.device).split(CHUNK), strict=True):
         tally.add(part, part_targets)
