@@ -10,7 +10,7 @@ COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
 CLIMBING = "haurc_climbing"
 BY_LEVEL = {  # metric: how the node of a level is predicted
     "level_accuracy": "of the class ranked first",
-    "level_accuracy_lifted": "of probabilities summed below nodes",
+    "level_accuracy_lifted": "lifted, of the largest sum of probabilities",
 }
 
 

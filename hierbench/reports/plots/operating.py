@@ -20,6 +20,7 @@ from hierbench.utils.errors import UserError
 
 Floats = NDArray[np.float64]
 MARKS = 10  # points between markers on a line
+LINE = 0.15  # inches of a legend's line
 
 
 def band_of(curves: Sequence[Floats], ddof: int) -> Floats:
@@ -40,7 +41,8 @@ def draw(request: Request) -> style.Drawing:
     curves = _curves(request, of_shown)
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.looks_of(shown)
-    figure = style.new_figure(style.DOUBLE, 3.2)
+    most = max(sum(row.type == kind for row in shown) for kind in types)
+    figure = style.new_figure(style.DOUBLE, 3.2 + LINE * (most + 1))
     panels = figure.subplots(1, len(types), sharex=True, sharey=True, squeeze=False)[0]
     for axes, kind in zip(panels, types, strict=True):
         for i, row in enumerate(row for row in shown if row.type == kind):
@@ -49,16 +51,16 @@ def draw(request: Request) -> style.Drawing:
             band = band_of([curves[run.folder.name] for run in of_row], ddof)
             area = summarise([areas[run.folder.name][CLIMBING] for run in of_row], ddof)
             _curve(axes, row, band, area, looks[style.key_of(row)], i)
-        axes.set_title(f"{heading(board, request.dataset)}, {kind}", loc="left")
+        axes.set_title(kind, loc="left")
         axes.set_xlabel("coverage (0: the root, 1: a class)")
-        axes.legend(loc="upper left", title="area under the curve (hAURC)", title_fontsize=style.SMALL)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "title_fontsize": style.SMALL}
+        axes.legend(title="hAURC, the area under the curve", **below)
     panels[0].set_ylabel("risk (share of test images with a wrong node)")
     panels[0].set_xlim(0.0, 1.0)
     panels[0].set_ylim(bottom=0.0)
+    figure.suptitle(f"{heading(board, request.dataset)}. Mean over seeds, bands: 95% t-interval", fontsize=8.0)
     absent = [row for row in board.rows if row.n and row not in shown]
-    remarks = remarks_on(board, absent, "no predictions.npz")
-    remarks.append("lines: mean over seeds; bands: 95% t-interval; a method's thresholds are all of its probabilities")
-    return style.Drawing(figure, remarks)
+    return style.Drawing(figure, remarks_on(board, absent, "no predictions.npz"))
 
 
 def _curves(request: Request, runs: Sequence[Run]) -> dict[str, Floats]:
@@ -75,6 +77,6 @@ def _curves(request: Request, runs: Sequence[Run]) -> dict[str, Floats]:
 
 def _curve(axes: Axes, row: Row, band: Floats, area: Cell, look: style.Look, position: int) -> None:
     mean, half_width = band
-    axes.fill_between(COVERAGES, mean - half_width, mean + half_width, color=look.colour, alpha=0.2, linewidth=0)
+    axes.fill_between(COVERAGES, mean - half_width, mean + half_width, color=look.colour, alpha=0.15, linewidth=0)
     label = f"{style.plain(row.title)}: {number(area, digits=4)}"
     axes.plot(COVERAGES, mean, markevery=(position * 2, MARKS), label=label, **style.line_of(look))
