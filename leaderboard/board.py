@@ -200,10 +200,10 @@ def board_from_runs(
 
 
 def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
-    """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs whose base is not there.
+    """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs that lack a base.
 
     Code may differ between methods, learning rates between the types of a method; within one, the newest counts.
-    Re-ranked runs have the learning rates of their base.
+    Re-ranked runs have the learning rates of their first base.
     """
     records = [(spec, run) for spec, run in records if spec.comparison == newest.comparison]
     rates = {(spec.method.name, spec.type): spec.train.lr for spec, _ in records}
@@ -215,7 +215,7 @@ def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> lis
         and (spec.method.version, spec.method.code) == code[spec.method.name]
     ]
     ids = {run.folder.name for _, run in records}
-    return [(spec, run) for spec, run in records if not with_bases or spec.base is None or spec.base in ids]
+    return [(spec, run) for spec, run in records if not with_bases or ids.issuperset(spec.bases)]
 
 
 def _types_of_several_rates(records: list[Record]) -> set[str]:

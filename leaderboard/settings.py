@@ -3,6 +3,7 @@
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN
+from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import Spec
 from hierbench.utils.errors import UserError
@@ -67,12 +68,16 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
     odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
-    # Re-ranked runs have the rates of their base, and do not know its name.
+    # Re-ranked runs have the rates of their first base, and do not know its name.
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
     rates = [recipe.rates_of(method, spec.type) for method in methods]
     if with_rates and spec.train.lr not in rates:
-        own, right = spec.train.lr.model_dump(), rates[0].model_dump()
-        odd += [f"train.lr.{spec.type}.{name} = {own[name]}" for name in own if own[name] != right[name]]
+        own, right = spec.train.lr, rates[0]
+        shared = [name for name in Rates.model_fields if own.of(name) != right.of(name)]
+        odd += [f"train.lr.{spec.type}.{name} = {own.of(name)}" for name in shared]
+        groups = dict.fromkeys(name for one in (own, right) for name in one.model_extra or {})
+        changed = [name for name in groups if own.of(name) != right.of(name)]
+        odd += [f"methods.{spec.method.name}.lr.{name} = {own.of(name)}" for name in changed]
     known = KNOWN.get(spec.model.weights)
     if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):
         odd.append(f"the weights are not the published file of {spec.model.weights}")

@@ -54,3 +54,7 @@ class Flamingo(Method):
     def scores(self, outputs: list[Tensor]) -> Tensor:
         """Return the finest head's logits [B, K]."""
         return outputs[-1]
+
+    def level_scores(self, outputs: list[Tensor]) -> list[Tensor]:
+        """Return each head's logits [B, K_l], coarsest first."""
+        return outputs

@@ -130,3 +130,7 @@ class HAFeature(Method):
     def scores(self, outputs: Outputs) -> Tensor:
         """Return the finest level's logits [B, K]."""
         return outputs.logits[:, self.num_coarse :]
+
+    def level_scores(self, outputs: Outputs) -> list[Tensor]:
+        """Return each level's logits, coarsest first."""
+        return list(outputs.logits.split(self.hierarchy.level_sizes, dim=1))

@@ -1,8 +1,9 @@
 """What a method is: the head of a classifier on the penultimate features, or a re-ranking of predictions.
 
-Shapes: B batch, N examples, D features, K classes.
+Shapes: B batch, N examples, D features, K classes, L levels, K_l nodes of a level.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -48,6 +49,8 @@ class Method(nn.Module):
         source: citation with equation numbers.
         version: raise it when results change.
         types: the feature extractors that it supports.
+        progress: the fraction of the training that is done, 0 <= progress < 1; the trainer sets it before every step
+            to (epoch + step / steps) / epochs, counted from 0. `loss` may read it, `scores` may not depend on it.
     """
 
     name: ClassVar[str]
@@ -55,6 +58,7 @@ class Method(nn.Module):
     source: ClassVar[str]
     version: ClassVar[str] = "1"
     types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
+    progress: float = 0.0
 
     class Params(Parameters):
         """No hyperparameters unless the method declares some."""
@@ -85,6 +89,56 @@ class Method(nn.Module):
         """Return scores [B, K], larger = ranked earlier; their softmax is what post-hoc methods take."""
         raise NotImplementedError(f"{type(self).__name__} defines no scores")
 
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Return the parameters with learning rates of their own, by the name of the rate; optional.
+
+        A recipe sets the rate as `[methods.X.lr] NAME = 0.01`; without one it is the classifier's, as of all other
+        parameters of the method.
+        """
+        return {}
+
+    def level_scores(self, outputs: Any) -> list[Tensor] | None:
+        """Return the level-wise predictions, if the method makes any: [B, K_l] per level, coarsest first; optional.
+
+        Larger = ranked earlier; the nodes of a level are those of `Hierarchy.level_targets`. The node that is ranked
+        first at each level is stored with the run.
+        """
+        return None
+
+
+GROUP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+def groups_of(method: Method) -> dict[str, list[nn.Parameter]]:
+    """Return the trainable parameters of a method that share a learning rate: the classifier's, then own groups.
+
+    Raises:
+        UserError: a group has the name of another part of the model, shares a parameter with another group, or holds
+            what is not a parameter of the method.
+    """
+    given: Any = method.parameter_groups()
+    if not isinstance(given, dict):
+        raise UserError(f"method {method.name}: parameter_groups must return a dict of lists of parameters")
+    names = {id(parameter): name for name, parameter in method.named_parameters()}
+    group_of: dict[int, str] = {}
+    groups: dict[str, list[nn.Parameter]] = {"classifier": []}
+    for group, members in given.items():
+        if not isinstance(group, str) or not GROUP_NAME.fullmatch(group):
+            raise UserError(f"method {method.name}: a group's name is letters, digits, _ and -, got {group!r}")
+        if group in ("backbone", "transform"):
+            raise UserError(f"method {method.name}: no group can be called {group}, a part of the model before it")
+        groups[group] = []
+        for parameter in members:
+            if id(parameter) not in names:
+                raise UserError(f"method {method.name}: group {group} holds what is not a parameter of the method")
+            name, other = names[id(parameter)], group_of.setdefault(id(parameter), group)
+            if other != group or any(parameter is known for known in groups[group]):
+                where = f"{other} and {group}" if other != group else f"{group} twice"
+                raise UserError(f"method {method.name}: parameter {name} is in group {where}")
+            groups[group].append(parameter)
+    groups["classifier"] += [parameter for parameter in method.parameters() if id(parameter) not in group_of]
+    return {group: [p for p in members if p.requires_grad] for group, members in groups.items()}
+
 
 def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
     """Return the names of the loss terms of a batch; they become columns of the history.
@@ -111,10 +165,11 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
 
 
 class PostHoc:
-    """Base class of methods that re-rank a trained method's predictions without training.
+    """Base class of methods that re-rank trained methods' predictions without training.
 
     Attributes:
-        base: the name of the method whose predictions are re-ranked.
+        base: the name of the method whose predictions are re-ranked, or the names of several.
+        needs_validation: whether `fit` is called before `rescore`, with the bases' predictions on the validation split.
     """
 
     name: ClassVar[str]
@@ -122,7 +177,8 @@ class PostHoc:
     source: ClassVar[str]
     version: ClassVar[str] = "1"
     types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
-    base: ClassVar[str] = "ce"
+    base: ClassVar[str | tuple[str, ...]] = "ce"
+    needs_validation: ClassVar[bool] = False
 
     class Params(Parameters):
         """No hyperparameters unless the method declares some."""
@@ -132,9 +188,24 @@ class PostHoc:
         self.hierarchy = hierarchy
         self.params = params if params is not None else self.Params()
 
-    def rescore(self, probabilities: Tensor) -> Tensor:
-        """Map the base method's probabilities [N, K] to scores [N, K], larger = ranked earlier.
+    # Typed so that a subclass may name its bases: rescore(self, fine, coarse).
+    def rescore(self, *probabilities: Any, **_: Any) -> Tensor:
+        """Map the probabilities [N, K] of each base, in their order, to scores [N, K], larger = ranked earlier.
 
         Called with a chunk of the examples at a time, on any device; own tensors must be moved to that device.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no rescore")
+
+    def fit(self, *probabilities: Any, **targets: Any) -> None:
+        """Learn from the validation split, before the first call of `rescore`; only with `needs_validation`.
+
+        Args:
+            probabilities: [N, K] of each base, in their order, float64.
+            targets: `targets` [N], class indices, by this name.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no fit")
+
+
+def bases_of(method: type[PostHoc]) -> tuple[str, ...]:
+    """Return the names of the methods whose predictions a post-hoc method takes, in their order."""
+    return (method.base,) if isinstance(method.base, str) else method.base

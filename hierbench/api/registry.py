@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import importlib.util
 import io
+import re
 import sys
 import tokenize
 import traceback
@@ -26,6 +27,7 @@ from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, o
 from hierbench.utils.files import read_bytes
 
 GROUP = "hierbench.methods"
+HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ def method_names() -> list[str]:
     """Return the names of all installed methods, without importing them."""
     files = {path.stem for path in _folder().glob("*.py") if not path.stem.startswith("_")}
     return sorted(files | entry_points(group=GROUP).names)
+
+
+def is_installed(name: str) -> bool:
+    """Whether a method has this name; one that begins with _ is found as a base and listed nowhere."""
+    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and (_folder() / f"{name}.py").is_file())
 
 
 def find_method(reference: str) -> Found:
@@ -167,8 +174,8 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         raise BrokenMethodError(f"method {name}: Params must subclass Method.Params")
     if "lr" in cls.Params.model_fields:
         raise BrokenMethodError(f"method {name}: a hyperparameter cannot be called lr, a method's learning rates")
-    if issubclass(cls, PostHoc) and cls.base == cls.name:
-        raise BrokenMethodError(f"method {name}: it cannot be its own base")
+    if issubclass(cls, PostHoc):
+        _check_bases(name, cls)
     if name == "all":
         raise BrokenMethodError("method all: the name stands for every method; choose another")
     if cls.name != name:
@@ -177,6 +184,18 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
     except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
         raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
+
+
+def _check_bases(name: str, cls: type[PostHoc]) -> None:
+    """Raise a BrokenMethodError unless a post-hoc method names its bases, each once, and not itself."""
+    given: Any = cls.base
+    bases = (given,) if isinstance(given, str) else given
+    if not isinstance(bases, tuple) or not bases or not all(isinstance(base, str) and base for base in bases):
+        raise BrokenMethodError(f"method {name}: base must be a method's name, or a tuple of them, not {given!r}")
+    if cls.name in bases:
+        raise BrokenMethodError(f"method {name}: it cannot be its own base")
+    if len(set(bases)) < len(bases):
+        raise BrokenMethodError(f"method {name}: base names a method twice: {', '.join(bases)}")
 
 
 def digest_of_code(content: bytes) -> str:

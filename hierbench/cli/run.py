@@ -65,7 +65,10 @@ def job(
     data_dir: DataOption = Path("data"),
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
-    method: Annotated[Path | None, typer.Option(help="File of the method, if it is not installed.")] = None,
+    method: Annotated[
+        list[Path] | None,
+        typer.Option(help="File of the method, if it is not installed; again for files of methods that it re-ranks."),
+    ] = None,
     weights: WeightsOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default 1 on a CPU.")] = None,
 ) -> None:
@@ -78,4 +81,4 @@ def job(
     if threads is None and chosen == "cpu":
         threads = 1  # the same on every machine, because the numbers depend on it
     setting = Setting(runs.resolve(), data_dir.resolve(), chosen, threads=threads, devices=devices, weights=weights)
-    raise typer.Exit(run_one(id_, method, setting))
+    raise typer.Exit(run_one(id_, method or [], setting))

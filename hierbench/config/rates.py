@@ -1,11 +1,12 @@
 """Learning rates of one type of model, and those that a method has of its own."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from hierbench.config.validation import Closed, first_problem
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, unknown_name
 
 Rate = Annotated[float, Field(gt=0)]
 
@@ -18,8 +19,30 @@ class Rates(Closed):
     classifier: Rate
 
 
+class JobRates(Rates):
+    """Initial learning rates of one job: also those of its method's own groups that the recipe names."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Rate]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_type(cls, rates: Any) -> Any:
+        return rates.model_dump() if isinstance(rates, Rates) else rates
+
+    def of(self, group: str) -> float:
+        """Return a group's rate; an own group without one has the classifier's."""
+        return float(self.model_dump().get(group, self.classifier))
+
+
 class OwnRates(Closed):
-    """The learning rates that a method has of its own; None is that of the type."""
+    """The learning rates that a method has of its own; None is that of the type.
+
+    Other names are those of the method's own groups, see `Method.parameter_groups` and `check_group_names`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Rate]
 
     backbone: Rate | None = None
     transform: Rate | None = None
@@ -40,7 +63,7 @@ def checked_section(section: dict[str, Any]) -> dict[str, Any]:
     """Return a method's section if its learning rates are valid; hyperparameters are checked where its class is known.
 
     Raises:
-        UserError: `lr` is not a table, has an unknown name, or a rate that is not positive.
+        UserError: `lr` is not a table, or has a rate that is not positive.
     """
     own_rates(section)
     return section
@@ -53,6 +76,14 @@ def own_rates(section: dict[str, Any]) -> dict[str, float]:
     except ValidationError as error:
         raise UserError(first_problem(error, Section)) from None
     return content.lr.model_dump(exclude_none=True)
+
+
+def check_group_names(names: Sequence[str], own_groups: Sequence[str] = ()) -> None:
+    """Raise a UserError for a learning rate of no group: neither of the model's nor of a method's own groups."""
+    known = [*RATE_NAMES, *(PREFIX + name for name in own_groups if PREFIX + name not in RATE_NAMES)]
+    for name in names:
+        if PREFIX + name not in known:
+            raise unknown_name("key", PREFIX + name, known)
 
 
 def flat_rates(points: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from hierbench.config.overrides import apply_override, merged
+from hierbench.config.rates import JobRates, checked_section, own_rates
 from hierbench.config.rates import Rates as Rates
-from hierbench.config.rates import checked_section, own_rates
 from hierbench.config.sections import (
     FEATURE_TYPES,
     Augment,
@@ -75,9 +75,10 @@ class Recipe(Closed):
         """Return the hyperparameters that the recipe sets for a method; the others keep their defaults."""
         return {name: value for name, value in self.methods.get(method, {}).items() if name != "lr"}
 
-    def rates_of(self, method: str, feature_type: FeatureType) -> Rates:
+    def rates_of(self, method: str, feature_type: FeatureType) -> JobRates:
         """Return the learning rates of a method: its own, and for the others those of the type."""
-        return self.train.lr.of(feature_type).model_copy(update=own_rates(self.methods.get(method, {})))
+        shared = self.train.lr.of(feature_type).model_dump()
+        return JobRates.model_validate(shared | own_rates(self.methods.get(method, {})))
 
 
 def chosen_types(text: str) -> list[FeatureType]:

@@ -4,7 +4,7 @@ import json
 from hashlib import sha256
 from typing import Any, Literal
 
-from hierbench.config.rates import Rates
+from hierbench.config.rates import JobRates
 from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol
 from hierbench.config.validation import Closed
 
@@ -50,7 +50,7 @@ class TrainSpec(Closed):
     warmup_epochs: int = 0
     layer_decay: float = 1.0
     sampling: Literal["natural", "balanced"] = "natural"
-    lr: Rates
+    lr: JobRates
 
 
 class Spec(Closed):
@@ -69,7 +69,12 @@ class Spec(Closed):
     weights: str | None = None  # SHA-256 of the file of initial backbone weights, None without one
     split: Literal["test", "val"] = "test"  # of the result; tuning uses validation only
     seed: int
-    base: str | None = None  # of a post-hoc job, the id of the job whose predictions it re-ranks
+    base: str | tuple[str, ...] | None = None  # of a post-hoc job, the ids of the jobs that it re-ranks; of one, its id
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The ids of the jobs whose predictions are re-ranked, in the method's order; () for a job that trains."""
+        return (self.base,) if isinstance(self.base, str) else self.base or ()
 
     def content(self) -> dict[str, Any]:
         """Return the spec as JSON types."""

@@ -46,7 +46,7 @@ class Queue:
             self.store.writable()
         self.on_end(job, outcome)
         for other in self.plan:  # cached, but computed from other predictions than those now on disk
-            if other.spec.base == job.id and other.id not in self._started and not is_finished(other.spec, self.store):
+            if job.id in other.spec.bases and other.id not in self._started and not is_finished(other.spec, self.store):
                 self._started.add(other.id)
                 self.waiting.append(other)
 
@@ -63,16 +63,16 @@ class Queue:
     def take(self, running: set[str]) -> Job | None:
         """Remove and return the first job that can start.
 
-        A job whose base failed, that another process finished or that is over leaves the queue here.
+        A job one of whose bases failed, that another process finished or that is over leaves the queue here.
         """
         unfinished = running | {job.id for job in self.waiting}
         for job in list(self.waiting):
-            if job.spec.base in self.failed:
+            if failed := [base for base in job.spec.bases if base in self.failed]:
                 self.waiting.remove(job)
-                self.end(job, Outcome("failed", f"its base failed: {self.failed[job.spec.base]}"))
+                self.end(job, Outcome("failed", f"its base failed: {self.failed[failed[0]]}"))
             elif self.is_over(job):
                 self.waiting.remove(job)
-            elif job.spec.base in unfinished or self.peers.has(job):
+            elif not unfinished.isdisjoint(job.spec.bases) or self.peers.has(job):
                 continue
             elif is_finished(job.spec, self.store):
                 self.waiting.remove(job)

@@ -11,15 +11,16 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from hierbench.api.method import PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
 from hierbench.execution.ranks import train_on_ranks
 from hierbench.execution.train_job import Report, data_of, features_of, train_here
 from hierbench.planning.resources import Setting
-from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.integrity import fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Peers
-from hierbench.runs.repair import Note, is_finished, quarantine, repair
+from hierbench.runs.repair import Note, is_finished, predictions_of_bases, quarantine, repair
 from hierbench.runs.store import Run
 from hierbench.training.checkpoint import load_checkpoint
 from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
@@ -117,7 +118,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
             _train(job, setting, run, report, sign_running, note)
             data_of(job, setting)  # unchanged since the start: the arrays are mapped, not copied
         else:
-            details["base_predictions"] = _rescore(job, setting, run)
+            details["base_predictions"] = _rescore(job, setting, run, note)
         sign("done", files=fingerprints(run.folder))
     except (LostError, StoppedError):
         raise
@@ -171,13 +172,14 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
     raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
 
 
-def _rescore(job: Job, setting: Setting, run: Run) -> str | None:
-    """Re-rank, and return the digest of the predictions that were re-ranked."""
-    assert job.spec.base is not None
-    base = setting.store.run(job.spec.base)
-    used = base.digest_of(PREDICTIONS)
+def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:
+    """Re-rank, and return the digest of the predictions that were re-ranked; of several bases, those of each."""
+    used, prepared = predictions_of_bases(job.spec, setting.store), data_of(job, setting)
+    bases = [setting.store.run(base) for base in job.spec.bases]
+    if job.spec.model.frozen and issubclass(job.found.cls, PostHoc) and job.found.cls.needs_validation:
+        features_of(job, prepared, setting, note)  # those that its bases were trained on
     # A cluster's GPUs are not those of the machine that re-ranks.
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
     device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"
-    rescore(job, data_of(job, setting), base, run, device)
-    return used
+    rescore(job, prepared, bases, run, device)
+    return used[0] if len(used) == 1 else used

@@ -26,7 +26,7 @@ def states(plan: list[Job], store: Store) -> dict[str, State]:
 
 def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them."""
-    re_ranked = {job.spec.base for job in plan if job.spec.base and not is_finished(job.spec, store)}
+    re_ranked = {base for job in plan if job.spec.bases and not is_finished(job.spec, store) for base in job.spec.bases}
     for job in plan:
         run, read = store.run(job.id), job.id in re_ranked
         if not needs_repair(job.spec, run, read=read):

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from hierbench.api.registry import find_method, method_names
+from hierbench.api.method import PostHoc, bases_of
+from hierbench.api.registry import find_method, is_installed
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.run_job import execute_when_free, kept_source
 from hierbench.leaderboard.selection import find_run
@@ -50,7 +52,7 @@ def show_commands(plan: list[Job], state: dict[str, State], setting: Setting, *,
         print(json.dumps(content, indent=1))
         return
     for job in jobs:
-        after = f", after {job.spec.base[:12]}" if job.spec.base else ""
+        after = f", after {' and '.join(base[:12] for base in job.spec.bases)}" if job.spec.bases else ""
         print(f"# {state[job.id]}: {job.spec.label}{after}\n{shlex.join(command_of(job, setting))}")
 
 
@@ -60,15 +62,18 @@ def command_of(job: Job, setting: Setting) -> list[str]:
     command += ["--device", setting.device]
     if setting.devices > 1:
         command += ["--devices", str(setting.devices)]
-    if job.found.reference.endswith(".py"):
-        command += ["--method", job.found.reference]
+    for reference in job.references:
+        if reference.endswith(".py"):
+            command += ["--method", reference]
     if setting.weights is not None and job.trains:
         command += ["--weights", str(setting.weights.resolve())]
     return command
 
 
-def run_one(name: str, method: Path | None, setting: Setting) -> int:
+def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
     """Run the planned job whose id begins with `name`; return 0 if it is done, 1 if it failed or cannot start yet.
+
+    `files` hold its method, and those of its bases, where they are not installed.
 
     Raises:
         UserError: there is no such job, or not its method or weights.
@@ -79,15 +84,25 @@ def run_one(name: str, method: Path | None, setting: Setting) -> int:
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model, setting.data_dir / "weights")
-    if method is None and spec.method.name not in method_names():  # an untrusted record must not name code to run
+    if not files and not is_installed(spec.method.name):  # an untrusted record must not name code to run
         kept = kept_source(run, spec)
         there = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""
         raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{there}")
     with redirect_stdout(sys.stderr):  # a method may print
-        job = Job(spec, find_method(spec.method.name if method is None else str(method.resolve())))
-        if job.found.name != spec.method.name:
-            raise UserError(f"--method {method} is {job.found.name}; the job is {spec.label}")
-        return _run(job, replace(setting, weights=weights))
+        given = [find_method(str(file.resolve())) for file in files]
+        known = {found.name: found for found in given}
+        if given and spec.method.name not in known and not is_installed(spec.method.name):
+            raise UserError(f"--method {files[0]} is {given[0].name}; the job is {spec.label}")
+        found = known.get(spec.method.name) or find_method(spec.method.name)
+        posthoc = found.cls if issubclass(found.cls, PostHoc) else None
+        names = bases_of(posthoc) if posthoc else ()
+        if surplus := [file for file, one in zip(files, given, strict=True) if one.name not in (found.name, *names)]:
+            raise UserError(f"--method {surplus[0]} is neither the method of {spec.label} nor a base of it")
+        missing = [base for base in names if base not in known and not is_installed(base)]
+        if missing and posthoc and posthoc.needs_validation:
+            raise UserError(f"{found.name} needs validation scores of {missing[0]}, whose file is given with --method")
+        bases = [known.get(base) or find_method(base) for base in names if base not in missing]
+        return _run(Job(spec, found, bases=tuple(bases)), replace(setting, weights=weights))
 
 
 def _spec(run: Run) -> Spec:
@@ -102,9 +117,10 @@ def _spec(run: Run) -> Spec:
 
 
 def _run(job: Job, setting: Setting) -> int:
-    run, label, base = setting.store.run(job.id), job.spec.label, job.spec.base
-    if base is not None and not is_finished(job.spec, setting.store) and not setting.store.run(base).done:
-        say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {base}")
+    run, label = setting.store.run(job.id), job.spec.label
+    missing = [base for base in job.spec.bases if not setting.store.run(base).done]
+    if missing and not is_finished(job.spec, setting.store):
+        say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {missing[0]}")
         return 1
     with Meter(label, float(job.spec.train.epochs)) as meter:
         outcome = execute_when_free(job, setting, partial(meter.part, "epochs"), meter.say)

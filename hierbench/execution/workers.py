@@ -40,7 +40,7 @@ class Worker:
         """Send it a job."""
         self.job = job
         try:
-            self.connection.send((job.spec.content(), job.found.reference))
+            self.connection.send((job.spec.content(), job.references))
         except OSError:
             pass  # it died while idle, which `poll` reports
 
@@ -88,11 +88,11 @@ def _work(connection: Connection, setting: Setting) -> None:
     report, note = partial(_send, connection, "progress"), partial(_send, connection, "note")
     while True:
         try:
-            content, reference = connection.recv()
+            content, references = connection.recv()
         except (EOFError, OSError):
             os._exit(1)  # the parent is gone
         try:
-            job = Job.received(content, reference)
+            job = Job.received(content, *references)
         except (UserError, MemoryError) as error:  # the method's file is gone or broken since the plan
             outcome = Outcome("failed", str(error) if isinstance(error, UserError) else one_line_of(error))
         else:

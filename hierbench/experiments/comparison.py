@@ -103,8 +103,10 @@ def carry_out(
     def publish() -> tuple[Board, Path]:
         for job in plan:
             (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was requested as a row
-            base, kind = method_of[job.spec.base or job.id], job.spec.type  # what is re-ranked was tuned as its base
-            if (entry := tuned.get((method_of[job.id], kind)) or tuned.get((base, kind))) is not None:
+            # What is re-ranked was tuned as its bases; the first of them that was says how.
+            names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
+            entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
+            if entry is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
         return publish_board(options, [job.id for job in plan if job.shown], columns)

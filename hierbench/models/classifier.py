@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hierbench.api.method import Method
+from hierbench.api.method import Method, groups_of
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import WideBlock
@@ -48,20 +48,20 @@ class Classifier(nn.Module):
             return self.method(features)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Return the trainable parameters that share a learning rate: backbone, transform, classifier.
+        """Return the trainable parameters that share a learning rate: backbone, transform, classifier, own groups.
 
-        The 1x1 convolution of type II belongs to the backbone (docs/protocols.md, row 37).
+        The 1x1 convolution of type II belongs to the backbone (docs/protocols.md, row 37). Own groups are those of
+        `Method.parameter_groups`; a UserError if they are no groups.
         """
         reduce = [self.features.reduce] if isinstance(self.features, TypeII) else []
         groups: dict[str, list[nn.Module]] = {
             "backbone": [self.backbone, *reduce],
             "transform": [self.features.transform],
-            "classifier": [self.method],
         }
         return {
             name: [p for module in modules for p in module.parameters() if p.requires_grad]
             for name, modules in groups.items()
-        }
+        } | groups_of(self.method)
 
     def parameters_without_gradient(self) -> list[str]:
         """Return the names of trainable parameters that no output depends on: norms skipped by a raw input."""

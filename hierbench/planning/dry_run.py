@@ -29,7 +29,7 @@ class Line:
     seed: int
     state: State
     id: str | None = None  # None for a blocked job
-    base: str | None = None  # id of the job whose predictions it re-ranks
+    base: str | tuple[str, ...] | None = None  # as in the spec: the id of the job that it re-ranks, or the ids
     trains: bool = True  # rather than re-ranks
 
 

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from hierbench.api.method import PostHoc
-from hierbench.api.registry import Found, find_method, method_names
+from hierbench.api.method import PostHoc, bases_of
+from hierbench.api.registry import Found, find_method, is_installed, method_names
 from hierbench.config.rates import PREFIX, checked_section, own_rates
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
 from hierbench.models.libraries.lookup import check_backbone
+from hierbench.planning.groups import check_rates, check_rates_of_class
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -27,7 +28,7 @@ def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[Feat
     for name in {**recipe.methods, **recipe.tune.grid}:
         if name in asked:
             check_section(recipe, asked[name])
-        elif name not in method_names() and (name != "all" or name in recipe.methods):
+        elif not is_installed(name) and (name != "all" or name in recipe.methods):
             raise unknown_name("method", name, method_names())  # a section of a method that is not run must name one
     if not any(feature_type in found.cls.types for found in methods for feature_type in types):
         names = ", ".join(found.name for found in methods)
@@ -38,8 +39,9 @@ def check_section(recipe: Recipe, found: Found) -> None:
     """Raise a UserError if a recipe sets what a method does not take."""
     found.params(recipe.params_of(found.name))
     if issubclass(found.cls, PostHoc) and "lr" in recipe.methods.get(found.name, {}):
-        base = found.cls.base
-        raise UserError(f"methods.{found.name}.lr: {found.name} is not trained; set methods.{base}.lr")
+        bases = " or ".join(f"methods.{base}.lr" for base in bases_of(found.cls))
+        raise UserError(f"methods.{found.name}.lr: {found.name} is not trained; set {bases}")
+    check_rates(recipe, found)
 
 
 def with_bases(methods: Sequence[Found]) -> dict[str, Found]:
@@ -47,9 +49,17 @@ def with_bases(methods: Sequence[Found]) -> dict[str, Found]:
     known, open_ends = {found.name: found for found in methods}, list(methods)
     while open_ends:
         found = open_ends.pop()
-        if issubclass(found.cls, PostHoc) and found.cls.base not in known:
-            known[found.cls.base] = find_method(found.cls.base)
-            open_ends.append(known[found.cls.base])
+        if not issubclass(found.cls, PostHoc):
+            continue
+        for base in bases_of(found.cls):
+            if base not in known:
+                known[base] = find_method(base)
+                open_ends.append(known[base])
+            if found.cls.needs_validation and not known[base].trains:
+                raise UserError(
+                    f"{found.name} needs validation scores of {base}, which has none: it re-ranks predictions on the "
+                    "test split"
+                )
     return known
 
 
@@ -70,13 +80,20 @@ def make_plan(
     recipes = {key: with_params(recipe, key[0], params) for key, params in (tuned or {}).items()}
     known = with_bases(methods)
     jobs: dict[str, Job] = {}
+    hierarchy = prepared.hierarchy(recipe.distance)
 
     def add(found: Found, feature_type: FeatureType, seed: int, shown: bool) -> Spec:
-        base = None
-        if issubclass(found.cls, PostHoc):
-            base = add(known[found.cls.base], feature_type, seed, False)
         own = recipes.get((found.name, feature_type), recipe)
-        job = Job(make_spec(own, prepared, found, feature_type, seed, weights, base), found, shown)
+        bases: list[Found] = []
+        if issubclass(found.cls, PostHoc):
+            bases = [known[base] for base in bases_of(found.cls)]
+        else:
+            check_rates(own, found, hierarchy, feature_type)
+        for base in bases:
+            if feature_type not in base.cls.types:
+                raise UserError(f"{found.name} cannot use {feature_type}: it re-ranks {base.name}, which does not")
+        specs = [add(base, feature_type, seed, False) for base in bases]
+        job = Job(make_spec(own, prepared, found, feature_type, seed, weights, specs), found, shown, tuple(bases))
         if job.id not in jobs or shown:
             jobs[job.id] = job
         return job.spec
@@ -101,9 +118,12 @@ def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
     try:
         if rates:
             section["lr"] = own_rates(section) | rates
-        return recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
+        changed = recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
     except UserError as error:
         raise UserError(f"methods.{method}: {error}") from None
+    if rates and is_installed(method):
+        check_rates_of_class(changed, find_method(method))
+    return changed
 
 
 def make_spec(
@@ -113,10 +133,11 @@ def make_spec(
     feature_type: FeatureType,
     seed: int,
     weights: str | None = None,
-    base: Spec | None = None,
+    bases: Sequence[Spec] = (),
     split: Literal["test", "val"] = "test",
 ) -> Spec:
-    """Return the spec of one job, see `make_plan` and `Spec`; a post-hoc job has the learning rates of its base."""
+    """Return the spec of one job, see `make_plan` and `Spec`; a post-hoc job has its first base's learning rates."""
+    ids = tuple(base.id for base in bases)
     return Spec(
         protocol=recipe.protocol,
         dataset=DatasetSpec(
@@ -136,12 +157,12 @@ def make_spec(
         model=recipe.model,
         train=TrainSpec(
             **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
-            lr=recipe.rates_of(found.name, feature_type) if base is None else base.train.lr,
+            lr=recipe.rates_of(found.name, feature_type) if not bases else bases[0].train.lr,
         ),
         augment=recipe.augment,
         evaluation=recipe.evaluation,
         weights=weights,
         split=split,
         seed=seed,
-        base=base.id if base is not None else None,
+        base=(ids[0] if len(ids) == 1 else ids) if ids else None,  # of one base the id itself, as ever
     )

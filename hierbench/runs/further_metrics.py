@@ -22,16 +22,22 @@ SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages on whose code
 
 def first_base(run: Run, store: Store) -> Run | None:
     """Return the run whose confidence a post-hoc run has: that of its first base; None for a trained one."""
-    base = run.spec().get("base")
-    if isinstance(base, list):
-        base = base[0] if base else None
-    return None if base is None else store.run(str(base))
+    bases = run.spec().get("base") or []
+    first = bases if isinstance(bases, str) else next(iter(bases), None)
+    return None if first is None else store.run(str(first))
 
 
 def origin_of(run: Run, store: Store) -> list[str | None]:
-    """Return the recorded digests of the predictions from which a run's metrics follow: its own, its first base's."""
-    base = first_base(run, store)
-    return [one.digest_of(PREDICTIONS) for one in (run, base) if one is not None]
+    """Return the digests of the predictions from which a run's metrics follow: its own, and its first base's.
+
+    A base that is not here, as where its record was not published, has the digest that the run has recorded.
+    """
+    own, base = run.digest_of(PREDICTIONS), first_base(run, store)
+    if base is None:
+        return [own]
+    recorded = run.status.get("base_predictions")
+    first = recorded[0] if isinstance(recorded, list) and recorded else recorded
+    return [own, base.digest_of(PREDICTIONS) or (first if isinstance(first, str) else None)]
 
 
 def has_predictions(run: Run) -> bool:

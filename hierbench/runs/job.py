@@ -13,20 +13,30 @@ State = Literal["train", "rescore", "cached", "blocked"]
 
 @dataclass(frozen=True)
 class Job:
-    """A spec with what is needed to run it; `shown` is False for a base that was not requested."""
+    """A spec with what is needed to run it.
+
+    `shown` is False for a base that was not requested; `bases` are the methods of `spec.bases`, in their order.
+    """
 
     spec: Spec
     found: Found
     shown: bool = True
+    bases: tuple[Found, ...] = ()
 
     @classmethod
-    def received(cls, content: dict[str, Any], reference: str) -> Self:
-        """Return the job that another process has sent as `spec.content()` and `found.reference`.
+    def received(cls, content: dict[str, Any], *references: str) -> Self:
+        """Return the job that another process has sent as `spec.content()` and `references`.
 
         Raises:
             UserError: the method's file has gone or broken since.
         """
-        return cls(Spec.model_validate(content), find_method(reference))
+        found, *bases = map(find_method, references)
+        return cls(Spec.model_validate(content), found, bases=tuple(bases))
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The method's name or path by which any process can find it, then those of its bases."""
+        return (self.found.reference, *(base.reference for base in self.bases))
 
     @property
     def id(self) -> str:

@@ -14,13 +14,21 @@ Note = Callable[[str], None]  # takes one line for the user
 
 
 def is_finished(spec: Spec, store: Store) -> bool:
-    """Whether a job's result is complete and uncorrupted, and a re-ranked one is of its base's present predictions."""
+    """Whether a job's result is complete and uncorrupted, and a re-ranked one is of its bases' present predictions."""
     run = store.run(spec.id)
     status = run.status
     if status.get("state") != "done":
         return False
-    of_base = None if spec.base is None else store.run(spec.base).digest_of(PREDICTIONS)
-    return of_base in (None, status.get("base_predictions")) and not _damaged(spec, run)
+    recorded = status.get("base_predictions")
+    used = recorded if isinstance(recorded, list) else [recorded]
+    present = predictions_of_bases(spec, store)
+    same = len(present) == len(used) and all(now in (None, then) for now, then in zip(present, used, strict=True))
+    return (same or not present) and not _damaged(spec, run)
+
+
+def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
+    """Return the digests of the predictions that a job re-ranks, None where there are none; [] for one that trains."""
+    return [store.run(base).digest_of(PREDICTIONS) for base in spec.bases]
 
 
 def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, sealed, unsealed
-from hierbench.utils.arrays import load_arrays
+from hierbench.runs.predictions import read_levels, read_predictions, write_predictions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
-    file_digest,
     read_json_object,
     read_text,
     refuse_links,
@@ -26,7 +25,6 @@ from hierbench.utils.files import (
     remove_made,
     set_time,
     temporary_beside,
-    write_atomically,
     write_json,
     write_text,
 )
@@ -48,8 +46,9 @@ class Run:
     """One job's folder.
 
     Files: spec.json, status.json ({"state": planned | running | done | failed, ...}), history.csv, metrics.json,
-    predictions.npz (test scores [N, K], float32 or post-hoc float64, and targets [N]), checkpoint.pt,
-    environment.json. A run is done when its status says so, which is written last and holds the others' digests.
+    predictions.npz (test scores [N, K], float32 or post-hoc float64, targets [N], and level_predictions [N, L] of
+    methods that make them), checkpoint.pt, environment.json. A run is done when its status says so, which is written
+    last and holds the others' digests.
 
     Attributes:
         guard: called before each write; raises if another process has taken over the job.
@@ -192,28 +191,33 @@ class Run:
         except (OSError, UserError):
             return 0
 
-    def write_predictions(self, scores: NDArray[np.floating[Any]], targets: NDArray[np.int64]) -> None:
-        """Write the test scores [N, K] and targets [N]."""
+    def write_predictions(
+        self,
+        scores: NDArray[np.floating[Any]],
+        targets: NDArray[np.int64],
+        level_predictions: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Write the test scores [N, K], targets [N] and level-wise predictions [N, L], if there are any."""
         self.guard()
-        write_atomically(self.folder / "predictions.npz", lambda file: np.savez(file, scores=scores, targets=targets))
+        write_predictions(self.folder / PREDICTIONS, scores, targets, level_predictions)
 
     def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
         """Read the test scores [N, K] and targets [N]; a ValueError if the file is missing or corrupted."""
-        try:
-            path, recorded = self.folder / PREDICTIONS, self.digest_of(PREDICTIONS)
-            if recorded is not None and file_digest(path) != recorded:
-                raise ValueError("its checksum differs")
-            scores, targets = load_arrays(path, "scores", "targets")
-            return scores, targets
-        except (OSError, ValueError) as error:
-            raise ValueError(f"predictions of run {self.folder.name[:12]} cannot be read: {error}") from error
+        path = self.folder / PREDICTIONS
+        scores, targets = read_predictions(path, self.digest_of(PREDICTIONS), "scores", "targets")
+        return scores, targets
 
     def level_predictions(self) -> NDArray[np.int64] | None:
-        """Read the level-wise predictions [N, L]; None where there are none."""
-        try:
-            return load_arrays(self.folder / PREDICTIONS, "level_predictions")[0]
-        except ValueError:
-            return None
+        """Read the level-wise predictions on the test split.
+
+        Returns:
+            [N, L] the node at each level, coarsest first, as `Hierarchy.level_targets` counts them; None for a method
+            that predicts classes alone.
+
+        Raises:
+            ValueError: the file is missing or corrupted.
+        """
+        return read_levels(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS))
 
 
 def _is_metric(entry: tuple[str, Any]) -> bool:

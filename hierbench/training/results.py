@@ -29,13 +29,26 @@ def history_row(
 
 
 def write_result(
-    run: Run, title: str, scores: Tensor, targets: Tensor, tally: Tally, best: HistoryRow | None = None
+    run: Run,
+    title: str,
+    scores: Tensor,
+    targets: Tensor,
+    tally: Tally,
+    best: HistoryRow | None = None,
+    levels: Tensor | None = None,
 ) -> None:
-    """Write predictions (scores [N, K], targets [N]) and metrics (`tally` of these) of a run.
+    """Write predictions and metrics (`tally` of these) of a run.
 
-    `title` is the method's on the leaderboard, `best` the history row of the chosen epoch, None without training.
+    Args:
+        run: where.
+        title: the method's on the leaderboard.
+        scores: [N, K].
+        targets: [N].
+        tally: of scores and targets.
+        best: the history row of the chosen epoch, None without training.
+        levels: [N, L] level-wise predictions, None where the method makes none.
     """
-    run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy())
+    run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy(), None if levels is None else levels.cpu().numpy())
     result = {"test": tally.metrics(), "mistakes_by_distance": tally.mistakes_by_distance()}
     run.write_record("metrics.json", {"schema": 1, "title": title} | result | (best_epoch(best) if best else {}))
 

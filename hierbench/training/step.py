@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hierbench.api.method import Method, loss_names
+from hierbench.config.rates import Rates, check_group_names
 from hierbench.config.spec import TrainSpec
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import Classifier, build_classifier
@@ -30,9 +31,11 @@ def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) 
 
 def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.Optimizer:
     """Return SGD or AdamW over the model's groups; weight decay is on all that gets a gradient, norms included."""
+    by_name = model.parameter_groups()
+    check_group_names(list(how.lr.model_dump()), list(by_name))
     groups: list[dict[str, Any]] = [
-        {"params": group, "name": name, "lr": getattr(how.lr, name)}
-        for name, group in model.parameter_groups().items()
+        {"params": group, "name": name, "lr": how.lr.of(name)}
+        for name, group in by_name.items()
         if group  # a method may have no parameters
     ]
     if how.layer_decay != 1.0:
@@ -83,13 +86,14 @@ def learning_rate(initial: float, epoch: float, epochs: int, warmup: int = 0) ->
 
 
 def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int, done: float = 1.0) -> dict[str, float]:
-    """Give each group its learning rate of an epoch, from 0, and return all rates by group.
+    """Give each group its learning rate of an epoch, from 0, and return all rates by group, own groups last.
 
     In a warm-up, the rate is that of the step with which the share `done` of the epoch's steps is done.
     """
     warmup = how.warmup_epochs
     time = min(epoch + done, warmup) if epoch < warmup else epoch
-    rates = {name: learning_rate(rate, time, how.epochs, warmup) for name, rate in how.lr.model_dump().items()}
+    groups = dict.fromkeys([*Rates.model_fields, *(group["name"] for group in optimizer.param_groups)])
+    rates = {name: learning_rate(how.lr.of(name), time, how.epochs, warmup) for name in groups}
     for group in optimizer.param_groups:
         group["lr"] = rates[group["name"]] * group.get("scale", 1.0)
     return rates

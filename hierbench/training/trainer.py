@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from hierbench.data.feature_split import open_split
 from hierbench.data.loader import Split
@@ -28,6 +27,7 @@ from hierbench.runs.store import HistoryRow, Run
 from hierbench.training.checkpoint import load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import make_fabric
 from hierbench.training.memory import count_micro_batches
+from hierbench.training.prediction import predict, predict_levels
 from hierbench.training.results import best_epoch, environment, history_row, write_result
 from hierbench.training.sampling import epoch_order
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
@@ -108,6 +108,7 @@ def train(
         for done in range(1, steps + 1):
             if epoch < spec.train.warmup_epochs:
                 set_rates(optimizer, spec.train, epoch, done / steps)
+            model.method.progress = (epoch + (done - 1) / steps) / epochs
             losses.append(step(islice(batches, num_micro), batch_size))  # no synchronisation within the epoch
             report(epoch + done / steps, epochs)
         mean_terms = _mean_terms(torch.stack(losses), step.names, epoch)
@@ -167,22 +168,6 @@ def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarc
     return evaluate(scores, targets, hierarchy)
 
 
-def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
-    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
-    model.eval()
-    with torch.inference_mode(), fabric.autocast():
-        parts = [model.method.scores(model(images)).float() for images, _ in split.eval_batches()]
-    no_scores = torch.empty(0, model.method.hierarchy.num_classes, device=split.device)  # a rank may have no images
-    scores, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
-    if split.num_ranks == 1:
-        return scores, targets
-    share = -(-len(split.evaluated) // split.num_ranks)
-    mine = functional.pad(scores, (0, 0, 0, share - len(scores)))
-    every = [torch.empty_like(mine) for _ in range(split.num_ranks)]
-    torch.distributed.all_gather(every, mine)
-    return torch.cat(every)[: len(split.evaluated)], targets
-
-
 def _finish(
     fabric: Fabric, model: Classifier, job: Job, prepared: Prepared, run: Run, progress: dict[str, Any]
 ) -> None:
@@ -193,11 +178,11 @@ def _finish(
             run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
-        scores, targets = predict(fabric, model, _split(fabric, prepared, "test", job))
+        scores, targets, levels = predict_levels(fabric, model, _split(fabric, prepared, "test", job))
         if fabric.is_global_zero:
             tally = Tally(model.method.hierarchy)
             tally.add(scores, targets)
-            write_result(run, title, scores, targets, tally, best_row)
+            write_result(run, title, scores, targets, tally, best_row, levels)
     if fabric.is_global_zero:
         run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch

@@ -50,8 +50,8 @@ def map_array(path: Path) -> NDArray[Any]:
     return mapped
 
 
-def load_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
-    """Read arrays of an .npz by name.
+def load_arrays(path: Path, *names: str) -> list[Any]:
+    """Read arrays of an .npz by name; one that may be absent, written "NAME?", is None if it is.
 
     Raises:
         OSError: the file cannot be read.
@@ -60,11 +60,17 @@ def load_arrays(path: Path, *names: str) -> list[NDArray[Any]]:
     with open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as content:
-                members = [content.getinfo(f"{name}.npy") for name in names]
-                for member in members:
+                there = content.namelist()
+                members = [
+                    content.getinfo(f"{name.removesuffix('?')}.npy")
+                    if not name.endswith("?") or f"{name[:-1]}.npy" in there
+                    else None
+                    for name in names
+                ]
+                for member in filter(None, members):
                     if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
                         raise ValueError(f"{member.filename} is compressed")
-                return [_array(content.read(member)) for member in members]
+                return [None if member is None else _array(content.read(member)) for member in members]
         except (ValueError, MemoryError):
             raise
         except Exception as error:  # damaged zip files fail in many ways

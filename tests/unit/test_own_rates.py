@@ -76,6 +76,11 @@ def test_changed_rates_leave_the_others_of_the_method():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        (
+            "methods.ce.lr.clasifier=0.1",
+            "^methods.ce: unknown key 'lr.clasifier'; did you mean 'lr.classifier'[?] "
+            "known: lr.backbone, lr.classifier, lr.transform$",
+        ),
         ("methods.crm.lr.classifier=1", "methods.crm.lr: crm is not trained; set methods.ce.lr"),
         ("methods.all.lr.classifier=1", "unknown method 'all'"),
         ("tune.grid.hafram.lr.classifier=[1]", "unknown method 'hafram'; did you mean 'haframe'"),
@@ -83,7 +88,12 @@ def test_changed_rates_leave_the_others_of_the_method():
 )
 def test_rates_of_no_trained_method(override, message):
     with pytest.raises(UserError, match=message):
-        check_request(load_recipe("shapes", [override]), [find_method("crm")], ["type-I"])
+        check_request(load_recipe("shapes", [override]), [find_method("ce"), find_method("crm")], ["type-I"])
+
+
+def test_a_rate_of_a_base_that_was_not_asked_for_is_checked_with_the_plan(shapes):
+    with pytest.raises(UserError, match=r"^methods\.ce: unknown key 'lr\.clasifier'"):
+        planned(shapes, ["methods.ce.lr.clasifier=0.1"], methods="crm")
 
 
 METHOD = """

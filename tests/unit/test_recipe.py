@@ -150,11 +150,6 @@ def test_points_of_learning_rates_are_written_as_a_table_or_by_their_names():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "methods.ce.lr.clasifier=0.1",
-            "methods.ce: unknown key 'lr.clasifier'; did you mean 'lr.classifier'? "
-            "known: lr.backbone, lr.classifier, lr.transform",
-        ),
         ("methods.ce.lr.backbone=-1", "methods.ce: lr.backbone = -1: input should be greater than 0"),
         ("methods.ce.lr.backbone=nan", "methods.ce: lr.backbone = nan: input should be a finite number"),
         ("methods.ce.lr=0.1", "methods.ce: lr = 0.1: input should be a valid dictionary or instance of OwnRates"),

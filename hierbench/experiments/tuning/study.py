@@ -24,6 +24,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
+from hierbench.planning.groups import group_names
 from hierbench.planning.plan import make_spec, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError
@@ -82,14 +83,15 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
             ranges[name] = (bounds.get("ge", min(grid[name])), bounds.get("le", max(grid[name])))
     if not_shared := [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
+    rates = [*RATE_NAMES, *_own_rate_names(recipe, found)]
     for section in ("all", found.name):
         for name, own in recipe.tune.grid.get(section, {}).items():
-            if name not in grid and name not in RATE_NAMES:
-                raise UserError(f"tune.grid.{section}.{name}: {section} tunes {', '.join([*grid, *RATE_NAMES])}")
+            if name not in grid and name not in rates:
+                raise UserError(f"tune.grid.{section}.{name}: {section} tunes {', '.join([*grid, *rates])}")
             if not own:
                 raise UserError(f"tune.grid.{section}.{name} is empty")
             grid[name] = list(dict.fromkeys(own))
-            if name in RATE_NAMES:
+            if name.startswith(PREFIX):
                 if min(own) <= 0:
                     raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(own):g}")
                 ranges[name] = (min(own), max(own))
@@ -97,9 +99,17 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
         return None
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
-        params = {name: value for name, value in point.items() if name not in RATE_NAMES}
+        params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
         found.params(recipe.params_of(found.name) | params)  # raises out of bounds
     return space
+
+
+def _own_rate_names(recipe: Recipe, found: Found) -> list[str]:
+    """Return the names of the rates of a method's own groups; of those in the grid where it cannot be built yet."""
+    groups = group_names(recipe, found)
+    if groups is None:
+        return [name for name in recipe.tune.grid.get(found.name, {}) if name.startswith(PREFIX)]
+    return [PREFIX + name for name in groups]
 
 
 @dataclass(frozen=True)
@@ -129,8 +139,8 @@ class Target:
         """Return the study's name, which is another as soon as anything but what is searched differs."""
         content = self.jobs({})[0].spec.content()
         for name in space.grid:
-            if name in RATE_NAMES:
-                del content["train"]["lr"][name.removeprefix(PREFIX)]
+            if name.startswith(PREFIX):
+                content["train"]["lr"].pop(name.removeprefix(PREFIX), None)  # an own group's may be the classifier's
             else:
                 del content["method"]["params"][name]
         searched: Any = [list(map(list, space.grid.items()))] if sampler == "grid" else [sorted(space.ranges.items())]
@@ -156,9 +166,8 @@ class Search:
         left = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
         if self.sampler == "tpe":
-            distributions = {
-                name: FloatDistribution(*bounds, log=name in RATE_NAMES) for name, bounds in self.space.ranges.items()
-            }
+            ranges = self.space.ranges.items()
+            distributions = {name: FloatDistribution(*ends, log=name.startswith(PREFIX)) for name, ends in ranges}
             return [self._study.ask(distributions) for _ in range(min(BATCH, left))]
         distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
         for point in self.space.points[:left]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from optuna.trial import Trial, TrialState
 
-from hierbench.api.method import PostHoc
+from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import Found
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
@@ -84,7 +84,7 @@ def _spaces(
             continue
         hint = f"its learning rates are searched with --set tune.grid.{found.name}.lr.classifier=[0.01,0.1]"
         if issubclass(found.cls, PostHoc):
-            hint = f"it re-ranks {found.cls.base}, which can be tuned"
+            hint = f"it re-ranks {' and '.join(bases_of(found.cls))}, which can be tuned"
         named = found.name in recipe.tune.grid or found.name in {Path(name).stem for name in names}
         if named or "all" not in names:
             raise UserError(f"{found.name} has no hyperparameters to tune; {hint}")

@@ -151,7 +151,8 @@ def settings(side: Side) -> dict[str, str]:
         "Learning rates": ", ".join(f"{name} {rate:g}" for name, rate in train.lr.model_dump().items()),
         "Run": side.id[:12],
     }
-    return content | ({"Re-ranks run": spec.base[:12]} if spec.base else {})
+    again = {"Re-ranks run" + "s" * (len(spec.bases) > 1): ", ".join(base[:12] for base in spec.bases)}
+    return content | (again if spec.bases else {})
 
 
 def metric_rows(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[str, str, list[str]]]:

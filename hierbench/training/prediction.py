@@ -1,0 +1,94 @@
+"""Scores of a trained model on a split, and the nodes that it ranks first at each level.
+
+Shapes: B batch, N examples, K classes, L levels, K_l nodes of a level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hierbench.api.method import Method
+from hierbench.data.loader import Split
+from hierbench.metrics import top_classes
+from hierbench.models import Classifier
+from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
+    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
+    scores, targets, _ = _predict(fabric, model, split, with_levels=False)
+    return scores, targets
+
+
+def predict_levels(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return scores and targets as `predict` does, and the level-wise predictions [N, L] of methods that make any.
+
+    Raises:
+        UserError: what `Method.level_scores` returns does not fit the tree, or is NaN.
+    """
+    return _predict(fabric, model, split, with_levels=True)
+
+
+def level_predictions(method: Method, outputs: Any) -> Tensor | None:
+    """Return the node that is ranked first at each level [B, L] int64, ties to the lower index; None without levels.
+
+    Raises:
+        UserError: there is not a tensor [B, K_l] of real numbers for each level.
+    """
+    levels = method.level_scores(outputs)
+    if levels is None:
+        return None
+    sizes = method.hierarchy.level_sizes
+    shapes = [tuple(level.shape) for level in levels] if _are_tensors(levels) else []
+    if shapes != [(len(levels[0]), size) for size in sizes]:
+        wanted = ", ".join(f"[B, {size}]" for size in sizes)
+        raise UserError(f"method {method.name}: level_scores must return a list of tensors {wanted}")
+    try:
+        return torch.cat([top_classes(level, 1) for level in levels], dim=1)
+    except ValueError as error:
+        raise UserError(f"method {method.name}: level_scores: {error}") from None
+
+
+def _are_tensors(levels: Any) -> bool:
+    return isinstance(levels, Sequence) and bool(levels) and all(isinstance(level, Tensor) for level in levels)
+
+
+def _predict(
+    fabric: Fabric, model: Classifier, split: Split, *, with_levels: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    model.eval()
+    method, parts = model.method, list[Tensor]()
+    nodes: list[Tensor | None] = []
+    with torch.inference_mode(), fabric.autocast():
+        for images, _ in split.eval_batches():
+            outputs = model(images)
+            parts.append(method.scores(outputs).float())
+            if with_levels:
+                nodes.append(level_predictions(method, outputs))
+        if with_levels and not nodes:  # a rank without images takes part in the gathering if the others do
+            some = level_predictions(method, method(torch.zeros(2, method.num_features, device=split.device)))
+            nodes.append(None if some is None else some[:0])
+    no_scores = torch.empty(0, method.hierarchy.num_classes, device=split.device)  # a rank may have no images
+    scores, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
+    found = [part for part in nodes if part is not None]
+    first = _of_all_ranks(split, torch.cat(found)) if found else None
+    return _of_all_ranks(split, scores), targets, first
+
+
+def _of_all_ranks(split: Split, rows: Tensor) -> Tensor:
+    """Return the rows of all ranks, in the order of the split, given those of this one [n, ...]."""
+    if split.num_ranks == 1:
+        return rows
+    share = -(-len(split.evaluated) // split.num_ranks)
+    mine = functional.pad(rows, (0, 0, 0, share - len(rows)))
+    every = [torch.empty_like(mine) for _ in range(split.num_ranks)]
+    torch.distributed.all_gather(every, mine)
+    return torch.cat(every)[: len(split.evaluated)]
