@@ -15,6 +15,7 @@ from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
+from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
@@ -43,6 +44,7 @@ class Board:
     distance: str
     rows: list[Row]
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
+    columns: tuple[Column, ...] = PAPER  # of tables; JSON has all cells that the rows have
 
     def __repr__(self) -> str:
         """Return the dataset, the protocol and the numbers of rows and runs."""
@@ -57,7 +59,7 @@ class Board:
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
         content = asdict(self)
-        del content["remark"]
+        del content["remark"], content["columns"]
         for row in content["rows"]:
             if row["tuning"] is None:  # not one of the contract's keys
                 del row["tuning"]

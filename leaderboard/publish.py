@@ -2,10 +2,13 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import further
 from hierbench.leaderboard.render import as_json, markdown
+from hierbench.runs.further_metrics import FILE
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular, read_bytes, refuse_links, sync_folder, write_bytes, write_text
@@ -48,7 +51,7 @@ def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
         for row in board.rows:
             for run_id in row.runs:
                 (staging / run_id).mkdir(parents=True)
-                for name, content in _records(store.run(run_id)):
+                for name, content in _records(store.run(run_id), further(board.columns)):
                     write_bytes(staging / run_id / name, content)
                 if not Run(staging / run_id).done:  # the table is of what it was a moment ago
                     raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
@@ -64,16 +67,16 @@ def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
     return table
 
 
-def _records(run: Run) -> list[tuple[str, bytes]]:
-    """Return (name, content) of a run's records.
+def _records(run: Run, metrics: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Return (name, content) of a run's records, with its further metrics where the table has such columns.
 
     Raises:
         UserError: one is a link, or the method's file is not the one that ran.
     """
     method = run.spec().get("method")  # none where predictions were only scored
     source = f"{method['name']}.py" if method else ""
-    found = []
-    for path in (run.folder / name for name in filter(None, (*RECORDS, source)) if "/" not in name):
+    found, names = [], (*RECORDS, FILE if metrics else "", source)
+    for path in (run.folder / name for name in filter(None, names) if "/" not in name):
         if not os.path.lexists(path):
             continue
         try:

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from hierbench.config.sections import PAPER_METHODS
+from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped, one_line
@@ -21,14 +22,8 @@ if TYPE_CHECKING:
 
     from hierbench.leaderboard.board import Board
 
-TITLES = {
-    "top1": ("Top-1 accuracy", "up"),
-    "mistake_severity": ("Mistake severity", "down"),
-    "hierdist@1": ("HierDist@1", "down"),
-    "hierdist@5": ("HierDist@5", "down"),
-    "hierdist@20": ("HierDist@20", "down"),
-}
-HEADINGS = {metric: f"{title} {'↑' if better == 'up' else '↓'}" for metric, (title, better) in TITLES.items()}
+TITLES = {column.name: (column.title, "up" if column.higher else "down") for column in PAPER}
+HEADINGS = {column.name: column.heading for column in PAPER}
 TEX_HEADINGS = {metric: rf"{title} $\{better}arrow$" for metric, (title, better) in TITLES.items()}
 LAST_LATIN = "\u0180"  # TeX's standard fonts have the characters before it, except these
 NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
@@ -40,16 +35,21 @@ def shown_metrics(rows: Iterable[Row]) -> list[str]:
     return [metric for metric in METRICS if metric in known]
 
 
+def shown_columns(board: Board) -> list[Column]:
+    """Return the board's columns of which at least one row has a cell."""
+    return [column for column in board.columns if any(column.name in row.metrics for row in board.rows)]
+
+
 def ordered_rows(board: Board) -> list[Row]:
     """Return the rows in the paper's order: type I before type II, its methods before others, by name; scored last."""
     return sorted(board.rows, key=lambda row: (row.scored, row.type, row.method not in PAPER_METHODS, row.method))
 
 
-def number(cell: Cell | None, best: str = "{}") -> str:
-    """Return "mean +/- half-width" with the paper's digits, in the format `best` if it is; "-" without a mean."""
+def number(cell: Cell | None, best: str = "{}", digits: int = 2) -> str:
+    """Return "mean +/- half-width", by default with the paper's digits, in the format `best` if it is; "-" without."""
     if cell is None or cell.mean is None:
         return "-"
-    text = f"{cell.mean:.2f} +/- {'-' if cell.ci95 is None else f'{cell.ci95:.4f}'}"
+    text = f"{cell.mean:.{digits}f} +/- {'-' if cell.ci95 is None else f'{cell.ci95:.4f}'}"
     return best.format(text) if cell.best else text
 
 
@@ -86,14 +86,15 @@ def metric_columns(row: Row, metrics: Sequence[str]) -> dict[str, Any]:
 
 def _table(board: Board, escaped: Callable[[str], str], best: str) -> tuple[list[list[str]], list[str]]:
     """Return lines and headings of a table: competitive rows have a *, and `best` is the format of the best cells."""
-    metrics, tuned = shown_metrics(board.rows), any(row.tuning for row in board.rows)
+    columns, tuned = shown_columns(board), any(row.tuning for row in board.rows)
     lines = []
     for row in ordered_rows(board):
         title = escaped(row.title) + (" *" if row.competitive else "")
-        numbers = [number(row.metrics.get(metric), best) for metric in metrics]
+        numbers = [number(row.metrics.get(column.name), best, column.digits) for column in columns]
         budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
         lines.append([escaped(row.type), title, *numbers, seeds(row), *([escaped(budget)] if tuned else [])])
-    return lines, ["Model", "Method", *(HEADINGS[metric] for metric in metrics), "Runs", *(["Tuning"] if tuned else [])]
+    heads = [escaped(column.heading) for column in columns]
+    return lines, ["Model", "Method", *heads, "Runs", *(["Tuning"] if tuned else [])]
 
 
 def markdown(board: Board) -> str:
@@ -119,14 +120,26 @@ def legend(board: Board) -> str:
     ]
     if any(row.tuning for row in board.rows):
         lines[-1] += " Tuning: configurations tried on validation data x runs of each."
+    if units := units_of(board):
+        lines.append(markdown_escaped(units))
     if board.remark:
         lines.append(f"Settings: {markdown_escaped(board.remark)}.")
     return "\n".join(lines)
 
 
+def units_of(board: Board) -> str:
+    """Return a sentence on the units of the columns that are not the paper's, "" where there are none."""
+    titles: dict[str, list[str]] = {}
+    for column in shown_columns(board):
+        if column.name not in PAPER_BY_NAME:
+            titles.setdefault(f"in {column.unit}" if column.unit else "between 0 and 1", []).append(column.title)
+    parts = [f"{', '.join(of)} {unit}" for unit, of in titles.items()]
+    return f"{'; '.join(parts)}." if parts else ""
+
+
 def as_csv(board: Board) -> str:
     """Return CSV with numbers at full precision."""
-    metrics = shown_metrics(board.rows)
+    metrics = [column.name for column in shown_columns(board)]
     return csv_text(
         [
             {
@@ -190,7 +203,9 @@ def latex(board: Board) -> str:
     """Return a LaTeX document with the table in the paper's look; two comments mark the table itself."""
     rows = ordered_rows(board)
     groups = [(kind, [row for row in rows if row.type == kind]) for kind in dict.fromkeys(row.type for row in rows)]
-    return tex_template("table.tex.j2").render(board=board, groups=groups, metrics=shown_metrics(rows))
+    return tex_template("table.tex.j2").render(
+        board=board, groups=groups, columns=shown_columns(board), units=units_of(board)
+    )
 
 
 FORMATS: dict[str, Callable[[Board], str]] = {

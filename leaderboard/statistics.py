@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-METRICS = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")
-HIGHER_IS_BETTER = ("top1",)
+from hierbench.leaderboard.columns import PAPER, Column
+
+METRICS = tuple(column.name for column in PAPER)
 TOLERANCE = Decimal("0.05")  # of competitive mistake severity
 CONFIDENCE = 0.95
 
@@ -77,18 +78,18 @@ def highlight(rows: Sequence[Row]) -> None:
     mark_best([row for row in rows if row.competitive])
 
 
-def mark_best(rows: Sequence[Row]) -> None:
-    """Mark the best cell of each metric among all the rows, whatever was marked before."""
-    for metric in METRICS:
-        cells = [row.metrics[metric] for row in rows if metric in row.metrics]
-        ranks = [_rank(cell, metric) for cell in cells]
+def mark_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> None:
+    """Mark the best cell of each column among all the rows, whatever was marked before."""
+    for column in columns:
+        cells = [row.metrics[column.name] for row in rows if column.name in row.metrics]
+        ranks = [_rank(cell, column) for cell in cells]
         for cell, rank in zip(cells, ranks, strict=True):
             cell.best = cell.mean is not None and rank == min(ranks)
 
 
-def _rank(cell: Cell, metric: str) -> tuple[Decimal, Decimal]:
+def _rank(cell: Cell, column: Column) -> tuple[Decimal, Decimal]:
     """Return a key that is smaller for a better cell; without an interval a cell loses a tie."""
     infinity = Decimal("Infinity")
-    mean = infinity if cell.mean is None else printed(cell.mean, 2)
+    mean = infinity if cell.mean is None else printed(cell.mean, column.digits)
     width = infinity if cell.ci95 is None else printed(cell.ci95, 4)
-    return (-mean if metric in HIGHER_IS_BETTER and cell.mean is not None else mean), width
+    return (-mean if column.higher and cell.mean is not None else mean), width

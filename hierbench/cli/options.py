@@ -16,6 +16,13 @@ ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
     typer.Option("--protocol", help="Protocol of the runs; by default that of the newest. Protocols are never mixed."),
 ]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        help="Columns, separated by commas, as in hf_macro,ece; with + before each they are added to the paper's.",
+    ),
+]
 SHARED = {  # an option per field of `Options`, with its default
     name: p if p.default is Parameter.empty else p.replace(default=getattr(Options(""), name))
     for name, p in signature(Options, eval_str=True).parameters.items()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import Format, trains, write_result
+from hierbench.cli.options import Format, MetricsOption, trains, write_result
 from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
 from hierbench.utils.errors import UserError
 
@@ -16,15 +16,18 @@ def run(
     options: Options,
     tuned: Annotated[bool, typer.Option("--tuned", help="Use the hyperparameters that hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="File with them, if not in the runs folder.")] = None,
+    metrics: MetricsOption = None,
 ) -> int:
     """Train and re-rank what is missing, and print the leaderboard."""
     from hierbench.experiments.plan_cache import answer_from_cache
+    from hierbench.leaderboard.columns import asked_columns
 
-    if not tuned and tuned_file is None and answer_from_cache(options):
+    columns = asked_columns(metrics)
+    if not tuned and tuned_file is None and answer_from_cache(options, columns):
         return 0
     from hierbench.experiments.comparison import compare
 
-    return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file)
+    return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns)
 
 
 @trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False, source=None)  # has its own

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import Format, write_result
+from hierbench.cli.options import Format, MetricsOption, write_result
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError
 
@@ -33,6 +33,7 @@ def score(
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
+    metrics: MetricsOption = None,
     format_: Annotated[Format, typer.Option("--format", help="Format of the metrics.")] = "markdown",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
@@ -42,9 +43,12 @@ def score(
         raise UserError(f"--json does not go with --format {format_}")
     from hierbench.experiments.scoring.command import Request, score_files
     from hierbench.experiments.scoring.report import FORMATS
+    from hierbench.leaderboard.columns import asked_columns
     from hierbench.utils.console import say
 
-    report = score_files(Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir))
+    columns = asked_columns(metrics)
+    request = Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
+    report = score_files(request)
     write_result(FORMATS["json" if as_json else format_](report), output)
     if report.runs:
         say(f"recorded in {runs}/<id>/; the row is in: hierbench leaderboard --dataset {dataset}")

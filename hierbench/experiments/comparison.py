@@ -16,6 +16,7 @@ from hierbench.experiments.plan_cache import plan_writer
 from hierbench.experiments.publishing import publish_board, show_board
 from hierbench.experiments.session import Session
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, check_columns
 from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
 from hierbench.planning.plan import check_section, make_plan, with_bases, with_params
 from hierbench.runs.job import Job
@@ -24,13 +25,16 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
 
-def compare(options: Options, *, tuned: bool = False, file: Path | None = None) -> int:
+def compare(
+    options: Options, *, tuned: bool = False, file: Path | None = None, columns: Sequence[Column] = PAPER
+) -> int:
     """Run the command and return its exit code: 0, or 1 where a job failed.
 
     Args:
         options: of the command.
         tuned: use the hyperparameters that tuning found, for the methods where it found any.
         file: holds them; None for those in the runs folder and those shipped.
+        columns: of the leaderboard.
     """
     session = Session(options)
     asked = session.recipe
@@ -39,6 +43,8 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
     tuned_by = tuned_params(session, methods, file) if tuned else {}
     inputs, types, seeds = session.open(methods), session.types, session.num_seeds
     recipe, prepared = session.recipe, inputs.prepared
+    if prepared is not None:
+        check_columns(columns, prepared.hierarchy(recipe.distance))
     params = {key: entry.params for key, entry in tuned_by.items()}
     plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
     state = states(plan, session.store)
@@ -51,7 +57,7 @@ def compare(options: Options, *, tuned: bool = False, file: Path | None = None) 
         planned(plan, session.store, say)
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return 1 if broken else 0
-    failed = carry_out(session, plan, tuned_by)
+    failed = carry_out(session, plan, tuned_by, columns)
     if not failed:
         cache_plan(plan)
     return 1 if failed or broken else 0
@@ -84,7 +90,12 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
     return found
 
 
-def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]) -> dict[str, str]:
+def carry_out(
+    session: Session,
+    plan: list[Job],
+    tuned: Mapping[tuple[str, FeatureType], Tuned],
+    columns: Sequence[Column] = PAPER,
+) -> dict[str, str]:
     """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed."""
     options, setting = session.options, session.setting
     labels = {job.id: job.spec.label for job in plan}
@@ -99,7 +110,7 @@ def carry_out(session: Session, plan: list[Job], tuned: Mapping[tuple[str, Featu
             if entry is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
-        return publish_board(options.dataset, options.runs, [job.id for job in plan if job.shown])
+        return publish_board(options, [job.id for job in plan if job.shown], columns)
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]

@@ -24,6 +24,7 @@ from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.data.user.opening import state_of
 from hierbench.experiments.publishing import publish_board, show_board
+from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.planning.dry_run import Line, say_notes, summary
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
@@ -39,7 +40,7 @@ KEPT = 50  # plans per runs folder
 PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")
 
 
-def answer_from_cache(options: Options) -> bool:
+def answer_from_cache(options: Options, columns: Sequence[Column] = PAPER) -> bool:
     """Print the table of a command whose jobs are all done; return False if there may be something left to do."""
     store = Store(options.runs)
     try:
@@ -63,7 +64,7 @@ def answer_from_cache(options: Options) -> bool:
     say_notes(prepared)
     lines = [Line(spec.method.name, spec.type, spec.seed, "cached", spec.id) for spec in specs]
     say(summary(recipe, lines, None, options.device, ""))
-    board, _ = publish_board(options.dataset, options.runs, shown)
+    board, _ = publish_board(options, shown, columns)
     show_board(board, options)
     return True
 

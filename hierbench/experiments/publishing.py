@@ -6,6 +6,8 @@ from pathlib import Path
 
 from hierbench.config.options import Options
 from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
@@ -13,12 +15,12 @@ from hierbench.utils.console import say
 from hierbench.utils.files import write_text
 
 
-def publish_board(dataset: str, runs: Path, ids: Sequence[str]) -> tuple[Board, Path]:
-    """Write the leaderboard of some runs as markdown and JSON; return it and the markdown file.
-
-    `dataset` is how the user gave it, by name or by its file.
-    """
-    board = board_from_runs(dataset, Store(runs), list(ids))
+def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> tuple[Board, Path]:
+    """Write the leaderboard of a command's runs as markdown and JSON; return it and the markdown file."""
+    runs = options.runs
+    board = board_from_runs(options.dataset, Store(runs), list(ids))
+    if tuple(columns) != PAPER:
+        board = with_columns(board, columns, Store(runs), options.data_dir)
     table = runs / f"leaderboard-{board.dataset}.md"
     write_text(table.with_suffix(".json"), as_json(board))
     write_text(table, markdown(board))

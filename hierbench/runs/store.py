@@ -34,7 +34,8 @@ STEP = 1_000_000  # ns between two file times that every file system tells apart
 LARGEST = 1e6  # of a metric: per cent and distances have three digits
 # The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
-    r"(spec|status|metrics|environment|mirrored|tuning|ablation)\.json|history\.csv|predictions\.npz|checkpoint\.pt"
+    r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json"
+    r"|history\.csv|predictions\.npz|checkpoint\.pt"
 )
 DAMAGED = re.compile(MADE.pattern.replace(r"\.", r"(-\d+)?\."))
 RUN_ID = re.compile(r"[0-9a-f]{64}")

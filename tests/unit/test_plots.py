@@ -466,7 +466,8 @@ def test_other_formats_and_odd_names(tmp_path, monkeypatch):
 
 
 def test_a_file_is_a_kind():
-    assert list(KINDS) == ["confusion", "curves", "frame", "severity", "similarity", "tradeoff"]
+    kinds = ["confusion", "curves", "frame", "levels", "operating", "severity", "similarity", "tradeoff"]
+    assert list(KINDS) == kinds
     for kind, about in KINDS.items():
         module = import_module(f"hierbench.reports.plots.{kind}")
         assert callable(module.draw) and module.__doc__.startswith(about) and about.endswith(".")

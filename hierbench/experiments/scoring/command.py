@@ -13,9 +13,10 @@ from hierbench.data.user.opening import if_current
 from hierbench.experiments.scoring.alignment import check_ids, default_name, of_dataset, with_targets
 from hierbench.experiments.scoring.predictions import Predictions, read_predictions, read_targets
 from hierbench.experiments.scoring.report import Report
-from hierbench.experiments.scoring.score import Result, check_name, record_of, score, write_records
+from hierbench.experiments.scoring.score import Result, check_name, further_metrics, record_of, score, write_records
 from hierbench.hierarchy.readers import shipped_names
 from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.leaderboard.columns import PAPER, Column, check_columns, further
 from hierbench.runs.store import Store
 from hierbench.training.results import environment
 from hierbench.utils.console import Meter, say
@@ -39,6 +40,7 @@ class Request:
     seed: int
     runs: Path
     data_dir: Path
+    columns: Sequence[Column] = PAPER
 
 
 def score_files(request: Request) -> Report:
@@ -48,12 +50,13 @@ def score_files(request: Request) -> Report:
         UserError: a file cannot be read, or is not of this data.
     """
     recipe, prepared, tree = _truth(request)
+    check_columns(request.columns, tree)
     extra = None if request.targets is None else read_targets(request.targets, tree)
     name = one_line(request.name or default_name(request.files)).strip()
     if not 0 < len(name) <= 100:
         raise UserError(f"--name must have 1 to 100 characters, got {len(name)}")
     resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
-    found, results = [], []
+    found, results, more = [], [], []
     notes: dict[str, None] = {}
     for path in request.files:
         predictions = with_targets(read_predictions(path, tree), extra, f"--targets {request.targets}")
@@ -73,12 +76,13 @@ def score_files(request: Request) -> Report:
                 meter.part(where, float(done), float(num))
 
             results.append(score(predictions, tree, resamples, request.seed, progress))
+            more.append(further_metrics(predictions, tree, further(request.columns)))
             meter.end_part(where, float(num))
     for note in notes:
         say(f"note: {note}")
     runs = [] if recipe is None or prepared is None else _record(request, name, recipe, prepared, found, results)
     of = recipe.title if recipe else str(request.tree)
-    return Report(name, of, tree.distance, results, resamples, request.seed, runs)
+    return Report(name, of, tree.distance, results, resamples, request.seed, runs, request.columns, more)
 
 
 def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:

@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from hierbench.experiments.scoring.score import Result
-from hierbench.leaderboard.render import HEADINGS, TITLES, csv_text, pipe_table
-from hierbench.leaderboard.statistics import METRICS, summarise
+from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.render import csv_text, pipe_table
+from hierbench.leaderboard.statistics import summarise
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped
 
 
 @dataclass(frozen=True)
 class Report:
-    """The results of one file or of several seeds' files, of which the metrics that all have are shown."""
+    """The results of one file or of several seeds' files, of which the metrics that all have are shown.
+
+    `further` has, per file, the metrics that are not the paper's; they have an interval over seeds, none over images.
+    """
 
     name: str
     of: str  # the dataset or the tree
@@ -22,6 +26,8 @@ class Report:
     resamples: int
     seed: int
     runs: Sequence[str] = ()  # ids of the records
+    columns: Sequence[Column] = PAPER
+    further: Sequence[dict[str, float]] = ()
 
     @property
     def about_interval(self) -> str:
@@ -35,10 +41,14 @@ class Report:
     def lines(self) -> list[dict[str, Any]]:
         """Return per metric its mean and the bounds of its interval, None where there are none."""
         lines = []
-        for metric in METRICS:
-            if not all(metric in result.metrics for result in self.results):
+        of_files = [result.metrics for result in self.results]
+        if self.further:
+            of_files = [metrics | more for metrics, more in zip(of_files, self.further, strict=True)]
+        for column in self.columns:
+            metric = column.name
+            if not all(metric in of_file for of_file in of_files):
                 continue
-            cell = summarise([result.metrics[metric] for result in self.results])
+            cell = summarise([of_file[metric] for of_file in of_files])
             low = high = None
             if len(self.results) == 1:
                 low, high = self.results[0].intervals.get(metric, (None, None))
@@ -48,13 +58,15 @@ class Report:
         return lines
 
 
-def _cells(report: Report, headings: dict[str, str]) -> list[list[str]]:
-    def number(value: float | None) -> str:
-        return "-" if value is None or value != value else f"{value:.2f}"
+def _cells(report: Report, heading: Callable[[Column], str]) -> list[list[str]]:
+    def number(value: float | None, digits: int) -> str:
+        return "-" if value is None or value != value else f"{value:.{digits}f}"
 
+    by_name = {column.name: column for column in report.columns}
     return [
-        [headings[line["metric"]], number(line["mean"]), number(line["low"]), number(line["high"])]
+        [heading(column), *(number(line[key], column.digits) for key in ("mean", "low", "high"))]
         for line in report.lines()
+        if (column := by_name[line["metric"]])
     ]
 
 
@@ -65,15 +77,16 @@ def markdown(report: Report) -> str:
     """Return a markdown table, and what it is of."""
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
     about = f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
-    return f"{pipe_table(_cells(report, HEADINGS), COLUMNS)}\n\n{markdown_escaped(about)}\n"
+    cells = _cells(report, lambda column: markdown_escaped(column.heading))
+    return f"{pipe_table(cells, COLUMNS)}\n\n{markdown_escaped(about)}\n"
 
 
 def latex(report: Report) -> str:
     """Return a LaTeX table."""
     from tabulate import tabulate
 
-    names = {metric: title for metric, (title, _) in TITLES.items()}
-    return tabulate(_cells(report, names), COLUMNS, tablefmt="latex", disable_numparse=True) + "\n"
+    cells = _cells(report, lambda column: column.title)
+    return tabulate(cells, COLUMNS, tablefmt="latex", disable_numparse=True) + "\n"
 
 
 def as_csv(report: Report) -> str:

@@ -18,9 +18,10 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.experiments.scoring.predictions import Predictions
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.scored import scored_records
-from hierbench.metrics import DEFAULT_KS, usable_ks
+from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals, contributions, metrics_of
 from hierbench.metrics.ranking import ranked
+from hierbench.runs.evidence import probabilities_of
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -91,6 +92,16 @@ def score(
     mistakes = np.bincount(sums[wrong, 1], minlength=tree.height + 1)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
     return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes.tolist())
+
+
+def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
+    """Return metrics beyond those of `score`: NaN where undefined, and all of them if only a few classes are ranked."""
+    if not names or found.classes is not None:
+        return dict.fromkeys(names, float("nan"))
+    assert found.scores is not None and found.targets is not None
+    scores = torch.from_numpy(np.array(found.scores, dtype=native(found.scores.dtype)))
+    evidence = Evidence(scores, torch.from_numpy(found.targets), tree, probabilities_of(scores))
+    return compute_metrics(names, evidence)
 
 
 def record_of(found: Predictions, dataset: DatasetSpec, name: str) -> Scored:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.render import TITLES
 from hierbench.leaderboard.selection import parameters
 from hierbench.reports.mistakes.pair import Pair, Side
+from hierbench.reports.selection import COVERAGES, Floats
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
@@ -31,6 +33,7 @@ EXPLAINED = {
     "depth": "The distance of a prediction is the height of the tree, {height}, minus the depth of its lowest common "
     "ancestor (LCA) with the target.",
 }
+PLOT = SimpleNamespace(left=46.0, top=8.0, width=254.0, height=150.0)  # the operating curves' room, in SVG units
 EXTREMES = " 0 is right, {height} means that they share nothing but the root."
 
 
@@ -42,7 +45,7 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["csp_hash"] = csp_hash
     template = (resources.files("hierbench.reports.mistakes") / "page.html.j2").read_text(encoding="utf-8")
-    spec, counts = pair.sides[0].spec, pair.counts()
+    spec, counts, ticks = pair.sides[0].spec, pair.counts(), risk_ticks(pair.sides)
     text = environment.from_string(template).render(
         title=title or title_of(spec.dataset.name),
         spec=spec,
@@ -52,6 +55,10 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
         metrics=metric_rows(*(side.metrics for side in pair.sides)),
         measure=MEASURES[spec.dataset.distance],
         explained=(EXPLAINED[spec.dataset.distance] + EXTREMES).format(height=pair.hierarchy.height),
+        levels=level_rows(pair),
+        plot=PLOT,
+        ticks=ticks,
+        curves=[curve_points(side.risk, ticks[-1]) for side in pair.sides],
         per_height=list(enumerate(zip(counts.sum(axis=1).tolist(), counts.sum(axis=0).tolist(), strict=True))),
         num_examples=len(pair.targets),
         choice=describe_choice(pair, chosen),
@@ -155,6 +162,29 @@ def metric_rows(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[st
         for name, (title, direction) in TITLES.items()
         if name in a
     ]
+
+
+def level_rows(pair: Pair) -> list[tuple[int, int, list[tuple[float, float]]]]:
+    """Return per level its number, its nodes and, of A and B, the accuracy of the first class and of lifted ones."""
+    values = np.stack([side.levels for side in pair.sides])  # [2, 2, L]
+    sizes = pair.hierarchy.level_sizes
+    return [
+        (level + 1, size, [tuple(side) for side in values[:, :, level].tolist()]) for level, size in enumerate(sizes)
+    ]
+
+
+def curve_points(risk: Floats, most: float) -> str:
+    """Return the points of an operating curve in the drawing's units, for an SVG polyline."""
+    xs = PLOT.left + PLOT.width * COVERAGES
+    ys = PLOT.top + PLOT.height * (1.0 - risk / most)
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs.tolist(), ys.tolist(), strict=True))
+
+
+def risk_ticks(sides: Sequence[Side]) -> list[float]:
+    """Return rising marks of the axis of risk, from 0 to at least the largest risk of the two."""
+    largest = max(float(side.risk.max()) for side in sides)
+    step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25) if step * 5 >= largest or step == 0.25)
+    return [step * i for i in range(max(1, math.ceil(largest / step - 1e-9)) + 1)]
 
 
 def describe_choice(pair: Pair, chosen: IntArray) -> str:

@@ -1,6 +1,6 @@
 """The mistakes of two runs on the same test images: how far off each of them is, and which to show.
 
-Shapes: N evaluated test examples, K classes, H the tree's height; axis 0 of a pair's arrays is A, then B.
+Shapes: N evaluated test examples, K classes, L levels, H the tree's height; axis 0 of a pair's arrays is A, then B.
 """
 
 from bisect import bisect_right
@@ -9,28 +9,36 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.metrics import evaluate, top_classes
+from hierbench.metrics import compute_metrics, evaluate
+from hierbench.reports.selection import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
+from hierbench.runs.evidence import evidence_of
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
-CHUNK = 4096  # examples at a time: bounds the float64 copies
-
 
 class Side(NamedTuple):
-    """One of the two runs: its method's title as in the leaderboard, and `hierbench.metrics.evaluate` over all N."""
+    """One of the two runs: its method's title as in the leaderboard, and what its predictions for all N amount to.
+
+    Attributes:
+        metrics: of `hierbench.metrics.evaluate`.
+        levels: [2, L] accuracy in per cent, of the class ranked first and of lifted probabilities.
+        risk: of the climbing rule at `hierbench.reports.selection.COVERAGES`.
+        area: under the climbing rule's operating curve, hAURC.
+    """
 
     spec: Spec
     id: str
     title: str
     metrics: dict[str, float]
+    levels: Floats
+    risk: Floats
+    area: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Pair:
     sides: tuple[Side, Side]
     predicted: IntArray  # [2, N] the class that each ranks first
     heights: IntArray  # [2, N] its distance from the target, 0 where it is right
-    confidence: NDArray[np.float64]  # [2, N] its probability, the softmax of the scores (of the first base's if any)
+    confidence: Floats  # [2, N] its probability, see `hierbench.runs.evidence`
     between: IntArray  # [N] distance between the two predictions
 
     def counts(self) -> IntArray:
@@ -119,36 +127,26 @@ def _data_of(spec: Spec, data_dir: Path) -> Prepared:
 
 def _read_side(
     spec: Spec, run: Run, hierarchy: Hierarchy, targets: IntArray, store: Store
-) -> tuple[Side, IntArray, NDArray[np.float64]]:
+) -> tuple[Side, IntArray, Floats]:
     """Return a run with the class it ranks first and the confidence in it, [N] each."""
-    scores = _scores(run, hierarchy, targets)
-    predicted = torch.cat([top_classes(chunk, 1) for chunk in scores.split(CHUNK)])
-    logits = _scores(store.run(spec.bases[0]), hierarchy, targets) if spec.bases else scores
-    chosen = zip(logits.split(CHUNK), predicted.split(CHUNK), strict=True)
-    confidence = torch.cat([chunk.double().softmax(dim=1).gather(1, classes) for chunk, classes in chosen])
-    metrics = evaluate(scores, torch.from_numpy(targets), hierarchy)
-    side = Side(spec, run.folder.name, str(run.metrics()["title"]), metrics)
-    return side, predicted[:, 0].numpy(), confidence[:, 0].numpy()
+    evidence = evidence_of(run, store, hierarchy, targets)
+    assert evidence is not None, "a run has a score for every class"
+    names = level_names(hierarchy.num_levels)
+    further = compute_metrics([*names, CLIMBING], evidence)
+    side = Side(
+        spec,
+        run.folder.name,
+        str(run.metrics()["title"]),
+        evaluate(evidence.scores, evidence.targets, hierarchy),
+        np.array([further[name] for name in names]).reshape(len(BY_LEVEL), -1),
+        risk_over_coverage(evidence),
+        further[CLIMBING],
+    )
+    confidence = evidence.probabilities.gather(1, evidence.top[:, None])[:, 0]
+    return side, evidence.top.numpy(), confidence.numpy()
 
 
-def _scores(run: Run, hierarchy: Hierarchy, targets: IntArray) -> torch.Tensor:
-    expected = (len(targets), hierarchy.num_classes)
-    try:
-        scores, stored = run.predictions()
-        problem = "a score is NaN" if scores.dtype.kind == "f" and np.isnan(scores).any() else ""
-        if scores.shape != expected or scores.dtype.kind != "f" or not np.array_equal(stored, targets):
-            problem = (
-                f"{scores.shape} scores and their targets are not those of {expected[0]} test examples, "
-                f"{expected[1]} classes"
-            )
-        if problem:
-            raise ValueError(f"predictions of run {run.folder.name[:12]} are damaged: {problem}")
-    except ValueError as error:
-        raise UserError(f"{error}; remove the folder {run.folder} to run it again") from None
-    return torch.from_numpy(scores)
-
-
-def choose(heights: IntArray, between: IntArray, confidence: NDArray[np.float64], limit: int) -> IntArray:
+def choose(heights: IntArray, between: IntArray, confidence: Floats, limit: int) -> IntArray:
     """Choose which mistakes to show: the largest disagreements, and some of each height and pair of heights.
 
     Disagreement is the difference of the two heights; ties are broken by the distance between the predictions, then by

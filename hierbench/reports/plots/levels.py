@@ -1,0 +1,81 @@
+"""Accuracy at every level of the tree, of the class ranked first and of lifted probabilities."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from hierbench.leaderboard.measured import measure
+from hierbench.leaderboard.render import ordered_rows
+from hierbench.leaderboard.statistics import Row, summarise
+from hierbench.reports.plots import style
+from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on, tree_of
+from hierbench.reports.selection import BY_LEVEL, level_names
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+
+Floats = NDArray[np.float64]
+SPREAD = 0.5  # of the room of a level, shared by the markers of all methods
+FEW = 8  # levels, up to which the ticks say how many nodes there are
+
+
+def level_cells(values: Sequence[Mapping[str, float]], kind: str, num_levels: int, ddof: int) -> Floats:
+    """Return [2, L], mean and half-width of the interval over runs (NaN for one run), from the metrics of each."""
+    names = [f"{kind}@{level}" for level in range(1, num_levels + 1)]
+    cells = [summarise([of_run[name] for of_run in values], ddof) for name in names]
+    return np.array([[cell.mean for cell in cells], [cell.ci95 for cell in cells]], dtype=np.float64)
+
+
+def draw(request: Request) -> style.Drawing:
+    """Draw a row of panels per type of model, one panel per way to predict a node, in each a line per method."""
+    board = board_of(request)
+    sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
+    runs = {id(row): finished_runs(request, row) for row in board.rows}
+    measured = measure(
+        [run for of in runs.values() for run in of], level_names(len(sizes)), Store(request.runs), request.data_dir
+    )
+    known = {key: [measured.get(run.folder.name) for run in of] for key, of in runs.items()}
+    shown = [row for row in ordered_rows(board) if row.n and None not in known[id(row)]]
+    if not shown:
+        raise UserError(f"the runs of {request.dataset} have no predictions.npz: published records have none")
+    lines: list[tuple[Row, dict[str, Floats]]] = []
+    for row in shown:
+        ddof = runs[id(row)][0].spec().get("evaluation", {}).get("ddof", 1)
+        values = [of_run for of_run in known[id(row)] if of_run is not None]
+        lines.append((row, {kind: level_cells(values, kind, len(sizes), ddof) for kind in BY_LEVEL}))
+    types = list(dict.fromkeys(row.type for row in shown))
+    looks = style.looks_of(shown)
+    figure = style.new_figure(style.DOUBLE, 0.9 + 2.0 * len(types))
+    grid = figure.subplots(len(types), len(BY_LEVEL), sharex=True, sharey=True, squeeze=False)
+    for panels, type_ in zip(grid, types, strict=True):
+        for axes, (kind, about) in zip(panels, BY_LEVEL.items(), strict=True):
+            _panel(axes, [(row, of[kind]) for row, of in lines if row.type == type_], looks, sizes)
+            axes.set_title(f"{type_}: {about}", loc="left")
+        panels[0].set_ylabel("accuracy (%)")
+    for axes in grid[-1]:
+        axes.set_xlabel("level, from the coarsest to the classes")
+    figure.suptitle(f"{heading(board, request.dataset)}. Mean over seeds, whiskers: 95% t-interval", fontsize=8.0)
+    style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **style.line_of(look)))
+    absent = [row for row in board.rows if row.n and row not in shown]
+    remarks = remarks_on(board, absent, "no predictions.npz")
+    if any(run.spec().get("base") is not None for row in shown for run in runs[id(row)]):
+        remarks.append("probabilities of rows that re-rank, unless they are a distribution, are those of their base")
+    return style.Drawing(figure, remarks)
+
+
+def _panel(
+    axes: Axes, lines: Sequence[tuple[Row, Floats]], looks: Mapping[tuple[str, str], style.Look], sizes: Sequence[int]
+) -> None:
+    levels = np.arange(1, len(sizes) + 1)
+    step = SPREAD / max(len(lines), 3)
+    for i, (row, (means, half_widths)) in enumerate(lines):
+        look: dict[str, Any] = style.line_of(looks[style.key_of(row)])
+        at = levels + (i - (len(lines) - 1) / 2.0) * step
+        axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **look)
+    few = len(sizes) <= FEW
+    labels = [f"{level}\n{size} nodes" if few else f"{level}" for level, size in zip(levels, sizes, strict=True)]
+    axes.set_xticks(levels, labels)
+    axes.set_xlim(0.5, len(sizes) + 0.5)

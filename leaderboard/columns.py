@@ -1,0 +1,87 @@
+"""The columns of a table: the paper's five, and any other metric that `--metrics` chooses or adds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.utils.errors import UserError
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric as tables show it.
+
+    Attributes:
+        name: of the metric, as in `hierbench.metrics.registry`.
+        title: its heading.
+        higher: whether larger values are better.
+        unit: "%", "edges" or "bits"; "" for a fraction, which is printed with more digits.
+    """
+
+    name: str
+    title: str
+    higher: bool = False
+    unit: str = ""
+
+    @property
+    def digits(self) -> int:
+        """Digits after the decimal point of a printed mean; the best of a column are compared at this precision."""
+        return 2 if self.unit else 4
+
+    @property
+    def heading(self) -> str:
+        """Title and direction."""
+        return f"{self.title} {'↑' if self.higher else '↓'}"
+
+
+PAPER = (
+    Column("top1", "Top-1 accuracy", higher=True, unit="%"),
+    Column("mistake_severity", "Mistake severity", unit="edges"),
+    Column("hierdist@1", "HierDist@1", unit="edges"),
+    Column("hierdist@5", "HierDist@5", unit="edges"),
+    Column("hierdist@20", "HierDist@20", unit="edges"),
+)
+PAPER_BY_NAME = {column.name: column for column in PAPER}
+
+
+def asked_columns(text: str | None) -> tuple[Column, ...]:
+    """Return the columns of --metrics: names choose them, names that begin with + are added to the paper's.
+
+    Without the option they are the paper's. Each is shown once, in the order of the option.
+
+    Raises:
+        UserError: an unknown name, with the nearest one; no name at all; or a + before some names only.
+    """
+    if text is None:
+        return PAPER
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.removeprefix("+").strip() for name in names):
+        raise UserError(f"--metrics {text!r}: give names separated by commas, as in hf_macro,ece or +hf_macro,+ece")
+    adds = {name.startswith("+") for name in names}
+    if len(adds) > 1:
+        raise UserError(f"--metrics {text}: put + before all names to add columns to the paper's, or before none")
+    found = [column_of(name.removeprefix("+").strip()) for name in names]
+    return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *found]))
+
+
+def column_of(name: str) -> Column:
+    """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
+    if name in PAPER_BY_NAME:
+        return PAPER_BY_NAME[name]
+    from hierbench.metrics.registry import find_metric  # the default columns need nothing of it
+
+    info = find_metric(name)
+    return PAPER_BY_NAME.get(info.name) or Column(info.name, info.title, info.direction == "higher", info.unit)
+
+
+def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:
+    """Raise a UserError for a level or a k, beyond the paper's columns, that the tree does not have."""
+    for name in further(columns):
+        from hierbench.metrics.registry import find_metric
+
+        find_metric(name, hierarchy)
+
+
+def further(columns: Sequence[Column]) -> list[str]:
+    """Return the names of the columns that are not the paper's: these are computed from predictions."""
+    return [column.name for column in columns if column.name not in PAPER_BY_NAME]
