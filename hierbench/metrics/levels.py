@@ -52,7 +52,7 @@ def lifted_predictions(probabilities: Tensor, hierarchy: Hierarchy) -> Tensor:
     check_probabilities(probabilities, hierarchy.num_classes)
     nodes = nodes_on(hierarchy, probabilities.device)
     chosen = probabilities.new_empty((len(probabilities), hierarchy.num_levels), dtype=torch.int64)
-    rows = rows_at_a_time(len(nodes.path_leaf) + len(nodes.levels))
+    rows = rows_at_a_time(nodes.num_nodes + len(nodes.levels))
     for start in range(0, len(probabilities), rows):
         by_node = nodes.leaf_sums(probabilities[start : start + rows].double())[:, nodes.levels]
         for level, part in enumerate(by_node.split(hierarchy.level_sizes, dim=1)):

@@ -46,7 +46,7 @@ def climb_probabilities(classes: Tensor, probabilities: Tensor, hierarchy: Hiera
     nodes = nodes_on(hierarchy, probabilities.device)
     up = nodes.paths.flip(1)
     climb = torch.ones(len(classes), up.shape[1] + 1, dtype=torch.float64, device=classes.device)
-    rows = rows_at_a_time(len(nodes.path_leaf) + nodes.num_nodes)
+    rows = rows_at_a_time(nodes.num_nodes + nodes.num_nodes)
     for start in range(0, len(classes), rows):
         part = slice(start, start + rows)
         climb[part, :-1] = nodes.leaf_sums(probabilities[part].double()).gather(1, up[classes[part]])
