@@ -141,7 +141,7 @@ class Nodes(nn.Module):
 
     def path_sums(self, values: Tensor) -> Tensor:
         """Return [B, K]: the sum over the nodes of each class's path, the root left out, of values [B, N]."""
-        return self.ancestor_sums(values)[..., self.num_inner :]
+        return self.ancestor_sums(values)[..., self.num_inner :].contiguous()
 
     def child_log_sums(self, logs: Tensor) -> Tensor:
         """Return [B, I]: the log of the sum of exp(logs) over the children of each inner node, for logs [B, N].
@@ -166,13 +166,14 @@ class Nodes(nn.Module):
     def _rows(self, values: Tensor) -> Tensor:
         """Return a copy [N, B] of values [B, N], its rows in the order of the depths."""
         rows = values.reshape(-1, self.num_nodes).t()
-        return (
-            rows.clone(memory_format=torch.contiguous_format) if self.in_order else rows.index_select(0, self.by_depth)
-        )
+        if self.in_order:
+            return rows.clone(memory_format=torch.contiguous_format)
+        return rows.index_select(0, self.by_depth)
 
     def _values(self, rows: Tensor, like: Tensor) -> Tensor:
         """Return [B, N], in the shape of `like`, for rows [N, B]: the inverse of `_rows`."""
-        return (rows if self.in_order else rows.index_select(0, self.row_of)).t().reshape(like.shape)
+        rows = rows if self.in_order else rows.index_select(0, self.row_of)
+        return rows.t().reshape(like.shape).contiguous()
 
     def _edges(self, rows: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return, per depth below the root, views of its parents' and its own rows, and the parent of each of these."""
@@ -181,6 +182,8 @@ class Nodes(nn.Module):
 
 
 class _SubtreeSums(torch.autograd.Function):
+    """The transpose of `_AncestorSums`."""
+
     @staticmethod
     def forward(ctx: Any, values: Tensor, nodes: Nodes) -> Tensor:
         ctx.nodes = nodes
@@ -211,6 +214,8 @@ class _AncestorSums(torch.autograd.Function):
 
 
 class _SubtreeLogSums(torch.autograd.Function):
+    """The gradient of a sum falls to the nodes below by their shares, edge by edge: none is larger than 1."""
+
     @staticmethod
     def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
         sums = nodes._rows(logs)
@@ -241,7 +246,7 @@ class _ChildLogSums(torch.autograd.Function):
         sums = rows.new_full((nodes.num_inner, rows.shape[1]), -torch.inf)
         _log_sums(rows, ctx.parent, sums, torch.empty_like(sums), rows)
         ctx.save_for_backward(rows)
-        return sums.t().reshape(*logs.shape[:-1], nodes.num_inner)
+        return sums.t().reshape(*logs.shape[:-1], nodes.num_inner).contiguous()
 
     @staticmethod
     @once_differentiable

@@ -165,7 +165,7 @@ def test_overhead_of_a_step(cls, kind, cifar100):
     if kind not in cls.types:
         pytest.skip("not for this type")
     torch.manual_seed(0)
-    backbone = build_backbone("wrn28-2").to(memory_format=torch.channels_last)
+    backbone = build_backbone(Model(backbone="wrn28-2")).to(memory_format=torch.channels_last)
     features = build_classifier(cls, cifar100, kind, Model(backbone="wrn10-2")).features
     method = cls(cifar100, features.num_features)
     images = torch.randint(0, 256, (5000, 3, 32, 32), dtype=torch.uint8)

@@ -102,6 +102,7 @@ def test_gradients_keep_the_shape_and_the_arguments(name, size):
     assert torch.equal(values, kept)
     flat = torch.stack([function(row) for row in values.detach().reshape(-1, width)])
     torch.testing.assert_close(function(values), flat.reshape(*size, -1))
+    assert function(values).is_contiguous()
 
 
 @pytest.mark.parametrize("name", ["leaf_log_sums", "subtree_log_sums", "child_log_sums"])
