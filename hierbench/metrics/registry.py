@@ -162,11 +162,10 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
 
 
 def _check_parameter(name: str, parameter: str, number: int, hierarchy: Hierarchy) -> None:
-    most, what = (
-        (hierarchy.num_classes, "classes") if parameter == "k" else (hierarchy.num_levels, "levels below the root")
-    )
+    classes, levels = hierarchy.num_classes, hierarchy.num_levels
+    most, what = (classes, f"{classes} classes") if parameter == "k" else (levels, f"levels 1 to {levels}")
     if number > most:
-        raise UserError(f"there is no metric {name!r} here: the tree has {most} {what}")
+        raise UserError(f"there is no metric {name!r} here: the tree has {what}")
 
 
 def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float]:
