@@ -1,15 +1,22 @@
 """The real nodes of a tree as index tensors, and numerically safe sums along its paths, for methods and metrics.
 
-Shapes: B examples (any leading dimensions), K classes, N nodes with the root, I = N - K inner nodes, L levels, and E
-pairs of a class and a node on its path. Nodes are numbered from the root, 0, over the other inner nodes, coarsest level
-first and in the order of `Hierarchy.level_targets` within it, to the K classes in target order, I to N - 1. So a parent
-has a smaller number than its children, and relabelling the classes moves only the last K. A leaf above the deepest
-level is one node here, not one per level.
+Shapes: B examples (any leading dimensions), K classes, N nodes with the root, I = N - K inner nodes, L levels.
+
+Nodes are numbered from the root, 0, over the other inner nodes, coarsest level first and in the order of
+`Hierarchy.level_targets` within it, to the K classes in target order, I to N - 1. So a parent has a smaller number than
+its children, and relabelling the classes moves only the last K. A leaf above the deepest level is one node here, not
+one per level.
+
+The sums go one edge up or down per step, all nodes of a depth at once, so that they take O(B N) memory and time. They
+work on [N, B] in the order of the depths: there a depth is a slice, and adding a row is vectorised over the examples.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from hierbench.hierarchy.tree import Hierarchy
 
@@ -24,6 +31,7 @@ class Nodes(nn.Module):
         depth: [N] int64, edges from the root.
         height: [N] int64, edges down to the deepest leaf below.
         num_leaves: [N] int64, classes at or below a node.
+        distance: [N] int64, the distance of two classes whose lowest common ancestor is the node; 0 for a class.
         paths: [K, L] int64, the nodes of a class's path from below the root to the class itself, filled with the class.
         on_path: [K, L] bool, False where `paths` is filled.
         levels: [M] int64, the node of each entry of the levels, coarsest level first, as `Hierarchy.level_sizes` counts
@@ -34,11 +42,13 @@ class Nodes(nn.Module):
     depth: Tensor
     height: Tensor
     num_leaves: Tensor
+    distance: Tensor
     paths: Tensor
     on_path: Tensor
     levels: Tensor
-    path_leaf: Tensor
-    path_node: Tensor
+    by_depth: Tensor  # [N] the node of each row
+    row_of: Tensor  # [N] the row of each node
+    row_above: Tensor  # [N - 1] the parent's row, counted within its depth, of each row but the root's
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
@@ -62,7 +72,6 @@ class Nodes(nn.Module):
         height = np.zeros(self.num_nodes, dtype=np.int64)
         above = np.concatenate([np.zeros((num_classes, 1), dtype=np.int64), paths[:, :-1]], axis=1)
         parent[paths[on_path]] = above[on_path]
-        of_class = np.broadcast_to(np.arange(num_classes)[:, None], paths.shape)
         at_depth = np.broadcast_to(1 + np.arange(hierarchy.num_levels), paths.shape)
         depth[paths[on_path]] = at_depth[on_path]
         np.maximum.at(height, paths[on_path], (class_depth[:, None] - at_depth)[on_path])
@@ -70,26 +79,35 @@ class Nodes(nn.Module):
         num_leaves = np.bincount(paths[on_path], minlength=self.num_nodes)
         num_leaves[0] = num_classes
 
-        # The pairs of a class and a node on its path, the root included, in the order of the nodes.
-        nodes, leaves = paths[on_path], of_class[on_path]
-        order = np.argsort(nodes, kind="stable")
+        distance = np.full(self.num_nodes, hierarchy.height, dtype=np.int64)
+        distance[np.concatenate(levels)] = np.concatenate(hierarchy.node_distances)
+
+        by_depth = np.argsort(depth, kind="stable")
+        row_of = np.argsort(by_depth)
+        self.depth_sizes: list[int] = np.bincount(depth).tolist()  # nodes per depth, the root's first
+        first_row = np.cumsum([0, *self.depth_sizes])
+        above_row = row_of[parent[by_depth]] - first_row[depth[parent[by_depth]]]
         tables = {
             "parent": parent,
             "depth": depth,
             "height": height,
             "num_leaves": num_leaves,
+            "distance": distance,
             "paths": paths,
             "on_path": on_path,
             "levels": np.concatenate(levels),
-            "path_node": np.concatenate([np.zeros(num_classes, dtype=np.int64), nodes[order]]),
-            "path_leaf": np.concatenate([np.arange(num_classes), leaves[order]]),
+            "by_depth": by_depth,
+            "row_of": row_of,
+            "row_above": above_row[1:],
         }
         for name, table in tables.items():
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(table)), persistent=False)
+        # Where all leaves are equally deep, the nodes' own order is that of the depths.
+        self.in_order = bool((by_depth == np.arange(self.num_nodes)).all())
 
     def leaf_sums(self, values: Tensor) -> Tensor:
         """Return [B, N]: the sum over the classes at or below each node of values [B, K]; the root's is the total."""
-        return _sum_into(values.index_select(-1, self.path_leaf), self.path_node, self.num_nodes)
+        return self.subtree_sums(self._inner_filled(values, 0.0))
 
     def leaf_log_sums(self, logs: Tensor) -> Tensor:
         """Return [B, N]: the log of the sum of exp(logs) over the classes at or below each node, for logs [B, K].
@@ -97,32 +115,156 @@ class Nodes(nn.Module):
         With logs = log_softmax(logits), these are the log-probabilities of all nodes. Nothing underflows: each node
         subtracts its own largest value, so a node of probability 1e-300 has the log -690.8 and a gradient.
         """
-        return _log_sum_into(logs.index_select(-1, self.path_leaf), self.path_node, self.num_nodes)
+        return self.subtree_log_sums(self._inner_filled(logs, -torch.inf))
+
+    def subtree_sums(self, values: Tensor) -> Tensor:
+        """Return [B, N]: the sum over each node and all nodes below it, of values [B, N]."""
+        sums: Tensor = _SubtreeSums.apply(values, self)
+        return sums
+
+    def subtree_log_sums(self, logs: Tensor) -> Tensor:
+        """Return [B, N]: the log of the sum of exp(logs) over each node and all nodes below it, for logs [B, N].
+
+        Nothing underflows, as in `leaf_log_sums`. A log may be -inf; it gets no gradient from the nodes above it.
+        """
+        sums: Tensor = _SubtreeLogSums.apply(logs, self)
+        return sums
+
+    def ancestor_sums(self, values: Tensor) -> Tensor:
+        """Return [B, N]: the sum over each node and all nodes above it but the root, of values [B, N]; 0 for the root.
+
+        Of `sibling_log_softmax` they are the log-probabilities of all nodes.
+        """
+        below = torch.cat([torch.zeros_like(values[..., :1]), values[..., 1:]], dim=-1)
+        sums: Tensor = _AncestorSums.apply(below, self)
+        return sums
 
     def path_sums(self, values: Tensor) -> Tensor:
         """Return [B, K]: the sum over the nodes of each class's path, the root left out, of values [B, N]."""
-        below = slice(self.on_path.shape[0], None)  # the first K pairs are those of the root
-        return _sum_into(values.index_select(-1, self.path_node[below]), self.path_leaf[below], len(self.on_path))
+        return self.ancestor_sums(values)[..., self.num_inner :]
+
+    def child_log_sums(self, logs: Tensor) -> Tensor:
+        """Return [B, I]: the log of the sum of exp(logs) over the children of each inner node, for logs [B, N].
+
+        Nothing underflows. A log may be -inf; it gets no gradient.
+        """
+        sums: Tensor = _ChildLogSums.apply(logs, self)
+        return sums
 
     def sibling_log_softmax(self, logits: Tensor) -> Tensor:
         """Return [B, N]: log-probabilities of each node among its siblings, 0 for the root, for logits [B, N].
 
         The root's logit is ignored. The sum over a path, see `path_sums`, is the class's log-probability.
         """
-        below, parent = logits[..., 1:], self.parent[1:]
-        among = _log_sum_into(below, parent, self.num_inner)
-        return torch.cat([torch.zeros_like(logits[..., :1]), below - among.index_select(-1, parent)], dim=-1)
+        among = self.child_log_sums(logits).index_select(-1, self.parent[1:])
+        return torch.cat([torch.zeros_like(logits[..., :1]), logits[..., 1:] - among], dim=-1)
+
+    def _inner_filled(self, values: Tensor, fill: float) -> Tensor:
+        """Return [B, N]: values [B, K] of the classes, and `fill` for the inner nodes."""
+        return torch.cat([values.new_full((*values.shape[:-1], self.num_inner), fill), values], dim=-1)
+
+    def _rows(self, values: Tensor) -> Tensor:
+        """Return a copy [N, B] of values [B, N], its rows in the order of the depths."""
+        rows = values.reshape(-1, self.num_nodes).t()
+        return (
+            rows.clone(memory_format=torch.contiguous_format) if self.in_order else rows.index_select(0, self.by_depth)
+        )
+
+    def _values(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Return [B, N], in the shape of `like`, for rows [N, B]: the inverse of `_rows`."""
+        return (rows if self.in_order else rows.index_select(0, self.row_of)).t().reshape(like.shape)
+
+    def _edges(self, rows: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return, per depth below the root, views of its parents' and its own rows, and the parent of each of these."""
+        depths = rows.split(self.depth_sizes)
+        return list(zip(depths, depths[1:], self.row_above.split(self.depth_sizes[1:]), strict=False))
 
 
-def _sum_into(values: Tensor, index: Tensor, size: int) -> Tensor:
-    """Return [B, size]: values [B, E] summed by index [E]."""
-    return values.new_zeros(*values.shape[:-1], size).scatter_add(-1, index.expand_as(values), values)
+class _SubtreeSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, nodes: Nodes) -> Tensor:
+        ctx.nodes = nodes
+        rows = nodes._rows(values)
+        for parents, children, parent in reversed(nodes._edges(rows)):
+            parents.index_add_(0, parent, children)
+        return nodes._values(rows, values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _AncestorSums.apply(grads[0], ctx.nodes), None
 
 
-def _log_sum_into(logs: Tensor, index: Tensor, size: int) -> Tensor:
-    """Return [B, size]: the log of exp(logs) [B, E] summed by index [E], in which every number up to `size` occurs."""
-    index = index.expand_as(logs)
-    lowest = logs.new_full((*logs.shape[:-1], size), -torch.inf)
-    largest = lowest.scatter_reduce(-1, index, logs.detach(), "amax")
-    sums = torch.zeros_like(largest).scatter_add(-1, index, (logs - largest.gather(-1, index)).exp())
-    return largest + sums.log()
+class _AncestorSums(torch.autograd.Function):
+    """The root included; the transpose of `_SubtreeSums`."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, nodes: Nodes) -> Tensor:
+        ctx.nodes = nodes
+        rows = nodes._rows(values)
+        for parents, children, parent in nodes._edges(rows):
+            children.add_(parents.index_select(0, parent))
+        return nodes._values(rows, values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _SubtreeSums.apply(grads[0], ctx.nodes), None
+
+
+class _SubtreeLogSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
+        sums = nodes._rows(logs)
+        own, shares = torch.ones_like(sums), torch.ones_like(sums)  # of a node in its own sum, and in its parent's
+        steps = (nodes._edges(sums), own.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
+        for (parents, children, parent), own_share, share in reversed(list(zip(*steps, strict=False))):
+            _log_sums(children, parent, parents, own_share, share)
+        ctx.nodes = nodes
+        ctx.save_for_backward(own, shares)
+        return nodes._values(sums, logs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        own, shares = ctx.saved_tensors
+        rows = ctx.nodes._rows(grads[0])
+        steps = ctx.nodes._edges(rows), shares.split(ctx.nodes.depth_sizes)[1:]
+        for (parents, children, parent), share in zip(*steps, strict=True):
+            children.addcmul_(parents.index_select(0, parent), share)
+        return ctx.nodes._values(rows.mul_(own), grads[0]), None
+
+
+class _ChildLogSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
+        rows = logs.reshape(-1, nodes.num_nodes).t()[1:].clone(memory_format=torch.contiguous_format)
+        ctx.parent = nodes.parent[1:]
+        sums = rows.new_full((nodes.num_inner, rows.shape[1]), -torch.inf)
+        _log_sums(rows, ctx.parent, sums, torch.empty_like(sums), rows)
+        ctx.save_for_backward(rows)
+        return sums.t().reshape(*logs.shape[:-1], nodes.num_inner)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (shares,) = ctx.saved_tensors
+        grad, width = grads[0], 1 + len(shares)
+        rows = grad.new_zeros(width, shares.shape[1])
+        torch.mul(grad.reshape(shares.shape[1], -1).t().contiguous().index_select(0, ctx.parent), shares, out=rows[1:])
+        return rows.t().reshape(*grad.shape[:-1], width), None
+
+
+def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, own_shares: Tensor, shares: Tensor) -> None:
+    """Replace `sums` [S, B] by the log of their exp plus that of the rows of exp(logs) [R, B] with this index [R].
+
+    Written as well: the shares in the new sum of its own former value [S, B], and of each of the logs [R, B]; they come
+    from differences to the largest, so that they keep their digits where the logs are large. `shares` may be `logs`.
+    """
+    largest = sums.scatter_reduce(0, index[:, None].expand_as(logs), logs, "amax")
+    largest.clamp_min_(torch.finfo(logs.dtype).min)  # -inf minus -inf would be NaN
+    torch.sub(logs, largest.index_select(0, index), out=shares).exp_()
+    torch.sub(sums, largest, out=own_shares).exp_()
+    total = own_shares.index_add(0, index, shares)
+    torch.add(largest, total.log(), out=sums)
+    total.clamp_min_(1.0)  # it is at least 1, or 0 if all were -inf
+    shares.div_(total.index_select(0, index))
+    own_shares.div_(total)

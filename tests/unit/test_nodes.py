@@ -29,6 +29,12 @@ def ancestors(parent, node):
     return found
 
 
+def child_to(parent, node, nodes, y):
+    """The child of the node on the path to class y, or None for the class itself."""
+    path = [*ancestors(parent, nodes.num_inner + y), 0]
+    return path[path.index(node) - 1] if path.index(node) else None
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_tables_follow_from_the_parents(data, reference):
@@ -43,6 +49,9 @@ def test_tables_follow_from_the_parents(data, reference):
         assert nodes.num_leaves[n] == len(below)
         assert nodes.depth[n] == len(ancestors(parent, n))
         assert nodes.height[n] == max(depths) - nodes.depth[n]
+        parting = [(a, b) for a in below for b in below if len({child_to(parent, n, nodes, c) for c in (a, b)}) == 2]
+        assert all(tree.distances[pair] == nodes.distance[n] for pair in parting)
+        assert n < nodes.num_inner or nodes.distance[n] == 0
     for y in range(tree.num_classes):
         path = ancestors(parent, nodes.num_inner + y)[::-1]
         assert nodes.paths[y].tolist() == path + [nodes.num_inner + y] * (tree.num_levels - len(path))
@@ -61,6 +70,13 @@ def test_sums_are_those_of_a_loop(data, reference):
         below = [y for y, path in enumerate(path_of) if n == 0 or n in path]
         torch.testing.assert_close(nodes.leaf_sums(leaves)[:, n], leaves[:, below].sum(dim=1))
         torch.testing.assert_close(nodes.leaf_log_sums(leaves)[:, n], leaves[:, below].logsumexp(dim=1))
+        under = [m for m in range(nodes.num_nodes) if n == 0 or n in ancestors(parent, m)]
+        torch.testing.assert_close(nodes.subtree_sums(values)[:, n], values[:, under].sum(dim=1))
+        torch.testing.assert_close(nodes.subtree_log_sums(values)[:, n], values[:, under].logsumexp(dim=1))
+        torch.testing.assert_close(nodes.ancestor_sums(values)[:, n], values[:, ancestors(parent, n)].sum(dim=1))
+        children = [m for m in range(1, nodes.num_nodes) if parent[m] == n]
+        if children:
+            torch.testing.assert_close(nodes.child_log_sums(values)[:, n], values[:, children].logsumexp(dim=1))
         siblings = [m for m in range(1, nodes.num_nodes) if parent[m] == parent[n]]
         if n:
             expected = values[:, n] - values[:, siblings].logsumexp(dim=1)
@@ -69,12 +85,45 @@ def test_sums_are_those_of_a_loop(data, reference):
         torch.testing.assert_close(nodes.path_sums(values)[:, y], values[:, path].sum(dim=1))
 
 
-def test_gradients_are_right_and_extreme_values_keep_theirs():
+SUMS = (
+    "leaf_sums leaf_log_sums subtree_sums subtree_log_sums ancestor_sums path_sums child_log_sums sibling_log_softmax"
+)
+RAGGED = {"a": ("x", "a"), "b": ("x", "y", "b"), "c": ("x", "y", "c"), "d": ("d",), "e": ("z", "w", "v", "e")}
+
+
+@pytest.mark.parametrize("name", [*SUMS.split(), "sibling_log_softmax"])
+@pytest.mark.parametrize("size", [(2,), (1,), (2, 3), ()], ids=str)
+def test_gradients_keep_the_shape_and_the_arguments(name, size):
+    nodes = Nodes(Hierarchy.from_paths(RAGGED))
+    function, width = getattr(nodes, name), 5 if name.startswith("leaf") else nodes.num_nodes
+    values = torch.randn(*size, width, dtype=torch.float64, requires_grad=True)
+    kept = values.detach().clone()
+    assert torch.autograd.gradcheck(function, (values,))
+    assert torch.equal(values, kept)
+    flat = torch.stack([function(row) for row in values.detach().reshape(-1, width)])
+    torch.testing.assert_close(function(values), flat.reshape(*size, -1))
+
+
+@pytest.mark.parametrize("name", ["leaf_log_sums", "subtree_log_sums", "child_log_sums"])
+def test_a_probability_of_zero_adds_nothing_and_is_not_nan(name):
+    nodes = Nodes(Hierarchy.from_paths(RAGGED))
+    function, width = getattr(nodes, name), 5 if name.startswith("leaf") else nodes.num_nodes
+    values = torch.zeros(3, width, dtype=torch.float64)
+    values[1, -1] = values[2, -4:-2] = -torch.inf  # the only child of its parent; both children of y
+    values.requires_grad_()
+    sums = function(values)
+    far = function(torch.where(values.isinf(), -1e5, values))
+    finite = far > -1e4
+    assert torch.equal(sums.isfinite(), finite) and not finite.all()
+    torch.testing.assert_close(sums[finite], far[finite])
+    (grad,) = torch.autograd.grad(sums[finite].sum(), values)
+    (far_grad,) = torch.autograd.grad(far[finite].sum(), values)
+    torch.testing.assert_close(grad, far_grad)
+
+
+def test_extreme_values_keep_their_gradient():
     tree = Hierarchy.from_paths({"a": ("x", "a"), "b": ("x", "y", "b"), "c": ("x", "y", "c"), "d": ("d",)})
     nodes = Nodes(tree)
-    for function, width in ((nodes.leaf_log_sums, 4), (nodes.sibling_log_softmax, nodes.num_nodes)):
-        values = torch.randn(2, width, dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(function, (values,))
     logs = torch.tensor([[0.0, -2000.0, -2000.0, -1e-3]], requires_grad=True)  # exp(-2000) is 0 in every precision
     sums = nodes.leaf_log_sums(logs)
     node_y = int(nodes.parent[nodes.num_inner + 1])
