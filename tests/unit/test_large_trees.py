@@ -62,7 +62,9 @@ def step(cls, tree):
 
 @pytest.fixture(scope="module")
 def trees():
-    return scaled_tree(253), scaled_tree(1010)
+    small, large = scaled_tree(253), scaled_tree(1010)
+    step(trained_methods()[0], small)  # what is imported at the first use is not a method's memory
+    return small, large
 
 
 def require_linear(cls, small, large):
