@@ -101,10 +101,5 @@ class HierCOS(Method):
     def level_scores(self, outputs: Tensor) -> list[Tensor]:
         """Return [B, level_sizes[l]] per level: the length of z on a node, its ancestors and its descendants."""
         squares = F.pad(outputs.square(), (1, 0))
-        parent = self.nodes.parent
-        above = below = squares
-        for _ in range(self.hierarchy.num_levels - 1):  # one more edge per step
-            above = squares + above.index_select(1, parent)
-            below = squares + torch.zeros_like(squares).index_add(1, parent[1:], below[:, 1:])
-        lengths = (above + below - squares).sqrt()
+        lengths = (self.nodes.ancestor_sums(squares) + self.nodes.subtree_sums(squares) - squares).sqrt()
         return list(lengths[:, self.nodes.levels].split(list(self.hierarchy.level_sizes), dim=1))

@@ -1,0 +1,111 @@
+"""Every trained method on trees of 1,010 and 10,000 classes, with memory linear in nodes where its formula is.
+
+Shapes: B batch, D features, K classes, N nodes.
+"""
+
+import tracemalloc
+from math import ceil
+
+import pytest
+import torch
+from torch.autograd.profiler import profile
+
+from hierbench.experiments.bench import INAT
+from hierbench.experiments.bench_methods import trained_methods
+from hierbench.planning.cost import stand_in_tree
+
+BATCH, NUM_FEATURES = 4, 64
+SQUARE = {"haframe", "barz_denzler"}  # their frame is [K, K]
+METHODS = [pytest.param(cls, id=cls.name) for cls in trained_methods()]
+SLACK = 1.3  # above the ratio of the numbers of nodes; with a square matrix it would be that ratio again
+
+
+def scaled_tree(num_classes):
+    """A tree with the seven levels of iNaturalist 2019, scaled to a number of classes."""
+    return stand_in_tree([ceil(size * num_classes / INAT[-1]) for size in INAT])
+
+
+def nodes_of(tree):
+    return 1 + sum(tree.level_sizes)  # no leaf is shallow
+
+
+def step(cls, tree):
+    """Build the method, do a step and score a batch; return the bytes that this took, and those that it keeps.
+
+    The first are all that operations allocated, whether freed since or not, and the peak of NumPy's arrays.
+    """
+    torch.manual_seed(0)
+    num_features = NUM_FEATURES if "type-I" in cls.types else tree.num_classes
+    features = torch.randn(BATCH, num_features, requires_grad=True)
+    targets = torch.arange(BATCH) * (tree.num_classes // BATCH)
+    tracemalloc.start()  # counts NumPy's arrays
+    try:
+        with profile(profile_memory=True) as record:
+            method = cls(tree, num_features, cls.Params())
+            outputs = method(features)
+            loss = torch.stack(list(method.loss(outputs, targets).values())).sum()
+            loss.backward()
+            scores = method.scores(outputs)
+            find_levels = getattr(method, "level_scores", None)
+            levels = find_levels(outputs) if find_levels else None
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert loss.isfinite() and features.grad.isfinite().all() and features.grad.any()
+    assert scores.shape == (BATCH, tree.num_classes) and scores.isfinite().all()
+    if levels is not None:
+        assert [level.shape[1] for level in levels] == list(tree.level_sizes)
+    kept = [tensor for part in (method.parameters(), method.buffers()) for tensor in part]
+    allocated = sum(max(0, event.self_cpu_memory_usage) for event in record.function_events)
+    return allocated + peak, sum(tensor.nbytes for tensor in kept)
+
+
+@pytest.fixture(scope="module")
+def trees():
+    small, large = scaled_tree(253), scaled_tree(1010)
+    step(trained_methods()[0], small)  # what is imported at the first use is not a method's memory
+    return small, large
+
+
+def require_linear(cls, small, large):
+    for less, more in zip(step(cls, small), step(cls, large), strict=True):
+        print(f"\n{cls.name}, {nodes_of(small)} and {nodes_of(large)} nodes: {less >> 10} and {more >> 10} KiB")
+        assert more / less <= SLACK * nodes_of(large) / nodes_of(small)
+
+
+@pytest.mark.parametrize("cls", METHODS)
+def test_a_thousand_classes(cls, trees):
+    if cls.name in SQUARE:
+        step(cls, trees[1])
+    else:
+        require_linear(cls, *trees)
+
+
+def test_a_square_matrix_would_be_found(trees):
+    """The published projections of Hier-COS, [K, N - 1, N - 1], are a square more; one [N, N] is enough."""
+
+    class Dense(trained_methods()[0]):
+        name = "dense"
+
+        def loss(self, outputs, targets):
+            num_nodes = nodes_of(self.hierarchy)
+            return {"term": outputs[0].mean() * torch.ones(num_nodes, num_nodes).mean()}
+
+    with pytest.raises(AssertionError):
+        require_linear(Dense, *trees)
+
+
+@pytest.fixture(scope="module")
+def ten_thousand():
+    return scaled_tree(10_000)  # its distances alone are 800 MB
+
+
+@pytest.mark.speed
+@pytest.mark.parametrize("cls", METHODS)
+def test_ten_thousand_classes(cls, trees, ten_thousand):
+    if cls.name == "haframe":
+        pytest.skip("its frame of 10,000 x 10,000 takes minutes")
+    if cls.name in SQUARE:
+        step(cls, ten_thousand)
+    else:
+        require_linear(cls, trees[1], ten_thousand)
