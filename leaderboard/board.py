@@ -173,6 +173,8 @@ def board_from_runs(
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
+    if ids is None:  # a base that is no method of its own is no row of its own
+        rows = [row for row in rows if not row.method.startswith("_")] or rows
     highlight(rows)
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""

@@ -160,7 +160,7 @@ def _objectives(method: Method) -> Tensor:
 
 
 def _check_progress(cls: type[Method]) -> None:
-    """Try several values of `progress`: the loss stays finite with the same terms, and the scores are the same."""
+    """At any time of the training the loss has the same finite terms, and scores do not depend on it."""
     method, (features, targets) = built(cls), batch_of(cls)
     scores, names = scores_of(method, features), list[str]()
     for progress in PROGRESS:

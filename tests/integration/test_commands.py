@@ -273,8 +273,8 @@ def test_the_readmes_method_passes_the_check(cli, tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (block,) = [part for part in re.findall(r"```python\n(.*?)```", readme, re.S) if "class" in part]
     assert len(block.strip().splitlines()) <= 25
-    (tmp_path / "soft_labels.py").write_text(block, encoding="utf-8")
-    checked = cli(tmp_path, "methods", "check", "./soft_labels.py")
+    (tmp_path / "my_soft_labels.py").write_text(block, encoding="utf-8")
+    checked = cli(tmp_path, "methods", "check", "./my_soft_labels.py")
     assert checked.code == 0, checked.out + checked.err
 
 
