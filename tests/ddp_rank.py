@@ -9,15 +9,24 @@ import torch.distributed as dist
 
 from hierbench import Hierarchy
 from hierbench.metrics.classes import HierarchicalMetrics
+from hierbench.metrics.field_classes import HOPS, HierarchicalAURC, HierarchicalScore
 
 if __name__ == "__main__":
     child = os.fork()  # nothing is computed yet, so that no thread is lost
     rank, port, case = int(child == 0), sys.argv[1], torch.load(sys.argv[2], weights_only=True)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    metric = HierarchicalMetrics(Hierarchy.from_paths({path[-1]: tuple(path) for path in case["paths"]}))
+    tree = Hierarchy.from_paths({path[-1]: tuple(path) for path in case["paths"]})
+    metric = HierarchicalMetrics(tree)
+    others = {
+        "hops": HOPS(tree),
+        "hf_macro": HierarchicalScore(tree, "hf_macro"),
+        "haurc_climbing": HierarchicalAURC(tree),
+    }
     share = [slice(0, 5), slice(5, None)][rank]  # unequal shares
-    metric.update(case["scores"][share], case["targets"][share])
-    os.write(1, f"{json.dumps(metric.compute())}\n".encode())  # at once, as the other one writes there too
+    for each in (metric, *others.values()):
+        each.update(case["scores"][share], case["targets"][share])
+    found = metric.compute() | {name: other.compute().item() for name, other in others.items()}
+    os.write(1, f"{json.dumps(found)}\n".encode())  # at once, as the other one writes there too
     dist.destroy_process_group()
     if child:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

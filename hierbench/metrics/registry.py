@@ -1,13 +1,11 @@
-"""Every metric by name: what it is called, which direction is better, its unit, formula, source and computation.
+"""Every metric by name: its title, which direction is better, its unit, formula and source, and how to compute it.
 
 Tables read names and titles here without importing torch; the computations load on first use.
 """
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from hierbench.hierarchy.tree import Hierarchy
@@ -40,7 +38,6 @@ class MetricInfo:
         formula: in one line. N examples, target y, ranked classes c_1, c_2, ...; A(n): the nodes from below the root to
             n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
         source: citation.
-        compute: the value of an `Evidence`, NaN where it is undefined.
         needs_levels: NaN without `Evidence.level_predictions`.
     """
 
@@ -50,8 +47,11 @@ class MetricInfo:
     unit: Literal["%", "edges", "bits", ""]
     formula: str
     source: str
-    compute: Callable[[Evidence], float] = lambda evidence: math.nan
     needs_levels: bool = False
+
+    def compute(self, evidence: Evidence) -> float:
+        """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
+        return compute_metrics([self.name], evidence)[self.name]
 
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
@@ -69,6 +69,10 @@ _SPECS = (
         "mean [argmax over nodes n of level l of the sum of p below n = A_l(y)]",
         VALMADRE,
     ),
+    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, needs_levels=True),
+    MetricInfo(
+        "tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, needs_levels=True
+    ),
     MetricInfo("hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KIRITCHENKO),
     MetricInfo("hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KIRITCHENKO),
     MetricInfo("hf_micro", "hF micro", "higher", "%", "2 hP hR / (hP + hR), of the micro hP and hR", KIRITCHENKO),
@@ -82,10 +86,6 @@ _SPECS = (
         "bits",
         "mean over mistakes of log2(classes below LCA(y, c_1))",
         VALMADRE,
-    ),
-    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, needs_levels=True),
-    MetricInfo(
-        "tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, needs_levels=True
     ),
     MetricInfo(
         "hops@k",
@@ -146,14 +146,13 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
     """
     family, at, text = name.partition("@")
     if name in _BY_NAME and not at:
-        return _with_compute(_BY_NAME[name], family, 0)
+        return _BY_NAME[name]
     for parameter in ("k", "l"):
         spec = _BY_NAME.get(f"{family}@{parameter}")
         if spec and re.fullmatch(r"[1-9][0-9]{0,5}", text):
             if hierarchy is not None:
                 _check_parameter(name, parameter, int(text), hierarchy)
-            named = replace(spec, name=name, title=spec.title.format(text))
-            return _with_compute(named, f"{family}@", int(text))
+            return replace(spec, name=name, title=spec.title.format(text))
         if spec:
             example = f"{family}@{5 if parameter == 'k' else 1}"
             what = "number of classes" if parameter == "k" else "level, 1 the coarsest"
@@ -163,25 +162,10 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
 
 
 def _check_parameter(name: str, parameter: str, number: int, hierarchy: Hierarchy) -> None:
-    most, what = (
-        (hierarchy.num_classes, "classes") if parameter == "k" else (hierarchy.num_levels, "levels below the root")
-    )
+    classes, levels = hierarchy.num_classes, hierarchy.num_levels
+    most, what = (classes, f"{classes} classes") if parameter == "k" else (levels, f"levels 1 to {levels}")
     if number > most:
-        raise UserError(f"there is no metric {name!r} here: the tree has {most} {what}")
-
-
-def _with_compute(spec: MetricInfo, family: str, parameter: int) -> MetricInfo:
-    return replace(spec, compute=partial(_compute, family, parameter))
-
-
-def _compute(family: str, parameter: int, evidence: Evidence) -> float:
-    return _compute_family(family, [parameter], evidence)[0]
-
-
-def _compute_family(family: str, parameters: Sequence[int], evidence: Evidence) -> list[float]:
-    from hierbench.metrics.computations import COMPUTATIONS
-
-    return COMPUTATIONS[family](evidence, parameters)
+        raise UserError(f"there is no metric {name!r} here: the tree has {what}")
 
 
 def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float]:
@@ -199,11 +183,13 @@ def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
+    from hierbench.metrics.computations import COMPUTATIONS
+
     families: dict[str, dict[str, int]] = {}  # {family: {name: parameter}}: each is computed once for its parameters
     for name in names:
         family, at, parameter = find_metric(name).name.partition("@")
         families.setdefault(family + at, {})[name] = int(parameter or 0)
     values: dict[str, float] = {}
     for family, members in families.items():
-        values |= zip(members, _compute_family(family, list(members.values()), evidence), strict=True)
+        values |= zip(members, COMPUTATIONS[family](evidence, list(members.values())), strict=True)
     return {name: values[name] for name in names}

@@ -89,8 +89,8 @@ def operating_curve(
         climb: [N, R] of `climb_probabilities`.
         hierarchy: over the K classes.
         rule: "climbing", or "selective" for the class or the root.
-        thresholds: [T], ascending. By default all at which anything changes: 0, every probability on a climb once, and
-            infinity, where everything is the root.
+        thresholds: [T] float64, ascending. By default all at which anything changes: 0, every probability on a climb
+            once, and infinity, where everything is the root.
 
     Returns:
         theta, risk, coverage, [T] each.

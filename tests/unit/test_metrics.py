@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
-from hierbench.metrics import Tally, mistakes_by_distance, top_classes
+from hierbench.metrics import Evidence, Tally, compute_metrics, mistakes_by_distance, top_classes
 from hierbench.metrics.classes import HierarchicalDistance, HierarchicalMetrics, MistakeSeverity, Top1Accuracy
 from hierbench.metrics.ranking import ranked_with_ties
 
@@ -228,4 +228,10 @@ def test_classes_under_ddp(cli, tmp_path):
     script = Path(__file__).parents[1] / "ddp_rank.py"
     done = cli.real(tmp_path, port, tmp_path / "case.pt", python=(script,)).ok()
     results = [json.loads(line) for line in done.out.splitlines()]
-    assert results == [evaluate(scores, targets, TREE)] * 2
+    expected = evaluate(scores, targets, TREE)
+    assert [{name: result[name] for name in expected} for result in results] == [expected] * 2
+    evidence = Evidence(scores, targets, TREE, scores.double().softmax(1))
+    others = compute_metrics(sorted(results[0].keys() - expected.keys()), evidence)
+    assert len(others) == 3
+    for result in results:
+        assert {name: result[name] for name in others} == pytest.approx(others, rel=1e-12)
