@@ -33,34 +33,30 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
     names = further(columns)
     done = {id(row): [run for run in map(store.run, row.runs) if run.done] for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, store, data_dir)
-    rows, lacking = [], 0
+    rows = []
     for row in board.rows:
-        found = [values[run.folder.name] for run in done[id(row)] if run.folder.name in values]
-        lacking += len(done[id(row)]) - len(found)
+        found = [values[run.folder.name] for run in done[id(row)]]
         ddof = done[id(row)][0].spec().get("evaluation", {}).get("ddof", 1) if found else 1
-        rows.append(replace(row, metrics=row.metrics | _cells(names, found, row.n, ddof)))
+        rows.append(replace(row, metrics=row.metrics | _cells(names, found, ddof)))
     mark_best([row for row in rows if row.competitive], columns)
     _check_there(columns, rows)
     remark = board.remark
-    if lacking:
-        remark = "; ".join(
-            filter(None, [remark, f"of {lacking} runs only the paper's metrics: no predictions of theirs"])
-        )
+    if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
+        runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
+        remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
     return replace(board, rows=rows, columns=tuple(columns), remark=remark)
 
 
 def measure(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path) -> dict[str, Values]:
-    """Return {id: {metric: value}} of finished runs; those without predictions and without kept values are left out.
+    """Return {id: {metric: value}} of finished runs, without those that would have to be computed from no predictions.
 
     What is computed is kept beside the run, so that the next table only reads it. Errors are those of `with_columns`.
     """
-    found = {run.folder.name: read_further(run, store) for run in runs} if names else {}
-    wanted = [run for run in runs if not found.get(run.folder.name, {}).keys() >= set(names)]
-    missing = [run for run in wanted if has_predictions(run)]
-    gone = {run.folder.name for run in wanted} - {run.folder.name for run in missing}
+    found = {run.folder.name: read_further(run, store) if names else {} for run in runs}
+    missing = [run for run in runs if not found[run.folder.name].keys() >= set(names) and has_predictions(run)]
     if missing:
         _compute(missing, names, store, data_dir, found)
-    return {run_id: values for run_id, values in found.items() if run_id not in gone}
+    return found
 
 
 def _compute(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path, found: dict[str, Values]) -> None:
@@ -85,11 +81,13 @@ def _compute(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: 
             meter.end_part(run.folder.name, 1.0)
 
 
-def _cells(names: Sequence[str], found: Sequence[Values], num_runs: int, ddof: int) -> dict[str, Cell]:
+def _cells(names: Sequence[str], found: Sequence[Values], ddof: int) -> dict[str, Cell]:
     """Return the cells of a row from the values of its runs; empty ones where not all runs have them."""
-    if len(found) < num_runs:
-        return {name: Cell(None, None) for name in names}
-    return {name: summarise([values[name] for values in found], ddof) for name in names}
+    there = {name for name in names if found and all(name in of_run for of_run in found)}
+    return {
+        name: summarise([of_run[name] for of_run in found], ddof) if name in there else Cell(None, None)
+        for name in names
+    }
 
 
 def _check_there(columns: Sequence[Column], rows: Sequence[Row]) -> None:

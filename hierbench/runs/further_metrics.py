@@ -45,6 +45,11 @@ def has_predictions(run: Run) -> bool:
     return os.path.lexists(run.folder / PREDICTIONS)
 
 
+def has_further(run: Run) -> bool:
+    """Whether values are kept for a run, whatever they are worth."""
+    return os.path.lexists(run.folder / FILE)
+
+
 def read_further(run: Run, store: Store) -> dict[str, float]:
     """Return the values that are kept for a run, NaN where a metric is undefined; {} where they have to be computed.
 

@@ -14,10 +14,12 @@ from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on, tree_of
 from hierbench.reports.selection import BY_LEVEL, level_names
+from hierbench.runs.further_metrics import has_further, has_predictions
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
 Floats = NDArray[np.float64]
+NOTHING = "the runs of {} have no predictions.npz: published records have none"
 SPREAD = 0.5  # of the room of a level, shared by the markers of all methods
 FEW = 8  # levels, up to which the ticks say how many nodes there are
 
@@ -32,20 +34,20 @@ def level_cells(values: Sequence[Mapping[str, float]], kind: str, num_levels: in
 def draw(request: Request) -> style.Drawing:
     """Draw a row of panels per type of model, one panel per way to predict a node, in each a line per method."""
     board = board_of(request)
-    sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
     runs = {id(row): finished_runs(request, row) for row in board.rows}
-    measured = measure(
-        [run for of in runs.values() for run in of], level_names(len(sizes)), Store(request.runs), request.data_dir
-    )
-    known = {key: [measured.get(run.folder.name) for run in of] for key, of in runs.items()}
-    shown = [row for row in ordered_rows(board) if row.n and None not in known[id(row)]]
+    if not any(has_predictions(run) or has_further(run) for of in runs.values() for run in of):
+        raise UserError(NOTHING.format(request.dataset))
+    sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
+    names = level_names(len(sizes))
+    measured = measure([run for of in runs.values() for run in of], names, Store(request.runs), request.data_dir)
+    known = {key: [measured[run.folder.name] for run in of] for key, of in runs.items()}
+    shown = [row for row in ordered_rows(board) if row.n and all(of.keys() >= set(names) for of in known[id(row)])]
     if not shown:
-        raise UserError(f"the runs of {request.dataset} have no predictions.npz: published records have none")
+        raise UserError(NOTHING.format(request.dataset))
     lines: list[tuple[Row, dict[str, Floats]]] = []
     for row in shown:
         ddof = runs[id(row)][0].spec().get("evaluation", {}).get("ddof", 1)
-        values = [of_run for of_run in known[id(row)] if of_run is not None]
-        lines.append((row, {kind: level_cells(values, kind, len(sizes), ddof) for kind in BY_LEVEL}))
+        lines.append((row, {kind: level_cells(known[id(row)], kind, len(sizes), ddof) for kind in BY_LEVEL}))
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.looks_of(shown)
     figure = style.new_figure(style.DOUBLE, 0.9 + 2.0 * len(types))
