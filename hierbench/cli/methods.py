@@ -13,11 +13,15 @@ def list_() -> None:
     """List the installed methods."""
     from hierbench.api.registry import Broken, find_all
 
-    for found in find_all():
+    methods = list(find_all())
+    name_width = max(len(found.name) for found in methods)
+    title_width = max((len(found.cls.title) for found in methods if not isinstance(found, Broken)), default=0)
+    for found in methods:
         if isinstance(found, Broken):
-            print(f"{found.name:16} BROKEN: {found.reason}")
+            print(f"{found.name:{name_width}}  BROKEN: {found.reason}")
         else:
-            print(f"{found.name:16} {found.cls.title:16} {','.join(found.cls.types):16} {found.cls.source}")
+            types = ",".join(found.cls.types)
+            print(f"{found.name:{name_width}}  {found.cls.title:{title_width}}  {types:14}  {found.cls.source}")
 
 
 @app.command("check")
