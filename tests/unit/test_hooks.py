@@ -140,7 +140,7 @@ class Grouped(Method):
 )
 def test_groups_that_are_none(given, message, monkeypatch):
     monkeypatch.setattr(Grouped, "given", staticmethod(given))
-    with pytest.raises(UserError, match="^method grouped: ") as error:
+    with pytest.raises(UserError, match=r"^method grouped: ") as error:
         groups_of(Grouped(TREE, 4))
     assert message in str(error.value) and "\n" not in str(error.value)
 
