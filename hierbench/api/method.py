@@ -169,7 +169,8 @@ class PostHoc:
 
     Attributes:
         base: the name of the method whose predictions are re-ranked, or the names of several.
-        needs_validation: whether `fit` is called before `rescore`, with the bases' predictions on the validation split.
+        needs_validation: whether `fit` is called before `rescore`, with the bases' probabilities on the validation
+            split. These are computed from the bases' checkpoints, so a base that re-ranks itself has none.
     """
 
     name: ClassVar[str]

@@ -48,7 +48,8 @@ def level_predictions(method: Method, outputs: Any) -> Tensor | None:
         return None
     sizes = method.hierarchy.level_sizes
     shapes = [tuple(level.shape) for level in levels] if _are_tensors(levels) else []
-    if shapes != [(len(levels[0]), size) for size in sizes]:
+    batch = shapes[0][:1] if shapes else ()
+    if not batch or shapes != [(*batch, size) for size in sizes]:
         wanted = ", ".join(f"[B, {size}]" for size in sizes)
         raise UserError(f"method {method.name}: level_scores must return a list of tensors {wanted}")
     try:

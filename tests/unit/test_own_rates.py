@@ -113,6 +113,7 @@ class Mine(Method):
     [
         ("mine", "lr", "method mine: a hyperparameter cannot be called lr"),
         ("all", "beta", "method all: the name stands for every method"),
+        ("paper", "beta", "method paper: the name stands for the methods of the paper"),
     ],
 )
 def test_names_that_would_be_mistaken(tmp_path, name, field, message):

@@ -1,0 +1,298 @@
+"""The optional parts of a method's interface: progress, own groups, several bases, fitting, level-wise predictions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench import Method, PostHoc
+from hierbench.api.contract import TREE, check_method
+from hierbench.api.method import groups_of
+from hierbench.api.registry import find_method, method_group, method_names
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import Spec
+from hierbench.models import build_classifier
+from hierbench.planning.plan import make_plan
+from hierbench.runs.repair import is_finished
+from hierbench.runs.store import Store
+from hierbench.training.prediction import level_predictions
+from hierbench.training.step import make_optimizer, set_rates
+from hierbench.training.trainer import train
+from hierbench.utils.errors import UserError
+
+METHOD = """
+import torch
+import torch.nn.functional as F
+from hierbench import Method
+
+class Told(Method):
+    name = title = source = "told"
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.classifier = torch.nn.Linear(num_features, hierarchy.num_classes)
+        self.scale = torch.nn.Parameter(torch.ones(1))
+    def forward(self, features):
+        return self.scale * self.classifier(features)
+    def loss(self, outputs, targets):
+        SEEN.append(self.progress)
+        smoothing = 0.5 * (1.0 - self.progress)
+        return {"cross_entropy": F.cross_entropy(outputs, targets, label_smoothing=smoothing)}
+    def scores(self, outputs):
+        return outputs
+    def parameter_groups(self):
+        return {"scale": [self.scale]}
+
+SEEN = []
+"""
+QUICK = ["train.epochs=2", "train.batch_size=240", "model.backbone=wrn10-1-s4", "train.precision=float32"]
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture
+def told(tmp_path):
+    path = tmp_path / "told.py"
+    path.write_text(METHOD)
+    return find_method(str(path))
+
+
+def planned(prepared, found, *overrides):
+    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [found], ["type-I"], 1)[-1]
+
+
+def trained(job, prepared, folder, stop_at=9.0):
+    def report(done, total):
+        if done >= stop_at:
+            raise StoppedError
+
+    run = Store(folder).run(job.id)
+    run.plan(job.spec.content())
+    train(job, prepared, run, "cpu", report)
+    return run
+
+
+def test_progress_is_set_before_every_step_and_exact_after_a_kill(shapes, told, tmp_path):
+    seen = __import__("sys").modules[told.cls.__module__].SEEN
+    job = planned(shapes, told)
+    alone = trained(job, shapes, tmp_path / "alone")
+    steps = 960 // 240
+    expected = [(epoch + step / steps) / 2 for epoch in range(2) for step in range(steps)]
+    assert seen == expected and max(seen) < 1
+    seen.clear()
+    with pytest.raises(StoppedError):
+        trained(job, shapes, tmp_path / "stopped", stop_at=1.5)
+    seen.clear()
+    stopped = trained(job, shapes, tmp_path / "stopped")
+    assert seen == expected[steps:]
+    for name in ("history.csv", "metrics.json", "predictions.npz"):
+        assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+    seen.clear()
+    trained(planned(shapes, told, "train.micro_batch=120", "train.epochs=1"), shapes, tmp_path / "parts")
+    assert seen == [step / steps for step in range(steps) for _ in range(2)]  # two parts of each batch
+
+
+def test_an_own_group_has_its_rate_or_the_classifiers(shapes, told):
+    own, shared = planned(shapes, told, "methods.told.lr.scale=0.5"), planned(shapes, told)
+    assert own.id != shared.id and "scale" not in shared.spec.content()["train"]["lr"]
+    assert own.spec.content()["train"]["lr"]["scale"] == 0.5
+    assert Spec.model_validate(own.spec.content()) == own.spec
+    for job, expected in ((own, 0.5), (shared, 0.03)):
+        model = build_classifier(told.cls, TREE, "type-I", job.spec.model)
+        optimizer = make_optimizer(model, job.spec.train)
+        assert {group["name"]: group["lr"] for group in optimizer.param_groups}["scale"] == expected
+        rates = set_rates(optimizer, job.spec.train, 1)
+        assert list(rates) == ["backbone", "transform", "classifier", "scale"]
+        assert rates["scale"] == pytest.approx(expected / 2)  # half of the cosine
+    wrong = own.spec.train.model_copy(update={"lr": own.spec.train.lr.model_copy(update={"sclae": 0.1})})
+    with pytest.raises(UserError, match=r"unknown key 'lr\.sclae'; did you mean 'lr\.scale'"):
+        make_optimizer(model, wrong)
+
+
+class Grouped(Method):
+    name = title = source = "grouped"
+    given = None
+
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.one, self.two = (torch.nn.Parameter(torch.zeros(3)) for _ in range(2))
+        self.fixed = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def parameter_groups(self):
+        return self.given(self)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda m: {"backbone": [m.one]}, "no group can be called backbone"),
+        (lambda m: {"transform": [m.one]}, "no group can be called transform"),
+        (lambda m: {"a": [m.one], "b": [m.one]}, "parameter one is in group a and b"),
+        (lambda m: {"a": [m.one, m.one]}, "parameter one is in group a twice"),
+        (lambda m: {"a": [torch.nn.Parameter(torch.zeros(1))]}, "group a holds what is not a parameter of the method"),
+        (lambda m: {"a": [torch.zeros(1)]}, "group a holds what is not a parameter of the method"),
+        (lambda m: {"a b": [m.one]}, "a group's name is letters, digits, _ and -, got 'a b'"),
+        (lambda m: {3: [m.one]}, "got 3"),
+        (lambda m: [m.one], "parameter_groups must return a dict"),
+    ],
+)
+def test_groups_that_are_none(given, message, monkeypatch):
+    monkeypatch.setattr(Grouped, "given", staticmethod(given))
+    with pytest.raises(UserError, match=r"^method grouped: ") as error:
+        groups_of(Grouped(TREE, 4))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_no_group_names_is_the_classifiers(monkeypatch):
+    monkeypatch.setattr(Grouped, "given", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
+    method = Grouped(TREE, 4)
+    groups = groups_of(method)
+    assert list(groups) == ["classifier", "a"]
+    assert groups["classifier"][0] is method.one and len(groups["classifier"]) == 1
+    assert groups["a"][0] is method.two and len(groups["a"]) == 1  # what is not trained is in none
+
+
+class Levels(Method):
+    name = title = source = "levels"
+
+    def level_scores(self, outputs):
+        return outputs
+
+
+def test_level_predictions_take_the_lower_of_equals():
+    method = Levels(TREE, 4)
+    scores = [torch.zeros(2, size) for size in TREE.level_sizes]
+    scores[-1][1, 4] = scores[-1][1, 2] = 1.0
+    assert level_predictions(method, scores).tolist() == [[0] * TREE.num_levels, [0] * (TREE.num_levels - 1) + [2]]
+    assert level_predictions(method, None) is None
+    for wrong in (scores[:-1], scores[::-1], [], torch.zeros(2, 3), [*scores[:-1], scores[-1][:1]]):
+        with pytest.raises(UserError, match="method levels: level_scores must return a list of tensors"):
+            level_predictions(method, wrong)
+    scores[0][0, 0] = torch.nan
+    with pytest.raises(UserError, match="method levels: level_scores: "):
+        level_predictions(method, scores)
+
+
+@pytest.mark.parametrize("name", ["flamingo", "hafeature"])
+def test_level_scores_end_in_the_scores(name):
+    torch.manual_seed(0)
+    method = find_method(name).cls(TREE, 20)
+    outputs = method(torch.randn(5, 20))
+    levels = method.level_scores(outputs)
+    assert [level.shape[1] for level in levels] == list(TREE.level_sizes)
+    assert torch.equal(levels[-1], method.scores(outputs))
+
+
+def test_stored_level_predictions_are_checked_when_they_are_read(tmp_path):
+    run, scores, targets = Store(tmp_path).run("a" * 64), np.zeros((4, 3), np.float32), np.zeros(4, np.int64)
+    run.folder.mkdir()
+    run.write_predictions(scores, targets)
+    assert run.level_predictions() is None
+    levels = np.arange(8).reshape(4, 2)
+    run.write_predictions(scores, targets, levels)
+    assert (run.level_predictions() == levels).all() and (run.predictions()[0] == scores).all()
+    for damaged in (levels[:3], levels[:, 0], levels.astype(float), -levels):
+        run.write_predictions(scores, targets, damaged)
+        with pytest.raises(ValueError, match="are damaged: the level-wise ones"):
+            run.level_predictions()
+    path = run.folder / "predictions.npz"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="cannot be read"):
+        run.level_predictions()
+
+
+class Twice(PostHoc):
+    name = title = source = "twice"
+    base = ("ce", "haframe")
+
+    def rescore(self, first, second):
+        return first
+
+
+def test_a_base_that_does_nothing_or_a_fit_that_is_never_called_fails_the_check():
+    problems = dict(check_method(Twice))
+    assert problems.pop("every base acts") == "the scores do not depend on the base haframe"
+    assert set(problems.values()) == {""} and "fit before rescore" not in problems
+
+    class Fitted(Twice):
+        def fit(self, *probabilities, targets):
+            raise AssertionError
+
+    assert dict(check_method(Fitted))["fit before rescore"] == "fit is never called: set needs_validation = True"
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ('("ce", "mine")', "it cannot be its own base"),
+        ('("ce", "ce")', "base names a method twice: ce, ce"),
+        ("()", "base must be a method's name, or a tuple of them"),
+        ('["ce"]', "base must be a method's name, or a tuple of them"),
+        ('("ce", 3)', "base must be a method's name, or a tuple of them"),
+    ],
+)
+def test_bases_that_are_none(tmp_path, base, message):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        f"from hierbench import PostHoc\nclass Mine(PostHoc):\n    name = title = source = 'mine'\n    base = {base}\n"
+    )
+    with pytest.raises(UserError, match="method mine: ") as error:
+        find_method(str(file))
+    assert message in str(error.value)
+
+
+def posthoc_file(folder, base):
+    file = Path(folder) / "mine.py"
+    body = "name = title = source = 'mine'\n    def rescore(self, *given):\n        return sum(given)\n"
+    file.write_text(f"from hierbench import PostHoc\nclass Mine(PostHoc):\n    base = {base}\n    {body}")
+    return find_method(str(file))
+
+
+def test_one_base_in_a_tuple_is_one_id_and_several_are_a_list(shapes, tmp_path):
+    single, several = posthoc_file(tmp_path, '("ce",)'), None
+    job = planned(shapes, single)
+    assert isinstance(job.spec.content()["base"], str) and job.spec.bases == (job.spec.base,)
+    (tmp_path / "two").mkdir()
+    several = planned(shapes, posthoc_file(tmp_path / "two", '("ce", "flamingo")'))
+    assert several.spec.content()["base"] == list(several.spec.bases) and len(several.spec.bases) == 2
+    assert Spec.model_validate(several.spec.content()).id == several.id
+    assert [base.name for base in several.bases] == ["ce", "flamingo"]
+
+
+def test_a_base_that_cannot_use_a_type_is_said_before_anything_is_trained(shapes, tmp_path):
+    with pytest.raises(UserError, match="mine cannot use type-I: it re-ranks haframe, which does not"):
+        planned(shapes, posthoc_file(tmp_path, '("ce", "haframe")'))
+
+
+def test_a_job_is_finished_while_every_base_has_the_predictions_that_it_took(shapes, tmp_path):
+    plan = make_plan(
+        load_recipe("shapes", QUICK), shapes, [posthoc_file(tmp_path, '("ce", "flamingo")')], ["type-I"], 1
+    )
+    store, targets = Store(tmp_path / "runs"), np.zeros(4, np.int64)
+    *bases, job = plan
+    from hierbench.runs.integrity import fingerprints
+
+    def end(one, value, **details):
+        run = store.run(one.id)
+        run.plan(one.spec.content())
+        run.write_predictions(np.full((4, 3), value), targets)
+        run.write_record("metrics.json", {})
+        run.set_status("done", files=fingerprints(run.folder), **details)
+        return run.digest_of("predictions.npz")
+
+    used = [end(base, value) for value, base in enumerate(bases)]
+    end(job, 5.0, base_predictions=used)
+    assert is_finished(job.spec, store)
+    end(bases[1], 7.0)
+    assert not is_finished(job.spec, store)
+    end(job, 5.0, base_predictions=[used[0], store.run(bases[1].id).digest_of("predictions.npz")])
+    assert is_finished(job.spec, store)
+
+
+def test_groups_of_methods_by_name():
+    assert method_group("paper") == ["ce", "crm", "flamingo", "hafeature", "haframe"]
+    every = method_group("all")
+    assert every[:5] == method_group("paper") and sorted(every) == method_names() and "hie" in every[5:]
+    assert method_group("ce") == ["ce"] and not [name for name in every if name.startswith("_")]
