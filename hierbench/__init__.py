@@ -1,6 +1,6 @@
 """hierbench compares hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.
 
-Quick start, in a terminal: `hierbench run --methods all --dataset shapes` trains the methods on a small dataset and
+Quick start, in a terminal: `hierbench run --methods paper --dataset shapes` trains the methods on a small dataset and
 prints their leaderboard; `hierbench --help` lists the commands. In Python:
 
     import numpy as np

@@ -61,10 +61,9 @@ class Board:
         content = asdict(self)
         del content["remark"], content["columns"]
         for row in content["rows"]:
-            if row["tuning"] is None:  # not one of the contract's keys
-                del row["tuning"]
-            if not row["scored"]:
-                del row["scored"]
+            for key in ("tuning", "scored"):  # not among the contract's keys
+                if not row[key]:
+                    del row[key]
         return {"schema": 1, **content}
 
     def frame(self) -> pd.DataFrame:
@@ -173,6 +172,8 @@ def board_from_runs(
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
     rows = list(_rows(found))
+    if ids is None:  # a base that is no method of its own is no row of its own
+        rows = [row for row in rows if not row.method.startswith("_")] or rows
     highlight(rows)
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""

@@ -48,13 +48,12 @@ def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
         for left in folder.glob(f".{board.dataset}.partial-*"):  # of a process that was killed
             if not left.is_symlink():
                 shutil.rmtree(left)
-        for row in board.rows:
-            for run_id in row.runs:
-                (staging / run_id).mkdir(parents=True)
-                for name, content in _records(store.run(run_id), further(board.columns)):
-                    write_bytes(staging / run_id / name, content)
-                if not Run(staging / run_id).done:  # the table is of what it was a moment ago
-                    raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
+        for run_id in _with_bases(board, store):
+            (staging / run_id).mkdir(parents=True)
+            for name, content in _records(store.run(run_id), further(board.columns)):
+                write_bytes(staging / run_id / name, content)
+            if not Run(staging / run_id).done:  # the table is of what it was a moment ago
+                raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
         table = folder / f"{board.dataset}.md"
         lock.check()
         write_text(folder / f"{board.dataset}.json", as_json(board))
@@ -65,6 +64,14 @@ def _publish(board: Board, store: Store, folder: Path, lock: Lock) -> Path:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return table
+
+
+def _with_bases(board: Board, store: Store) -> list[str]:
+    """Return the ids of a table's runs, and of those that they re-rank: a base may have no row of its own."""
+    ids = [run_id for row in board.rows for run_id in row.runs]
+    specs = [run.spec() for run in map(store.run, ids)]
+    bases = [[base] if isinstance(base, str) else base for base in (spec.get("base") or [] for spec in specs)]
+    return list(dict.fromkeys([*ids, *(base for given in bases for base in given)]))
 
 
 def _records(run: Run, metrics: Sequence[str]) -> list[tuple[str, bytes]]:

@@ -11,6 +11,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from hierbench.config.sections import PAPER_METHODS
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.utils.files import as_json_text
@@ -40,8 +41,8 @@ def shown_columns(board: Board) -> list[Column]:
 
 
 def ordered_rows(board: Board) -> list[Row]:
-    """Return the rows in the paper's order: type I before type II, methods by name within; scored ones last."""
-    return sorted(board.rows, key=lambda row: (row.scored, row.type, row.method))
+    """Return the rows in the paper's order: type I before type II, its methods before others, by name; scored last."""
+    return sorted(board.rows, key=lambda row: (row.scored, row.type, row.method not in PAPER_METHODS, row.method))
 
 
 def number(cell: Cell | None, best: str = "{}", digits: int = 2) -> str:

@@ -46,6 +46,8 @@ class HierarchicalEnsemble(PostHoc):
         own = coarse if self.params.parents == "network" else fine
         of_parent = torch.zeros_like(fine[:, : len(self.num_children)]).index_add_(1, parent, own)
         if self.params.parents == "mean":
-            return fine * (of_parent / self.num_children.to(of_parent)).index_select(1, parent)
-        products = fine * of_parent.index_select(1, parent)
+            of_parent = of_parent / self.num_children.to(of_parent)
+        products: Tensor = fine * of_parent.index_select(1, parent)
+        if self.params.parents == "mean":
+            return products
         return products / products.sum(dim=1, keepdim=True).clamp_min(torch.finfo(products.dtype).tiny)

@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any, NoReturn
 
-from hierbench.api.contract import METHOD_CHECKS, POSTHOC_CHECKS, check_method
+from hierbench.api.contract import METHOD_CHECKS, METHOD_HOOKS, POSTHOC_CHECKS, POSTHOC_HOOKS, check_method, uses
 from hierbench.api.isolation import CLOSED
 from hierbench.api.method import Method
 from hierbench.api.registry import find_method
@@ -25,7 +25,8 @@ def serve(order: dict[str, Any], pipe: int) -> NoReturn:
         except OSError:
             leave(CLOSED)
 
-    checks = {True: list(METHOD_CHECKS), False: list(POSTHOC_CHECKS)}
+    checks = {True: list(METHOD_CHECKS), False: list(POSTHOC_CHECKS)}  # before the method's file can change them
+    hooks = {True: dict(METHOD_HOOKS), False: dict(POSTHOC_HOOKS)}
     send("ready")
     try:
         found = find_method(order["reference"])
@@ -34,7 +35,9 @@ def serve(order: dict[str, Any], pipe: int) -> NoReturn:
         text = str(error) if isinstance(error, UserError) else text
         send({"error": text, "broken": isinstance(error, BrokenMethodError | MemoryError)})
         leave(0)
-    send([found.name, "\n".join(checks[issubclass(found.cls, Method)])])
+    trained = issubclass(found.cls, Method)
+    own = [name for name, (hook, _) in hooks[trained].items() if uses(found.cls, hook)]
+    send([found.name, "\n".join(checks[trained] + own)])
     for name, problem in check_method(found.cls):
         send([name, problem])
     send({"done": order["nonce"]})

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from hierbench.api.method import Method, Parameters, PostHoc
 from hierbench.config.options import is_path
-from hierbench.config.sections import FEATURE_TYPES
+from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.validation import first_problem
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes
@@ -74,6 +74,15 @@ def method_names() -> list[str]:
     """Return the names of all installed methods, without importing them."""
     files = {path.stem for path in _folder().glob("*.py") if not path.stem.startswith("_")}
     return sorted(files | entry_points(group=GROUP).names)
+
+
+def method_group(name: str) -> list[str]:
+    """Return the methods that a name stands for: those of the paper, all with these first, or itself."""
+    if name == "paper":
+        return list(PAPER_METHODS)
+    if name == "all":
+        return [*PAPER_METHODS, *(other for other in method_names() if other not in PAPER_METHODS)]
+    return [name]
 
 
 def is_installed(name: str) -> bool:
@@ -176,8 +185,9 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         raise BrokenMethodError(f"method {name}: a hyperparameter cannot be called lr, a method's learning rates")
     if issubclass(cls, PostHoc):
         _check_bases(name, cls)
-    if name == "all":
-        raise BrokenMethodError("method all: the name stands for every method; choose another")
+    if name in METHOD_GROUPS:
+        what = "every method" if name == "all" else "the methods of the paper"
+        raise BrokenMethodError(f"method {name}: the name stands for {what}; choose another")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
     try:

@@ -5,6 +5,7 @@ from importlib import resources
 from pathlib import Path
 
 from hierbench.api.registry import method_names
+from hierbench.config.sections import METHOD_GROUPS
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 
@@ -15,7 +16,7 @@ def new_method(name: str, folder: Path) -> Path:
     Raises:
         UserError: the name is invalid or taken, or there is no such folder.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name == "all":
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in METHOD_GROUPS:
         raise UserError(f"a method's name is lower-case letters, digits, - and _, starting with a letter; got {name!r}")
     path = folder / f"{name}.py"
     if path.exists() or name in method_names():

@@ -14,7 +14,7 @@ from hierbench.utils.errors import UserError
 def tune(
     options: Options,
     methods: Annotated[
-        str, typer.Option("--methods", "--method", help="Names and paths separated by commas, or all.")
+        str, typer.Option("--methods", "--method", help="Names and paths separated by commas; all, or paper.")
     ] = "haframe",
     sampler: Annotated[
         Literal["grid", "tpe"], typer.Option(help="Every point of the grid, or TPE with median pruning.")

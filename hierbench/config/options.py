@@ -39,7 +39,9 @@ class Options:
     """The options of a command that trains; `hierbench.cli.options.trains` adds them to a command."""
 
     dataset: DatasetOption
-    methods: Annotated[str, typer.Option("--methods", help="all, or names and paths separated by commas.")] = "all"
+    methods: Annotated[str, typer.Option("--methods", help="all, paper, or names and paths separated by commas.")] = (
+        "all"
+    )
     types: Annotated[str, typer.Option("--types", help="Feature extractors, separated by commas.")] = "type-I,type-II"
     seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds; by default the recipe's.")] = None
     overrides: Annotated[

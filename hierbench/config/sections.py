@@ -167,6 +167,11 @@ class Collapse(Closed):
     deviation: Literal["absolute", "raw"] = "absolute"
 
 
+# The methods of Liang & Davis, ICCV 2023, in the order of its tables, and what --methods takes for several at once.
+PAPER_METHODS = ("ce", "crm", "flamingo", "hafeature", "haframe")
+METHOD_GROUPS = ("all", "paper")
+
+
 class Expected(Closed):
     """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first.
 

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
-from hierbench.api.registry import Broken, Found, find_all, find_or_broken
+from hierbench.api.registry import Broken, Found, find_or_broken, method_group
 from hierbench.config.options import Options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
@@ -50,7 +50,8 @@ def compare(
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
     cache_plan = (lambda plan: None) if prepared is None or tuned or broken else plan_writer(options, asked, prepared)
-    if not session.announce(lines, partial(costs, recipe, methods, types)):
+    trained = list(with_bases(methods).values())
+    if not session.announce(lines, partial(costs, recipe, trained, types), trained):
         return 0
     if session.options.plan_only:
         planned(plan, session.store, say)
@@ -121,12 +122,12 @@ def carry_out(
 
 def find_methods(names: Sequence[str]) -> tuple[list[Found], int]:
     """Return the requested methods, and how many cannot be imported: those are reported and left out."""
-    found = [item for name in names for item in (find_all() if name == "all" else [find_or_broken(name)])]
+    found = [find_or_broken(one) for name in names for one in method_group(name)]
     methods = {item.name: item for item in found if isinstance(item, Found)}
     broken = [item for item in found if isinstance(item, Broken)]
     if not methods:
         reasons = "; ".join(item.reason for item in broken)
-        raise UserError(reasons or "--methods names no method; use all, or names separated by commas")
+        raise UserError(reasons or "--methods names no method; use all, paper, or names separated by commas")
     for item in broken:
         say(f"warning: {item.reason}; it is left out")
     return list(methods.values()), len(broken)

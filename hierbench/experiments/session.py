@@ -19,8 +19,8 @@ from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.cost import Cost
-from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
-from hierbench.planning.estimate import time_to_train
+from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary, timed
+from hierbench.planning.estimate import seconds_per_job, total_seconds
 from hierbench.planning.extraction import Extraction, extractions_of
 from hierbench.planning.inputs import Inputs, obtain
 from hierbench.planning.plan import check_request
@@ -84,10 +84,13 @@ class Session:
         self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
 
-    def announce(self, lines: Sequence[Line], models: Callable[[], Costs], **more: Any) -> bool:
+    def announce(
+        self, lines: Sequence[Line], models: Callable[[], Costs], methods: Sequence[Found] = (), **more: Any
+    ) -> bool:
         """Report the plan and the estimated time; return False for a dry run, which ends here.
 
-        `models` tells what the models cost, which a dry run shows; `more` are fields of the setting.
+        `models` tells what the models cost, which a dry run shows with the times of `methods` on this machine; `more`
+        are fields of the setting.
         """
         options, recipe, inputs = self.options, self.recipe, self.inputs
         num_training = sum(line.trains for line in lines)
@@ -96,11 +99,13 @@ class Session:
         measure, needed = options.dry_run, list[Extraction]()
         if recipe.model.frozen:
             needed = extractions_of(recipe, kinds, inputs.prepared, inputs.digest, self.setting, measure=measure)
-        seconds = time_to_train(recipe, kinds, inputs.prepared, self.setting, needed, measure=measure)
+        per_job = seconds_per_job(recipe, kinds, inputs.prepared, self.setting, measure=measure)
+        seconds = None if per_job is None else total_seconds(per_job, kinds, self.setting, needed) if kinds else 0.0
         if options.dry_run or inputs.prepared is None:
-            show_dry_run(
-                recipe, lines, seconds, models(), options.device, inputs.missing, needed, as_json=options.as_json
-            )
+            shown = models()
+            if options.dry_run and per_job:
+                shown = timed(shown, recipe, methods, per_job, self.setting)
+            show_dry_run(recipe, lines, seconds, shown, options.device, inputs.missing, needed, as_json=options.as_json)
             return False
         say_notes(inputs.prepared)
         say(summary(recipe, lines, seconds, options.device, ""))

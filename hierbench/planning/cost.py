@@ -21,6 +21,8 @@ class Cost:
 
     parameters: int  # trainable ones
     flops: int | None  # of one image's forward pass, a multiply-add counted as two; None if they cannot be counted
+    head: float | None = None  # seconds of head and loss in a training step, forward and backward; None if not timed
+    job: float | None = None  # seconds of a job; None if not timed
 
 
 def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> Cost:

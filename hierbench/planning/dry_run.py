@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hierbench.config.recipe import Recipe
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
     from hierbench.planning.extraction import Extraction
+    from hierbench.planning.resources import Setting
     from hierbench.runs.job import Job, State
 
 
@@ -65,6 +66,41 @@ def costs(
         for found in methods
         if feature_type in found.cls.types and found.trains
     }
+
+
+def timed(
+    models: Mapping[tuple[FeatureType, str], Cost],
+    recipe: Recipe,
+    methods: Sequence[Found],
+    seconds: Mapping[FeatureType, float],
+    setting: Setting,
+) -> dict[tuple[FeatureType, str], Cost]:
+    """Return the costs with the time of head and loss in a step, and that of a job, where it is known by type.
+
+    A job takes that of the baseline, plus the difference of the heads at every step.
+    """
+    import torch
+
+    from hierbench.api.registry import find_method
+    from hierbench.planning.cost import stand_in_tree
+    from hierbench.planning.estimate import steps_of
+    from hierbench.planning.head import head_seconds
+
+    tree, found_costs = stand_in_tree(recipe.expected.level_sizes), dict(models)
+    batch, steps = steps_of(recipe, recipe.expected.train)
+    baseline, threads = find_method("ce"), torch.get_num_threads()
+    torch.set_num_threads(setting.threads or threads)
+    try:
+        for kind, of_job in seconds.items():
+            own = {found.name: found for found in methods if (kind, found.name) in models}
+            heads = head_seconds(list(({"ce": baseline} | own).values()), recipe, tree, kind, setting.device, batch)
+            for name, head in heads.items():
+                if name in own and head is not None:
+                    job = max(0.0, of_job + (head - (heads["ce"] or head)) * steps)
+                    found_costs[kind, name] = replace(models[kind, name], head=head, job=job)
+    finally:
+        torch.set_num_threads(threads)
+    return found_costs
 
 
 def say_notes(prepared: Prepared) -> None:
@@ -117,7 +153,14 @@ def show_dry_run(
             **({"blocked": blocked} if blocked else {}),
             "estimated_seconds": seconds,
             "models": [
-                {"type": type_, "method": name, "parameters": cost.parameters, "flops_per_image": cost.flops}
+                {
+                    "type": type_,
+                    "method": name,
+                    "parameters": cost.parameters,
+                    "flops_per_image": cost.flops,
+                    "head_seconds_per_step": cost.head,
+                    "seconds_per_job": cost.job,
+                }
                 for (type_, name), cost in models.items()
             ],
             **({"features": list(map(vars, extractions))} if recipe.model.frozen else {}),
@@ -135,6 +178,11 @@ def show_dry_run(
     say(f"models ({trained}, {height}x{width}):")
     for (feature_type, name), cost in models.items():
         flops = "-" if cost.flops is None else f"{cost.flops / 1e9:.3f}"
-        say(f"  {feature_type:8} {name:16} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image")
+        text = f"  {feature_type:8} {name:20} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image"
+        if cost.head is not None and cost.job is not None:
+            text += f"  head and loss {1e3 * cost.head:.2f} ms per step  about {duration(cost.job)} per seed"
+        say(text)
+    if again := sorted({line.method for line in lines if not line.trains}):
+        say(f"  {', '.join(again)}: nothing is trained, predictions are re-ranked")
     for line in lines:
         say(f"  {line.state:8} {(line.id or '')[:12]:12}  {line.method} {line.type} seed {line.seed}")

@@ -38,6 +38,33 @@ def time_to_train(
     """
     if not kinds:
         return 0.0
+    per_job = seconds_per_job(recipe, kinds, prepared, setting, measure=measure)
+    return None if per_job is None else total_seconds(per_job, kinds, setting, extractions)
+
+
+def total_seconds(
+    per_job: Mapping[FeatureType, float],
+    kinds: Sequence[FeatureType],
+    setting: Setting,
+    extractions: Sequence[Extraction] = (),
+) -> float:
+    """Return the seconds that jobs of these types and their extractions take on all workers."""
+    jobs = [per_job[kind] for kind in kinds]
+    training = max(sum(jobs) / setting.workers, max(jobs)) if jobs else 0.0
+    return training + sum(extraction.seconds or 0.0 for extraction in extractions)
+
+
+def seconds_per_job(
+    recipe: Recipe,
+    kinds: Sequence[FeatureType],
+    prepared: Prepared | None,
+    setting: Setting,
+    *,
+    measure: bool = True,
+) -> dict[FeatureType, float] | None:
+    """Return by type the seconds of one job with the baseline's head; None where that is not known."""
+    if not kinds:
+        return {}
     if not setting.workers or (setting.device != "cpu" and (setting.device != "cuda" or not measure)):
         return None
     if prepared is None:
@@ -46,8 +73,7 @@ def time_to_train(
     else:
         tree, sizes = prepared.hierarchy(recipe.distance), {split: prepared.size(split) for split in SPLITS}
     try:
-        training = estimate(recipe, kinds, tree, sizes, setting)
-        return training + sum(extraction.seconds or 0.0 for extraction in extractions)
+        return _per_job(recipe, kinds, tree, sizes, setting)
     except RuntimeError:  # a model that does not fit in memory: its jobs will report it
         return None
 
@@ -63,21 +89,36 @@ def estimate(
 
     `to_train` has the type of each job to train; where devices share a job, one is timed on its part of a batch.
     """
+    return total_seconds(_per_job(recipe, to_train, hierarchy, sizes, setting), to_train, setting)
+
+
+def steps_of(recipe: Recipe, num_train: int) -> tuple[int, int]:
+    """Return the size of a batch and the number of a job's steps; the last short batch of an epoch is dropped."""
+    batch_size = min(recipe.train.batch_size, num_train)
+    return batch_size, recipe.train.epochs * (num_train // batch_size)
+
+
+def _per_job(
+    recipe: Recipe,
+    to_train: Sequence[FeatureType],
+    hierarchy: Hierarchy,
+    sizes: Mapping[str, int],
+    setting: Setting,
+) -> dict[FeatureType, float]:
     before = torch.get_num_threads()
     torch.set_num_threads(setting.threads or before)
-    batch_size = min(recipe.train.batch_size, sizes["train"])
-    trained = recipe.train.epochs * (sizes["train"] // batch_size) * batch_size  # the last short batch is dropped
+    batch_size, steps = steps_of(recipe, sizes["train"])
+    trained = steps * batch_size
     evaluated = recipe.train.epochs * sizes["val"] + sizes["test"]
     try:
-        of_type = {}
+        of_type: dict[FeatureType, float] = {}
         part = max(2, min(batch_size, recipe.train.micro_batch or batch_size) // setting.devices)
         for feature_type in sorted(set(to_train)):
             step, forward = seconds_per_image(recipe, feature_type, hierarchy, setting.device, part)
             of_type[feature_type] = (step * trained + forward * evaluated) / setting.devices
     finally:
         torch.set_num_threads(before)
-    jobs = [of_type[feature_type] for feature_type in to_train]
-    return max(sum(jobs) / setting.workers, max(jobs))
+    return of_type
 
 
 def seconds_per_image(

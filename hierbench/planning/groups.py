@@ -7,9 +7,8 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.head import num_features
 from hierbench.utils.errors import UserError
-
-SOME_WIDTH = 512  # of features that are the backbone's own: the names do not depend on it
 
 
 def has_own_groups(found: Found) -> bool:
@@ -33,13 +32,12 @@ def group_names(
     sizes = recipe.expected.level_sizes
     if hierarchy is None and not sizes:
         return None
-    kind = feature_type or next(name for name in FEATURE_TYPES if name in found.cls.types)
+    kind = next(name for name in FEATURE_TYPES if name in found.cls.types) if feature_type is None else feature_type
     assert issubclass(found.cls, Method)
     try:
         tree = hierarchy or stand_in_tree(sizes)
         params = found.params(recipe.params_of(found.name))
-        width = tree.num_classes if kind == "type-II" else recipe.model.type_i_units or SOME_WIDTH
-        method = found.cls(tree, width, params)
+        method = found.cls(tree, num_features(recipe, tree, kind), params)
     except UserError:
         raise
     except Exception:  # foreign code, perhaps over a tree that it was not made for; its job reports it

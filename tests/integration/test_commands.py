@@ -24,7 +24,7 @@ def folder(tmp_path_factory, data_dir):
 @pytest.fixture(scope="module")
 def finished(cli, folder):
     """All methods on both types, two seeds, as a user starts it."""
-    done = cli.real(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST[:-2]).ok()
+    done = cli.real(folder, "run", "--methods", "paper", "--dataset", "shapes", "--seeds", "2", *FAST[:-2]).ok()
     shutil.copy(folder / "runs/leaderboard-shapes.json", folder / "first.json")  # later commands overwrite it
     return done
 
@@ -46,7 +46,7 @@ def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished, board):
 
 def test_again_it_trains_nothing(cli, finished, folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/metrics.json")}
-    done = cli(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST)
+    done = cli(folder, "run", "--methods", "paper", "--dataset", "shapes", "--seeds", "2", *FAST)
     assert done.code == 0
     assert "0 to train, 0 to re-rank, 18 cached" in done.err
     assert done.out == finished.out
@@ -218,7 +218,7 @@ def test_all_leaves_out_a_broken_method_of_the_project(cli, folder, tmp_path, mo
     monkeypatch.setitem(sys.modules, "hierbench.methods", package)
     for name in [name for name in sys.modules if name.startswith("hierbench.methods.")]:
         monkeypatch.delitem(sys.modules, name)
-    done = cli(folder, "run", "--methods", "all", "--dataset", "shapes", "--seeds", "1", "--dry-run")
+    done = cli(folder, "run", "--methods", "paper", "--dataset", "shapes", "--seeds", "1", "--dry-run")
     assert done.code == 0
     assert "warning: method haframe cannot be imported" in done.err and "8 jobs" in done.err
 
@@ -367,7 +367,7 @@ def test_a_damaged_record_is_set_aside_and_computed_again(cli, finished, folder,
     shutil.copytree(folder / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs").glob("*/checkpoint.pt")).with_name("status.json")
     path.write_text("{")
-    arguments = ("run", "--methods", "all", "--dataset", "shapes", "--seeds", "2", *FAST, "--mlflow", "off")
+    arguments = ("run", "--methods", "paper", "--dataset", "shapes", "--seeds", "2", *FAST, "--mlflow", "off")
     done = cli(folder, *arguments, "--runs", str(tmp_path / "runs"))
     assert done.code == 0 and "1 to train, 0 to re-rank, 17 cached" in done.err
     assert done.err.count("note: status.json of ") == 1 and done.out == finished.out

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.api.contract import METHOD_CHECKS, POSTHOC_CHECKS, ContractError
+from hierbench.api.contract import METHOD_CHECKS, ContractError, checks_of
 from hierbench.api.method import Method
 from hierbench.api.registry import find_all, find_method
 from hierbench.methods import flamingo
@@ -15,8 +15,8 @@ PATHS = {path[-1]: tuple(path) for path in ("pta", "ptb", "puc", "qd", "qve", "q
 SMALL = Hierarchy.from_paths(PATHS)
 CASES = [
     pytest.param(found.cls, check, id=f"{found.name}: {name}")
-    for found in find_all()
-    for name, check in (METHOD_CHECKS if issubclass(found.cls, Method) else POSTHOC_CHECKS).items()
+    for found in [*find_all(), find_method("_coarse_ce")]
+    for name, check in checks_of(found.cls).items()
 ]
 
 

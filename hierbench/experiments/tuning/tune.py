@@ -11,10 +11,10 @@ from typing import Any
 from optuna.trial import Trial, TrialState
 
 from hierbench.api.method import PostHoc, bases_of
-from hierbench.api.registry import Found
+from hierbench.api.registry import Found, method_group
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
-from hierbench.config.sections import FeatureType
+from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
@@ -73,7 +73,8 @@ def _spaces(
 ) -> dict[str, Space]:
     """Return the search space of each method that has one; with TPE all get the same number of trials.
 
-    Of `names`, as asked for, "all" leaves out methods without anything to tune; one that is named must have something.
+    Of `names`, as asked for, "all" and "paper" leave out methods without anything to tune; one that is named must have
+    something.
     """
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
@@ -86,7 +87,7 @@ def _spaces(
         if issubclass(found.cls, PostHoc):
             hint = f"it re-ranks {' and '.join(bases_of(found.cls))}, which can be tuned"
         named = found.name in recipe.tune.grid or found.name in {Path(name).stem for name in names}
-        if named or "all" not in names:
+        if named or not any(found.name in method_group(name) for name in names if name in METHOD_GROUPS):
             raise UserError(f"{found.name} has no hyperparameters to tune; {hint}")
         notes.append(f"note: {found.name} has nothing to tune and is left out; {hint}")
     if not spaces:

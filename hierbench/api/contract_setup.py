@@ -1,0 +1,106 @@
+"""What the checks of `hierbench.api.contract` share: a small ragged tree, and methods and numbers on it.
+
+Shapes: B batch, D features, K classes.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import torch
+from pydantic import BaseModel, ValidationError
+from torch import Tensor
+
+from hierbench.api.method import Method, PostHoc
+from hierbench.hierarchy.tree import Hierarchy
+
+BATCH = 8
+NUM_FEATURES = 20  # of type I: differs from all sizes below, so that a dimension's size says what it counts
+PATHS = {
+    "ash": ("plant", "tree", "ash"),
+    "oak": ("plant", "tree", "oak"),
+    "fern": ("plant", "fern"),
+    "cat": ("animal", "mammal", "cat"),
+    "dog": ("animal", "mammal", "dog"),
+    "owl": ("animal", "bird", "owl"),
+    "hen": ("animal", "bird", "hen"),
+}
+TREE = Hierarchy.from_paths(PATHS)
+NUM_INNER = 5  # inner nodes of TREE below the root
+RELABELLING = [3, 6, 0, 5, 1, 4, 2]  # new class i is old class RELABELLING[i]
+RELABELLED = Hierarchy.from_paths({TREE.classes[old]: PATHS[TREE.classes[old]] for old in RELABELLING})
+
+PROGRESS = (0.0, 0.5, 1.0)  # a term may be off at the start or at the end of the training
+
+Check = Callable[[Any], None]
+
+
+class ContractError(AssertionError):
+    """A method breaks the contract; the message says how."""
+
+
+def require(condition: bool | Tensor, message: str) -> None:
+    """Raise a ContractError unless a condition holds."""
+    if not bool(condition):
+        raise ContractError(message)
+
+
+def width_of(cls: type[Method]) -> int:
+    """Return D of the features that a method is checked with."""
+    return NUM_FEATURES if "type-I" in cls.types else len(PATHS)
+
+
+def built(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | None = None, seed: int = 0) -> Method:
+    """Return a method with weights that follow from a seed."""
+    torch.manual_seed(seed)
+    return cls(tree, width_of(cls), params or cls.Params())
+
+
+def batch_of(cls: type[Method]) -> tuple[Tensor, Tensor]:
+    """Return features [B, D] and targets [B], the same at every call."""
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(BATCH, width_of(cls), generator=generator)
+    return features, torch.arange(BATCH) % len(PATHS)
+
+
+def objective_of(method: Method, features: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the loss terms after checking that they are finite scalars."""
+    torch.manual_seed(2)
+    terms = method.loss(method(features), targets)
+    require(isinstance(terms, dict) and bool(terms), "loss must return a dict of named terms")
+    for name, term in terms.items():
+        require(isinstance(term, Tensor) and term.ndim == 0, f"loss term {name!r} must be a scalar tensor")
+        require(term.isfinite(), f"loss term {name!r} is {term.item()} on ordinary features")
+    return torch.stack(list(terms.values())).sum()
+
+
+def scores_of(method: Method, features: Tensor) -> Tensor:
+    """Return the scores [B, K] as after training."""
+    method.eval()
+    with torch.no_grad():
+        return method.scores(method(features))
+
+
+def changed_params(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, BaseModel]]:
+    """Yield each hyperparameter's name, and the params in which it alone differs from its default."""
+    for name, field in cls.Params.model_fields.items():
+        extra = field.json_schema_extra
+        grid = extra.get("grid") if isinstance(extra, dict) else None
+        options: list[Any] = [*(grid if isinstance(grid, list) else []), *(field.examples or [])]
+        if get_origin(field.annotation) is Literal:
+            options += get_args(field.annotation)
+        elif field.annotation is bool:
+            options += [False, True]
+        else:
+            bounds = [getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)]
+            numbers = [field.default + 1, field.default / 2] if isinstance(field.default, int | float) else []
+            options += [*numbers, *bounds]
+        for option in options:
+            try:
+                changed = cls.Params.model_validate({name: option})
+            except ValidationError:
+                continue
+            if getattr(changed, name) != field.default:
+                yield name, changed
+                break
+        else:
+            raise ContractError(f"hyperparameter {name} has no value besides its default: give it a grid or examples")

@@ -1,0 +1,226 @@
+"""The checks of methods that are trained, see `hierbench.api.contract`.
+
+Shapes: B batch, D features, K classes, M nodes of all levels, N nodes.
+"""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from hierbench.api.contract_setup import (
+    BATCH,
+    NUM_INNER,
+    PATHS,
+    PROGRESS,
+    RELABELLED,
+    RELABELLING,
+    TREE,
+    Check,
+    ContractError,
+    batch_of,
+    built,
+    changed_params,
+    objective_of,
+    require,
+    scores_of,
+)
+from hierbench.api.method import Method, groups_of, loss_names
+from hierbench.utils.errors import UserError, one_line_of
+
+
+def _check_shapes(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    for size in (BATCH, 2):
+        scores, expected = scores_of(method, features[:size]), (size, len(PATHS))
+        require(scores.shape == expected, f"scores must be {expected} for {size} examples, got {tuple(scores.shape)}")
+        require(scores.isfinite().all(), "scores must be finite")
+    objective_of(method, features, targets)
+
+
+def _check_loss_names(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
+    names: list[str] = []
+    for inner, labels in batches * 2:
+        try:
+            names = loss_names(method.train().loss(method(inner), labels), names)
+        except UserError as error:
+            raise ContractError(str(error)) from None
+
+
+def _check_gradients(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    features.requires_grad_()
+    for progress in PROGRESS:
+        method.progress = progress
+        objective_of(method.train(), features, targets).backward()
+    for name, parameter in [*method.named_parameters(), ("the features", features)]:
+        if parameter.requires_grad:
+            require(parameter.grad is not None and parameter.grad.any(), f"no gradient reaches {name}")
+            require(parameter.grad.isfinite().all(), f"the gradient of {name} is not finite")  # type: ignore[union-attr]
+
+
+def _check_targets(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    depends = False
+    for progress in PROGRESS:
+        method.progress = progress
+        other = objective_of(method, features, (targets + 1) % len(PATHS))
+        depends |= not torch.equal(objective_of(method, features, targets), other)
+    require(depends, "the loss does not depend on the targets")
+
+
+def _require_same(cls: type[Method], first: Method, second: Method, what: str, advice: str) -> None:
+    features, targets = batch_of(cls)
+    losses = [objective_of(method.train(), features, targets) for method in (first, second)]
+    require(torch.equal(*losses), f"{what} gives another loss: {advice}")
+    require(
+        torch.equal(scores_of(first, features), scores_of(second, features)), f"{what} gives other scores: {advice}"
+    )
+
+
+def _check_determinism(cls: type[Method]) -> None:
+    _require_same(cls, built(cls), built(cls), "the same seed", "take randomness from torch's global generator")
+
+
+def _check_independence(cls: type[Method]) -> None:
+    method, (features, _) = built(cls), batch_of(cls)
+    alone = torch.cat([scores_of(method, row) for row in features.split(1)])
+    message = "an example's scores depend on the rest of the batch"
+    require(torch.allclose(scores_of(method, features), alone, rtol=1e-4, atol=1e-5), message)
+
+
+def _check_relabelling(cls: type[Method]) -> None:
+    """Permute the classes in the tree, the targets and dimensions of size K, M, N or N - 1: the scores must follow."""
+    leaves, num_coarse = torch.tensor(RELABELLING), sum(TREE.level_sizes[:-1])
+    # By size: a row per class; per entry of the levels, or per node with the root, both 13; per node below the root.
+    orders = [torch.cat([torch.arange(before), leaves + before]) for before in (0, num_coarse, NUM_INNER)]
+    order_of = {len(order): order for order in orders}
+    method, state = built(cls), {}
+    for name, value in method.state_dict().items():
+        for dim, size in enumerate(value.shape):
+            if size in order_of:
+                value = value.index_select(dim, order_of[size])
+        state[name] = value
+    if problem := _relabelled_problem(cls, method, state):
+        raise ContractError(problem + _derived_tables(cls, method, state))
+
+
+def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
+    """Return what is wrong with a model over the relabelled classes that loads this state, "" if nothing is."""
+    moved, leaves = built(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
+    features, targets = batch_of(cls)
+    moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
+    moved_targets = leaves.argsort()[targets]
+    try:
+        moved.load_state_dict(moved.state_dict() | state)
+    except RuntimeError as error:
+        return one_line_of(error)
+    expected = scores_of(method, features)[:, leaves]
+    if not torch.allclose(scores_of(moved, moved_features), expected, rtol=1e-4, atol=1e-5):
+        return "relabelling the classes must permute the scores (one row per class, or per node with the classes last)"
+    losses = objective_of(method, features, targets), objective_of(moved, moved_features, moved_targets)
+    return "" if torch.allclose(*losses, rtol=1e-4, atol=1e-5) else "relabelling the classes changes the loss"
+
+
+def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
+    """Return advice if only permuted buffers are the problem: derived again from the tree, they would be right."""
+    buffers = [name for name, _ in method.named_buffers() if name in state]
+    own = built(cls, RELABELLED, seed=3).state_dict()
+    for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):
+        tables = [name for name in names if not torch.equal(own[name], state[name])]
+        kept = {name: value for name, value in state.items() if name not in tables}
+        if tables and not _relabelled_problem(cls, method, kept):
+            named = ", ".join(tables)
+            return f"; the reason is the permuted {named}: register derived index tables with persistent=False"
+    return ""
+
+
+def _check_checkpoint(cls: type[Method]) -> None:
+    method, other = built(cls), built(cls, seed=4)
+    other.load_state_dict(copy.deepcopy(method.state_dict()))
+    _require_same(cls, method, other, "a loaded checkpoint", "register what is random as a parameter or buffer")
+
+
+def _check_hyperparameters(cls: type[Method]) -> None:
+    default = _objectives(built(cls))
+    for name, changed in changed_params(cls):
+        moved = _objectives(built(cls, params=changed))
+        require(not torch.equal(default, moved), f"hyperparameter {name} does not change the objective")
+
+
+def _objectives(method: Method) -> Tensor:
+    """Return the objective at the beginning, in the middle and at the end of the training."""
+    features, targets = batch_of(type(method))
+    values = []
+    for method.progress in PROGRESS:
+        values.append(objective_of(method, features, targets))
+    return torch.stack(values)
+
+
+def _check_progress(cls: type[Method]) -> None:
+    """At any time of the training the loss has the same finite terms, and scores do not depend on it."""
+    method, (features, targets) = built(cls), batch_of(cls)
+    scores, names = scores_of(method, features), list[str]()
+    for progress in PROGRESS:
+        method.progress = progress
+        objective_of(method.train(), features, targets)
+        try:
+            names = loss_names(method.loss(method(features), targets), names)
+        except UserError as error:
+            raise ContractError(f"at progress {progress}: {error}") from None
+        other = built(cls)  # its norms have seen no batch
+        other.progress = progress
+        require(torch.equal(scores_of(other, features), scores), "scores depend on progress, which only loss may read")
+
+
+def _check_groups(cls: type[Method]) -> None:
+    """Own groups have free names, share no parameter, and are the same whenever the method is built."""
+    try:
+        method = built(cls)
+        own, shared = list(method.parameter_groups()), groups_of(method)
+        again = groups_of(built(cls, RELABELLED, seed=3))
+    except UserError as error:
+        raise ContractError(str(error).removeprefix(f"method {cls.name}: ")) from None
+    trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
+    require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
+    require(bool(own), "parameter_groups is defined and names no group: leave it out")
+    require(list(again) == list(shared), "the names of the groups must follow from the tree and the hyperparameters")
+    for name in own:
+        require(bool(shared[name]), f"group {name} has no trainable parameter")
+
+
+def _check_level_scores(cls: type[Method]) -> None:
+    """There is a finite score for each node of each level, and examples do not mix."""
+    method, (features, _) = built(cls).eval(), batch_of(cls)
+    with torch.no_grad():
+        found = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
+    for size, levels in zip((BATCH, 2, 1), found, strict=True):
+        require(isinstance(levels, list), "level_scores must return a list of tensors, coarsest level first")
+        assert levels is not None
+        shapes, expected = [tuple(level.shape) for level in levels], [(size, nodes) for nodes in TREE.level_sizes]
+        require(shapes == expected, f"level_scores must be {expected} for {size} examples, got {shapes}")
+        for number, level in enumerate(levels, 1):
+            require(level.isfinite().all(), f"level_scores of level {number} must be finite")
+            same = torch.allclose(level, found[0][number - 1][:size], rtol=1e-4, atol=1e-5)  # type: ignore[index]
+            require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
+
+
+METHOD_CHECKS: dict[str, Check] = {
+    "shapes and finite values": _check_shapes,
+    "loss terms keep their names": _check_loss_names,
+    "gradients reach every parameter": _check_gradients,
+    "the loss depends on the targets": _check_targets,
+    "same seed, same numbers": _check_determinism,
+    "examples do not mix": _check_independence,
+    "relabelling permutes the scores": _check_relabelling,
+    "checkpoint round trip": _check_checkpoint,
+    "every hyperparameter acts": _check_hyperparameters,
+    "progress changes only the loss": _check_progress,
+}
+# By the function that a method may define; only then they are carried out.
+METHOD_HOOKS: dict[str, tuple[str, Check]] = {
+    "own groups share no parameter": ("parameter_groups", _check_groups),
+    "scores for every level": ("level_scores", _check_level_scores),
+}
