@@ -61,10 +61,9 @@ class Board:
         content = asdict(self)
         del content["remark"], content["columns"]
         for row in content["rows"]:
-            if row["tuning"] is None:  # not one of the contract's keys
-                del row["tuning"]
-            if not row["scored"]:
-                del row["scored"]
+            for key in ("tuning", "scored"):  # not among the contract's keys
+                if not row[key]:
+                    del row[key]
         return {"schema": 1, **content}
 
     def frame(self) -> pd.DataFrame:
