@@ -96,8 +96,9 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
         found = known.get(spec.method.name) or find_method(spec.method.name)
         posthoc = found.cls if issubclass(found.cls, PostHoc) else None
         names = bases_of(posthoc) if posthoc else ()
-        if surplus := [file for file, one in zip(files, given, strict=True) if one.name not in (found.name, *names)]:
-            raise UserError(f"--method {surplus[0]} is neither the method of {spec.label} nor a base of it")
+        for file, one in zip(files, given, strict=True):
+            if one.name not in (found.name, *names):
+                raise UserError(f"--method {file} is {one.name}; the job is {spec.label}")
         missing = [base for base in names if base not in known and not is_installed(base)]
         if missing and posthoc and posthoc.needs_validation:
             raise UserError(f"{found.name} needs validation scores of {missing[0]}, whose file is given with --method")
