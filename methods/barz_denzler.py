@@ -24,7 +24,7 @@ def class_embedding(nodes: Nodes) -> Tensor:
     leaf's height is less than its parent's, so E is its Cholesky factor. The heights are edges down to the deepest
     leaf, also where the hierarchy's distances are "depth".
 
-    Reference: Barz & Denzler, WACV 2019, equations 1 to 4 and algorithm 1, whose solution is this factor.
+    Reference: Barz & Denzler, WACV 2019, whose algorithm for the embeddings gives this factor.
     """
     num_classes = len(nodes.paths)
     similarity = torch.zeros(num_classes, num_classes, dtype=torch.float64)
@@ -45,7 +45,7 @@ class BarzDenzler(Method):
 
     name = "barz_denzler"
     title = "Barz & Denzler"
-    source = "Barz & Denzler, Hierarchy-based Image Embeddings for Semantic Image Retrieval, WACV 2019, section 3"
+    source = "Barz & Denzler, Hierarchy-based Image Embeddings for Semantic Image Retrieval, WACV 2019"
 
     class Params(Method.Params):
         """Weights of a cross-entropy that is added; both are 0 in the paper's L_CORR.

@@ -19,7 +19,7 @@ def random_simplex(num_classes: int, num_features: int) -> Tensor:
     (K - 1 columns of a Householder reflection) and Q [D, K - 1] has Haar-distributed orthonormal columns: the
     orthogonal factor of a Gaussian matrix whose R has a positive diagonal. The numbers come from torch's generator.
 
-    Reference: Yang et al., NeurIPS 2022, equation 1, whose U [D, K] has the same product with its centring matrix.
+    Reference: Yang et al., NeurIPS 2022, whose M = sqrt(K / (K - 1)) U (I - 1 1^T / K) has the same distribution.
     """
     size = float(num_classes)
     q, r = torch.linalg.qr(torch.randn(num_features, num_classes - 1, dtype=torch.float64))
@@ -35,21 +35,21 @@ class ETF(Method):
     Dot regression: (c m_y . h - c |h|)^2 / (2 c |h|), averaged, |h| without gradient; its gradient only pulls h towards
     m_y. c is sqrt(E_W) and |h| is sqrt(E_H) of the paper, whose constraint on the lengths of features is |h| = 1 here.
 
-    K vectors of equal cosines need K - 1 dimensions. With fewer features a linear layer to K features precedes, as does
-    any dimension in the paper's networks; it absorbs a rotation, so the simplex is then e_k - 1 / K, scaled.
+    A simplex of K vectors needs K - 1 dimensions. If there are fewer features, or with `linear`, a learnable linear
+    layer maps them to K. The layer absorbs any rotation, so the simplex is then e_k - 1 / K, scaled.
 
     Shapes: B batch, D features, K classes.
     """
 
     name = "etf"
     title = "fixed ETF"
-    source = "Yang et al., Inducing Neural Collapse in Imbalanced Learning, NeurIPS 2022, equations 1 and 7"
+    source = "Yang et al., Inducing Neural Collapse in Imbalanced Learning, NeurIPS 2022: simplex ETF, dot regression"
 
     class Params(Method.Params):
-        """The loss, c, what precedes the classifier, and whether a linear layer to K features always does.
+        """The loss; length: c; features: what is done to them; linear: whether a linear layer always precedes.
 
-        features: "l2" normalises lengths, as the paper's constraint does. The published code has a batch norm: its
-        CIFAR model is "bn_l2", its ImageNet model "bn"; there |h| stands for sqrt(E_H) and varies. "plain" has neither.
+        "l2" normalises the features' lengths, which the paper fixes. The published code has a batch norm: its CIFAR
+        model is "bn_l2", its ImageNet model "bn", where |h| stands for sqrt(E_H) and varies. "plain" has neither.
         """
 
         loss: Literal["dot_regression", "cross_entropy"] = "dot_regression"

@@ -40,7 +40,7 @@ class HierCOS(Method):
     node, which is not repeated. Sums of squares along paths replace its projections [K, N - 1, N - 1].
 
     With features of another dimension than N - 1, a linear layer maps them to z. It absorbs the rotation W, which is
-    then left out: SGD, momentum and weight decay take the same steps in a rotated basis.
+    then left out: SGD with momentum and weight decay takes the same steps in any basis (AdamW does not).
 
     Shapes: B batch, D features, K classes, N nodes with the root, L levels.
     """
