@@ -173,7 +173,7 @@ def test_without_the_option_nothing_changes(cli, folder):
     [
         (["--metrics", "hf_macr"], "unknown metric 'hf_macr'; did you mean 'hf_macro'?"),
         (["--metrics", "+ECE"], "unknown metric 'ECE'; did you mean 'ece'?"),
-        (["--metrics", "level_accuracy@4"], "the tree has 3 levels"),
+        (["--metrics", "level_accuracy@4"], "the tree has levels 1 to 3"),
         (["--metrics", "hierdist@49"], "the tree has 48 classes"),
         (["--metrics", "ece,+fpa"], "put + before all names"),
         (["--metrics", ""], "give names separated by commas"),
@@ -190,7 +190,7 @@ def test_a_mistake_is_one_line(cli, folder, arguments, part):
 def test_run_checks_names_first_and_prints_the_columns(cli, folder):
     assert cli(folder, *RUN, "--metrics", "hf_macr").one_line("did you mean 'hf_macro'?")
     unknown = cli(folder, *[part.replace("epochs=1", "epochs=2") for part in RUN], "--metrics", "level_accuracy@4")
-    assert "the tree has 3 levels" in unknown.err and unknown.code == 2 and "train" not in unknown.err
+    assert "the tree has levels 1 to 3" in unknown.err and unknown.code == 2 and "train" not in unknown.err
     chosen = [part.replace(",./heads.py", "") for part in RUN]
     texts = [cli(folder, *chosen, "--metrics", "+hp_macro").ok().out for _ in range(2)]  # planned, then cached
     assert texts[0] == texts[1] and "hP macro ↑" in texts[0]
