@@ -1,0 +1,97 @@
+"""Differences between rows: by hand, against SciPy's tests, and what a command prints of them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from hierbench.leaderboard.paired import difference, holm
+
+
+def test_paired_by_hand():
+    gap = difference({0: 3.0, 1: 5.0, 2: 4.0, 7: 100.0}, {0: 1.0, 1: 2.0, 2: 3.0, 8: -100.0})
+    assert (gap.test, gap.n, gap.mean) == ("paired", 3, 2.0)  # 2, 3 and 1; seeds 7 and 8 are not shared
+    assert gap.ci95 == pytest.approx(4.302652729749462 / math.sqrt(3))
+    assert gap.effect == pytest.approx(2.0)
+
+
+def test_equal_to_scipy():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        one, other = rng.normal(0, 1, 5), rng.normal(0.5, 3, 5)
+        gap = difference(dict(enumerate(one)), dict(enumerate(other)))
+        expected = scipy.stats.ttest_rel(one, other)
+        interval = expected.confidence_interval()
+        assert gap.p == pytest.approx(expected.pvalue)
+        assert (gap.mean - gap.ci95, gap.mean + gap.ci95) == pytest.approx((interval.low, interval.high))
+        apart = difference(dict(enumerate(one)), dict(enumerate(other[:4], start=100)))
+        expected = scipy.stats.ttest_ind(one, other[:4], equal_var=False)
+        interval = expected.confidence_interval()
+        assert (apart.test, apart.n) == ("welch", 4)
+        assert apart.p == pytest.approx(expected.pvalue)
+        assert (apart.mean - apart.ci95, apart.mean + apart.ci95) == pytest.approx((interval.low, interval.high))
+
+
+def test_too_few_runs_and_no_variance():
+    assert difference({0: 1.0}, {0: 2.0}) is None
+    assert difference({0: 1.0, 1: math.nan}, {0: 2.0, 1: 3.0}) is None
+    same = difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0})
+    assert (same.mean, same.ci95, same.p, same.effect) == (0.0, 0.0, 1.0, None)
+    shifted = difference({0: 1.5, 1: 2.5}, {0: 1.0, 1: 2.0})
+    assert (shifted.mean, shifted.p) == (0.5, 0.0)
+
+
+def test_holm():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_equal_rows_are_rarely_told_apart():
+    """Of tables of four equal methods with a shared effect of the seed, about one in twenty shows any difference."""
+    rng = np.random.default_rng(1)
+    found = 0
+    for _ in range(400):
+        seeds = rng.normal(0, 2, 5)
+        base, *rows = (dict(enumerate(seeds + rng.normal(0, 1, 5))) for _ in range(4))
+        found += min(holm([difference(row, base).p for row in rows])) < 0.05
+    assert found <= 32  # 400 at 5 % are 20, with a standard deviation of 4.4
+
+
+def test_the_command(cli, tmp_path, data_dir):
+    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
+    fast = ["--set", "train.epochs=1", "--set", "train.batch_size=480", "--mlflow", "off"]
+    done = cli(
+        tmp_path,
+        "run",
+        "--methods",
+        "ce,crm",
+        "--types",
+        "type-I",
+        "--seeds",
+        "2",
+        "--dataset",
+        "shapes",
+        *where,
+        *fast,
+    )
+    assert done.code == 0, done.err
+    table = cli(tmp_path, "compare", "--dataset", "shapes", "ce", *where)
+    assert "| type-I  | CRM      | cross-entropy |" in table.out and table.out.count("\n| type-I") == 1
+    wide = cli(
+        tmp_path, "compare", "--dataset", "shapes", "ce:type-I", "crm", "--metrics", "+ece", "--format", "json", *where
+    )
+    gaps = {gap["metric"]: gap for gap in json.loads(wide.out)["differences"]}
+    board = json.loads(
+        cli(tmp_path, "leaderboard", "--dataset", "shapes", "--metrics", "+ece", "--format", "json", *where).out
+    )
+    of_row = {row["method"]: row["metrics"] for row in board["rows"]}
+    for name, gap in gaps.items():
+        assert gap["mean"] == pytest.approx(of_row["crm"][name]["mean"] - of_row["ce"][name]["mean"])
+    assert set(gaps) == set(of_row["ce"]) and gaps["top1"]["n"] == 2
+    lines = cli(tmp_path, "compare", "--dataset", "shapes", "ce", "--format", "csv", *where).out.splitlines()
+    assert lines[0].startswith("type,method,reference,metric,mean,") and len(lines) == 6
+    assert cli(tmp_path, "compare", "--dataset", "shapes", "cee", *where).one_line("unknown row 'cee'", "ce:type-I")
+    assert cli(tmp_path, "compare", "--dataset", "shapes", "ce", "ce", *where).one_line("nothing to compare with ce")
