@@ -61,7 +61,7 @@ class Board:
         content = asdict(self)
         del content["remark"], content["columns"]
         for row in content["rows"]:
-            for key in ("tuning", "scored"):  # not among the contract's keys
+            for key in ("tuning", "scored", "citation"):  # not among the contract's keys
                 if not row[key]:
                     del row[key]
         return {"schema": 1, **content}
@@ -83,7 +83,9 @@ class Board:
 def paper_datasets() -> list[str]:
     """Return the datasets whose published table is shipped."""
     files = (resources.files("hierbench.leaderboard") / "paper").iterdir()
-    return sorted({file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")} - {"ablation"})
+    return sorted(
+        {file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")} - {"ablation", "others"}
+    )
 
 
 def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:

@@ -26,6 +26,10 @@ TITLES = {column.name: (column.title, "up" if column.higher else "down") for col
 HEADINGS = {column.name: column.heading for column in PAPER}
 TEX_HEADINGS = {metric: rf"{title} $\{better}arrow$" for metric, (title, better) in TITLES.items()}
 LAST_LATIN = "\u0180"  # TeX's standard fonts have the characters before it, except these
+CITED = (
+    "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
+    "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
+)
 NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 
@@ -41,8 +45,34 @@ def shown_columns(board: Board) -> list[Column]:
 
 
 def ordered_rows(board: Board) -> list[Row]:
-    """Return the rows in the paper's order: type I before type II, its methods before others, by name; scored last."""
-    return sorted(board.rows, key=lambda row: (row.scored, row.type, row.method not in PAPER_METHODS, row.method))
+    """Return the rows in the paper's order: type I before type II, its methods before others, by name.
+
+    Scored rows come last, but for those that other authors printed.
+    """
+
+    def place(row: Row) -> tuple[bool, bool, str, bool, str]:
+        return row.citation is not None, row.scored, row.type, row.method not in PAPER_METHODS, row.method
+
+    return sorted(board.rows, key=place)
+
+
+def cited_sources(board: Board) -> dict[str, int]:
+    """Return the number in brackets of each source that the board's rows cite, from 1 in the order of the table."""
+    sources = dict.fromkeys(row.citation["source"] for row in ordered_rows(board) if row.citation)
+    return {source: number for number, source in enumerate(sources, 1)}
+
+
+def mark_of(row: Row, sources: dict[str, int]) -> str:
+    """Return what follows the title of a row that other authors printed, "" for other rows."""
+    return f" [{sources[row.citation['source']]}]" if row.citation else ""
+
+
+def citations(board: Board) -> list[str]:
+    """Return the lines that say whose numbers the rows with a number in brackets are; none without such rows."""
+    sources = cited_sources(board)
+    cited = {row.citation["source"]: row.citation for row in board.rows if row.citation}
+    lines = [f"[{sources[name]}] {name}; {cited[name]['where']}. {cited[name]['setting']}." for name in sources]
+    return [CITED, *lines] if lines else []
 
 
 def number(cell: Cell | None, best: str = "{}", digits: int = 2) -> str:
@@ -54,7 +84,9 @@ def number(cell: Cell | None, best: str = "{}", digits: int = 2) -> str:
 
 
 def seeds(row: Row) -> str:
-    """Return how many runs are finished, "n of planned" while some are not."""
+    """Return how many runs are finished, "n of planned" while some are not; for a cited row what its numbers are of."""
+    if row.citation is not None:
+        return row.citation["sample"]
     return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
 
 
@@ -86,13 +118,13 @@ def metric_columns(row: Row, metrics: Sequence[str]) -> dict[str, Any]:
 
 def _table(board: Board, escaped: Callable[[str], str], best: str) -> tuple[list[list[str]], list[str]]:
     """Return lines and headings of a table: competitive rows have a *, and `best` is the format of the best cells."""
-    columns, tuned = shown_columns(board), any(row.tuning for row in board.rows)
+    columns, tuned, sources = shown_columns(board), any(row.tuning for row in board.rows), cited_sources(board)
     lines = []
     for row in ordered_rows(board):
-        title = escaped(row.title) + (" *" if row.competitive else "")
+        title = escaped(row.title) + (" *" if row.competitive else mark_of(row, sources))
         numbers = [number(row.metrics.get(column.name), best, column.digits) for column in columns]
         budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
-        lines.append([escaped(row.type), title, *numbers, seeds(row), *([escaped(budget)] if tuned else [])])
+        lines.append([escaped(row.type), title, *numbers, escaped(seeds(row)), *([escaped(budget)] if tuned else [])])
     heads = [escaped(column.heading) for column in columns]
     return lines, ["Model", "Method", *heads, "Runs", *(["Tuning"] if tuned else [])]
 
@@ -108,6 +140,7 @@ def html(board: Board) -> str:
     table = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in line)}</tr>" for line in lines)
     head = "".join(f"<th>{text}</th>" for text in headings)
     about = f"{one_line(board.dataset)}, protocol {board.protocol}, distance {board.distance}. {board.remark}"
+    about = " ".join([about, *citations(board)])
     return f"<table><caption>{escape(about)}</caption><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>"
 
 
@@ -124,6 +157,9 @@ def legend(board: Board) -> str:
         lines.append(markdown_escaped(units))
     if board.remark:
         lines.append(f"Settings: {markdown_escaped(board.remark)}.")
+    cited = citations(board)
+    if cited:
+        lines += ["", cited[0], "", *(f"- {markdown_escaped(line)}" for line in cited[1:])]
     return "\n".join(lines)
 
 
@@ -138,8 +174,8 @@ def units_of(board: Board) -> str:
 
 
 def as_csv(board: Board) -> str:
-    """Return CSV with numbers at full precision."""
-    metrics = [column.name for column in shown_columns(board)]
+    """Return CSV with numbers at full precision; with columns sample and source where a row is of other authors."""
+    metrics, cited = [column.name for column in shown_columns(board)], bool(cited_sources(board))
     return csv_text(
         [
             {
@@ -150,6 +186,7 @@ def as_csv(board: Board) -> str:
                 "planned": row.planned,
                 "competitive": int(row.competitive),
                 **metric_columns(row, metrics),
+                **({name: (row.citation or {}).get(name) for name in ("sample", "source")} if cited else {}),
             }
             for row in ordered_rows(board)
         ]
@@ -203,8 +240,14 @@ def latex(board: Board) -> str:
     """Return a LaTeX document with the table in the paper's look; two comments mark the table itself."""
     rows = ordered_rows(board)
     groups = [(kind, [row for row in rows if row.type == kind]) for kind in dict.fromkeys(row.type for row in rows)]
+    sources = cited_sources(board)
     return tex_template("table.tex.j2").render(
-        board=board, groups=groups, columns=shown_columns(board), units=units_of(board)
+        board=board,
+        groups=groups,
+        columns=shown_columns(board),
+        units=units_of(board),
+        mark=lambda row: mark_of(row, sources),
+        citations=citations(board),
     )
 
 

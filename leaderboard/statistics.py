@@ -40,6 +40,9 @@ class Row:
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
     scored: bool = False  # of predictions made elsewhere, see `hierbench.leaderboard.scored`
+    # {"source", "where", "setting", "sample"} of a row that other authors printed, see `hierbench.leaderboard.others`.
+    # Such a row has no runs, is never highlighted, and `n` and `planned` are 0.
+    citation: dict[str, str] | None = None
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:

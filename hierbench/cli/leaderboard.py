@@ -26,9 +26,10 @@ def leaderboard(
 ) -> None:
     """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side."""
     from hierbench.leaderboard import ledger, render
-    from hierbench.leaderboard.board import board_from_paper, board_with_scored, damaged_runs
+    from hierbench.leaderboard.board import board_with_scored, damaged_runs
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.measured import with_columns
+    from hierbench.leaderboard.others import board_of_published
     from hierbench.leaderboard.publish import publish_board
     from hierbench.runs.store import Store
 
@@ -47,7 +48,7 @@ def leaderboard(
         if both.note:
             print(f"note: {both.note}", file=sys.stderr, flush=True)
         return write_result(ledger.FORMATS[format_](both), output)
-    board = board_from_paper(dataset) if source == "paper" else board_with_scored(dataset, Store(runs), protocol)
+    board = board_of_published(dataset) if source == "paper" else board_with_scored(dataset, Store(runs), protocol)
     if metrics is not None:
         board = with_columns(board, columns, Store(runs), data_dir)
     if publish is not None:

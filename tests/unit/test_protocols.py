@@ -1,6 +1,7 @@
 """Every switch between the two protocols: that it acts, where it should and nowhere else."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +44,11 @@ SWITCHES = {
     ],
     34: [("cifar100", "model.wrn_group_input", "activated", "raw")],
     38: [(name, "train.precision", "auto", "float32") for name in PUBLISHED],
+    39: [
+        ("cifar100", "methods.etf.features", "l2", "bn_l2"),
+        *((name, "methods.etf.features", "l2", "bn") for name in ("fgvc", "inat19", "tieredimagenet-h")),
+    ],
+    40: [(name, "methods.barz_denzler.embedding_weight", 0.0, 0.1) for name in ("inat19", "tieredimagenet-h")],
 }
 
 
@@ -316,6 +322,38 @@ def test_row_34_changes_wide_resnets_alone(cifar100):
 @pytest.mark.parametrize("name", recipe_names())
 def test_row_38_the_authors_train_in_float32_on_any_device(name):
     assert load_recipe(name, protocol="authors").train.precision == "float32"
+
+
+@pytest.mark.parametrize("row", SWITCHES)
+def test_the_page_says_what_is_switched(row):
+    """The table row of docs/protocols.md with the number has the key, except for its dataset-wide prefix."""
+    text = (Path(__file__).parents[2] / "docs/protocols.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith(f"| {row} |")]
+    assert {line.split("|")[2].strip(" `") for line in lines} == {key for _, key, _, _ in SWITCHES[row]}
+
+
+@pytest.mark.parametrize(
+    ("name", "param", "value"),
+    [
+        ("soft_labels", "reduction", "mean"),
+        ("hxe", "normalised", True),
+        ("conditional_softmax", "normalised", True),
+    ],
+)
+def test_row_41_divides_the_loss_by_a_constant(cifar100, name, param, value):
+    """So neither protocol switches it: it would only be another learning rate."""
+    cls = find_method(name).cls
+    torch.manual_seed(0)
+    plain = cls(cifar100, 16).double()
+    scaled = cls(cifar100, 16, cls.Params(**{param: value})).double()
+    scaled.load_state_dict(plain.state_dict())
+    ratios = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        features, targets = torch.randn(8, 16, dtype=torch.float64), torch.randint(0, 100, (8,))
+        one, other = (sum(model.loss(model(features), targets).values()) for model in (plain, scaled))
+        ratios.append((one / other).item())
+    assert min(ratios) > 20 and max(ratios) / min(ratios) == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(

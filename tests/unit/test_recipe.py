@@ -48,6 +48,32 @@ def test_the_papers_configuration(name):
     assert whole == TABLE_1[name] and len(expected.level_sizes) == expected.height
 
 
+PUBLISHED_VALUES = {  # of methods that the paper does not compare
+    "fgvc": {"hiercos": {"alpha": 0.1}},
+    "cifar100": {
+        "hiercos": {"alpha": 0.05},
+        "soft_labels": {"beta": 30.0},
+        "hxe": {"alpha": 0.1},
+        "barz_denzler": {"head_weight": 0.1},
+    },
+    "inat19": {"hiercos": {"alpha": 1e-3}, "soft_labels": {"beta": 30.0}, "hxe": {"alpha": 0.1}},
+    "tieredimagenet-h": {"hiercos": {"alpha": 1e-5}, "soft_labels": {"beta": 30.0}, "hxe": {"alpha": 0.1}},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED_VALUES)
+def test_the_published_values_of_other_methods(name):
+    recipe = load_recipe(name)
+    assert {key: value for key, value in recipe.methods.items() if key != "haframe"} == PUBLISHED_VALUES[name]
+
+
+@pytest.mark.parametrize(("name", "largest"), [("inat19", 0.9), ("tieredimagenet-h", 0.6)])
+def test_the_published_sweeps_are_the_grids(name, largest):
+    grid = load_recipe(name).tune.grid
+    assert grid["soft_labels"] == {"beta": (4.0, 5.0, 10.0, 15.0, 20.0, 30.0)}
+    assert grid["hxe"]["alpha"][0] == 0.1 and grid["hxe"]["alpha"][-1] == largest
+
+
 def test_overrides():
     recipe = load_recipe(
         "shapes", ["train.epochs=3", "model.backbone=wrn10-1", "train.lr.type-I.backbone = 0.5", "methods.ce={}"]

@@ -1,0 +1,69 @@
+"""Numbers that other authors printed: below the paper's rows, cited, never ranked with them nor counted as runs."""
+
+import csv
+import tomllib
+from dataclasses import replace
+from importlib import resources
+
+from pydantic import BaseModel, ConfigDict
+
+from hierbench.leaderboard.board import Board, board_from_paper
+from hierbench.leaderboard.statistics import Cell, Row
+
+ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
+INTERVAL = " ci95"
+
+
+class Source(BaseModel):
+    """One entry of others.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str
+    citation: str
+    where: str
+    setting: str
+
+
+def known_sources() -> dict[str, Source]:
+    """Return the entries of others.toml by key."""
+    text = (resources.files("hierbench.leaderboard") / "others.toml").read_text(encoding="utf-8")
+    return {source.key: source for source in map(Source.model_validate, tomllib.loads(text)["source"])}
+
+
+def other_rows(dataset: str) -> list[Row]:
+    """Return the rows of a dataset in paper/others.csv, in its order; a metric that is not printed has no cell.
+
+    A row's type is the network that its source names; its title has the hyperparameters that the source states.
+    """
+    text = (resources.files("hierbench.leaderboard") / "paper" / "others.csv").read_text(encoding="utf-8")
+    sources = known_sources()
+    return [
+        Row(line["type"], line["method"], line["title"], 0, 0, _cells(line), citation=_citation(line, sources))
+        for line in csv.DictReader(text.splitlines())
+        if line["dataset"] == dataset
+    ]
+
+
+def board_of_published(dataset: str) -> Board:
+    """Return the paper's table of a dataset and below it what other authors printed; errors as `board_from_paper`."""
+    board = board_from_paper(dataset)
+    return replace(board, rows=[*board.rows, *other_rows(dataset)])
+
+
+def _cells(line: dict[str, str]) -> dict[str, Cell]:
+    """Return the cells of the metrics that a line has, without an interval where none is printed."""
+    names = [name for name in line if name not in ABOUT and not name.endswith(INTERVAL) and line[name]]
+    widths = {name: line[name + INTERVAL] for name in names}
+    return {name: Cell(float(line[name]), float(widths[name]) if widths[name] else None) for name in names}
+
+
+def _citation(line: dict[str, str], sources: dict[str, Source]) -> dict[str, str]:
+    """Return the entry `citation` of a line's row."""
+    source = sources[line["source"]]
+    return {
+        "source": source.citation,
+        "where": source.where,
+        "setting": source.setting,
+        "sample": line["sample"],
+    }
