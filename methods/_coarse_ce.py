@@ -1,5 +1,6 @@
 """Cross-entropy over the parents of the classes: the coarse network of HiE, a base that is no row of its own."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -40,6 +41,10 @@ class CoarseCrossEntropy(Method):
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the mean cross-entropy of logits [B, P] with the parents of targets [B]."""
         return {"cross_entropy": F.cross_entropy(outputs, self.parent[targets])}
+
+    def merit(self, metrics: Mapping[str, float]) -> float:
+        """Return minus HierDist@1: a parent's classes tie, so top-1 accuracy would count only the first of them."""
+        return -metrics["hierdist@1"]
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Return log-probabilities [B, K]: log p(parent of c) - log(number of classes below that parent)."""

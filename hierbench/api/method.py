@@ -4,7 +4,7 @@ Shapes: B batch, N examples, D features, K classes, L levels, K_l nodes of a lev
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -96,6 +96,13 @@ class Method(nn.Module):
         parameters of the method.
         """
         return {}
+
+    def merit(self, metrics: Mapping[str, float]) -> float:
+        """Return how good an epoch is by its validation metrics, named as in `evaluate`; the best is tested; optional.
+
+        Top-1 accuracy, unless the method ranks classes too coarsely for it.
+        """
+        return metrics["top1"]
 
     def level_scores(self, outputs: Any) -> list[Tensor] | None:
         """Return the level-wise predictions, if the method makes any: [B, K_l] per level, coarsest first; optional.

@@ -17,7 +17,7 @@ from hierbench.runs.store import LARGEST, Run, Store
 from hierbench.utils.files import LinkError, read_text, write_json
 
 FILE = "further-metrics.json"
-SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages on whose code the values depend
+SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages on whose code the values depend, and `evidence`
 
 
 def first_base(run: Run, store: Store) -> Run | None:
@@ -88,6 +88,7 @@ def digest_of_code() -> str:
         for file in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py"):
                 digest.update(f"{package}/{file.name}\n".encode() + file.read_bytes())
+    digest.update(resources.files("hierbench.runs").joinpath("evidence.py").read_bytes())
     return digest.hexdigest()
 
 

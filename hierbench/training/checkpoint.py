@@ -55,4 +55,5 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 
 def no_progress(threads: int) -> dict[str, Any]:
     """Return the progress of a training that is at its start, to run with this many threads."""
+    # "best_top1" is the best epoch's `Method.merit`, under the name that it has in older checkpoints.
     return {"history": [], "best_top1": -math.inf, "best_epoch": 0, "best": {}, "threads": threads}

@@ -68,9 +68,10 @@ def _predict(
     model.eval()
     method, parts = model.method, list[Tensor]()
     nodes: list[Tensor | None] = []
-    with torch.inference_mode(), fabric.autocast():
+    with torch.inference_mode():
         for images, _ in split.eval_batches():
-            outputs = model(images)
+            with fabric.autocast():  # not around `scores`, which are of full precision as the method's outputs are
+                outputs = model(images)
             parts.append(method.scores(outputs).float())
             if with_levels:
                 nodes.append(level_predictions(method, outputs))

@@ -115,9 +115,9 @@ def train(
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
         history.append(history_row(epoch + 1, current, mean_terms, metrics))
-        if metrics["top1"] > progress["best_top1"]:  # strictly: the first of equals wins
+        if (merit := model.method.merit(metrics)) > progress["best_top1"]:  # strictly: the first of equals wins
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-            progress |= {"best_top1": metrics["top1"], "best_epoch": epoch + 1, "best": best}
+            progress |= {"best_top1": merit, "best_epoch": epoch + 1, "best": best}
         if fabric.is_global_zero:
             last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             run.guard()  # raises once another process has taken the job over

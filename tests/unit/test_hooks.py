@@ -1,5 +1,6 @@
 """The optional parts of a method's interface: progress, own groups, several bases, fitting, level-wise predictions."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hierbench.api.method import groups_of
 from hierbench.api.registry import find_method, method_group, method_names
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
+from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
 from hierbench.planning.plan import make_plan
 from hierbench.runs.repair import is_finished
@@ -296,3 +298,27 @@ def test_groups_of_methods_by_name():
     every = method_group("all")
     assert every[:5] == method_group("paper") and sorted(every) == method_names() and "hie" in every[5:]
     assert method_group("ce") == ["ce"] and not [name for name in every if name.startswith("_")]
+
+
+def test_the_tested_epoch_is_the_one_of_most_merit(shapes, tmp_path):
+    """A method may choose by another validation metric than top-1 accuracy."""
+
+    class Contrary(CrossEntropy):
+        name = "contrary"
+
+        def merit(self, metrics):
+            return -metrics["top1"]
+
+    runs = {}
+    for cls in (CrossEntropy, Contrary):
+        found = replace(find_method("ce"), cls=cls)
+        recipe = load_recipe("shapes", ["train.epochs=3", "train.batch_size=96"])
+        job = make_plan(recipe, shapes, [found], ["type-I"], 1)[0]
+        run = Store(tmp_path / cls.name).run(job.id)
+        run.plan(job.spec.content())
+        train(job, shapes, run, "cpu", lambda done, total: None)
+        runs[cls.name] = run
+    top1 = [row["val_top1"] for row in runs["ce"].history()]
+    assert top1 == [row["val_top1"] for row in runs["contrary"].history()] and len(set(top1)) > 1
+    assert runs["ce"].metrics()["best_epoch"] == 1 + top1.index(max(top1))
+    assert runs["contrary"].metrics()["best_epoch"] == 1 + top1.index(min(top1))

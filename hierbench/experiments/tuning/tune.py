@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import Trial, TrialState
 
 from hierbench.api.method import PostHoc, bases_of
-from hierbench.api.registry import Found, method_group
+from hierbench.api.registry import HIDDEN, Found, method_group
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
@@ -23,6 +23,7 @@ from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.planning.dry_run import describe, say_notes
 from hierbench.planning.estimate import time_to_train
 from hierbench.planning.extraction import extractions_of
+from hierbench.planning.plan import with_bases
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
@@ -38,6 +39,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     names = names_asked(options)
     with redirect_stdout(stderr):
         methods, broken = find_methods(names)
+        methods = with_hidden_bases(methods)
     runs, folder = session.recipe.tune.runs, session.options.runs
     spaces = _spaces(session.recipe, methods, names, sampler, trials)
     methods = [found for found in methods if found.name in spaces]
@@ -86,6 +88,8 @@ def _spaces(
         hint = f"its learning rates are searched with --set tune.grid.{found.name}.lr.classifier=[0.01,0.1]"
         if issubclass(found.cls, PostHoc):
             hint = f"it re-ranks {' and '.join(bases_of(found.cls))}, which can be tuned"
+        if HIDDEN.fullmatch(found.name) and found.name not in names:
+            continue
         named = found.name in recipe.tune.grid or found.name in {Path(name).stem for name in names}
         if named or not any(found.name in method_group(name) for name in names if name in METHOD_GROUPS):
             raise UserError(f"{found.name} has no hyperparameters to tune; {hint}")
@@ -98,6 +102,15 @@ def _spaces(
         return spaces
     budget = trials or max(space.trials for space in spaces.values())
     return {name: replace(space, trials=budget) for name, space in spaces.items()}
+
+
+def with_hidden_bases(methods: Sequence[Found]) -> list[Found]:
+    """Return the methods, and the bases that they re-rank which are no methods of their own: nobody would name them."""
+    asked = {found.name for found in methods}
+    return [
+        *methods,
+        *(found for name, found in with_bases(methods).items() if name not in asked and HIDDEN.fullmatch(name)),
+    ]
 
 
 def _searches(
