@@ -93,10 +93,15 @@ def _no_tracking_from_outside(monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--thorough", action="store_true", help="Also run the longer variants of scenarios, as CI does.")
+
+
 def pytest_collection_modifyitems(config, items):
-    """What takes long is run on demand: `pytest -m speed`, `-m soak`, `-m fidelity`; the slowest files begin."""
+    """What takes long is run on demand: `--thorough`, `-m speed`, `-m soak`, `-m fidelity`; the slowest files begin."""
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
-    for marker in {"speed", "soak", "fidelity"} - set((config.option.markexpr or "").split()):
+    asked = {*(config.option.markexpr or "").split(), *(["thorough"] if config.option.thorough else [])}
+    for marker in {"speed", "soak", "fidelity", "thorough"} - asked:
         keep = [item for item in items if item.get_closest_marker(marker) is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in keep])
         items[:] = keep

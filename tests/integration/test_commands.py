@@ -235,6 +235,7 @@ def test_a_method_that_fails_in_training_fails_alone(cli, folder, tmp_path):
     assert "done: ce type-I seed 0" in done.err
 
 
+@pytest.mark.thorough
 def test_the_default_recipe_has_the_difficulty_it_promises(cli, tmp_path):
     """Cross-entropy between 50 % and 90 % with mistakes at every height: the whole dataset, one seed."""
     options = ("--methods", "ce", "--types", "type-I", "--seeds", "1", "--mlflow", "off")
@@ -322,7 +323,7 @@ SIX_EPOCHS = (
 SIX_EPOCHS += ("--set", "train.epochs=6", *FAST[2:])
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_killed_run_goes_on_and_ends_the_same(cli, folder, undisturbed, tmp_path, how):
     whole, out = undisturbed
     process = cli.start(folder, *SIX_EPOCHS, "--runs", tmp_path / "killed")

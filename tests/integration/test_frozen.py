@@ -54,6 +54,7 @@ def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, wh
     assert len([line for line in said.err.splitlines() if "error" in line]) == 1
 
 
+@pytest.mark.thorough
 def test_one_process_and_two_ranks_give_the_same_numbers(cli, tmp_path, where):
     """Also a plan's job by itself: it extracts what is not there."""
     options = [*SMALL, *where, "--set", "model.views=2"]

@@ -12,6 +12,10 @@ from hierbench.data.datasets.split_lists import File, read_lists
 from hierbench.data.prepared import find
 
 DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
+QUICK = {
+    "fgvc": "authors",
+    "cifar100": "paper",
+}  # of every run of the suite; the others with --thorough
 SMALL = ("model.backbone=wrn10-1-s4", "model.weights=none", "train.epochs=1", "train.batch_size=32")
 SHORT = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", *(part for key in SMALL for part in ("--set", key))]
 
@@ -77,8 +81,14 @@ def test_classes_height_and_levels_are_table_1_s(cli, prepared):
     assert code == 0 and "fgvc-jpeg75" in out and out.count("prepared: train") == 5
 
 
-@pytest.mark.parametrize("protocol", ["paper", "authors"])
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [
+        pytest.param(name, protocol, marks=[] if QUICK.get(name) == protocol else pytest.mark.thorough)
+        for name in DATASETS
+        for protocol in ("paper", "authors")
+    ],
+)
 def test_a_shrunk_recipe_runs(cli, prepared, name, protocol):
     folder, _ = prepared
     arguments = ("run", "--methods", "paper", "--dataset", name, "--protocol", protocol, *SHORT, "--json")

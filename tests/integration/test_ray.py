@@ -159,6 +159,7 @@ def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbe
     assert steps(cluster.head_node.node_id) == 2 * STEPS + STEPS  # its own job, and one epoch of the other
 
 
+@pytest.mark.thorough
 def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     """The driver's runs folder is a file system that only its own mount namespace has."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
@@ -184,6 +185,7 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     shutil.rmtree(kept)
 
 
+@pytest.mark.thorough
 def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, device_known, monkeypatch):
     """The same numbers, winner and table as on this machine with one thread for each job."""
     tune = ["tune", "--method", "haframe", "--data-dir", data_dir, "--mlflow", "off", "--set", "tune.runs=1"]
@@ -204,6 +206,7 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, device_known, monkeyp
     assert winners[0] == winners[1]
 
 
+@pytest.mark.thorough
 def test_a_dataset_of_the_user_s_on_a_cluster(cli, cluster, work, miniatures):
     """The nodes find the prepared arrays by name and digest; they have no need of the file and the images."""
     folder = miniatures.birds(work / "birds", per_class=4)

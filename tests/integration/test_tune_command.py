@@ -120,6 +120,7 @@ def test_two_at_once_share_the_grid(cli, alone, data):
     assert (found.params, found.mean) == (expected.params, expected.mean)
 
 
+@pytest.mark.thorough
 def test_tpe_is_killed_and_resumes(cli, data):
     folder = data("tpe")
     (folder / "counted.py").write_text(COUNTED)

@@ -343,7 +343,7 @@ class KilledError(BaseException):
     """In place of a kill: nothing may catch it as an error."""
 
 
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_killed_at_any_step_after_the_scan(tmp_path, inat, miniatures, monkeypatch, missing):
     """Every write, rename and removal after the images are read fails once, and then once more on the way back."""
     offline, class_of = inat

@@ -327,7 +327,7 @@ def test_what_is_worse_than_the_median_is_stopped():
     assert not any(grid.is_worse(trial, history([99.0] * 3), 4) for trial in grid.next())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers):
     """In this process and in workers of their own; what waits is not started."""
     setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
