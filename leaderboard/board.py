@@ -166,7 +166,7 @@ def board_from_runs(
         if name == dataset and name not in recipe_names():
             raise NoRunsError(str(unknown_name("dataset", dataset, recipe_names())))
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
-        command = f"hierbench run --methods all --dataset {dataset}{option}"
+        command = f"hierbench run --methods paper --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
     finished = [spec for spec, run in found if run.done]
     newest = finished[-1] if finished else found[-1][0]

@@ -74,7 +74,7 @@ def new(
     print(f"{name}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
     file = asked.output if asked.output.is_absolute() else Path(".", asked.output)
     print(
-        f"wrote {asked.output}; run: hierbench run --methods all --dataset {'' if file.is_absolute() else './'}{file}"
+        f"wrote {asked.output}; run: hierbench run --methods paper --dataset {'' if file.is_absolute() else './'}{file}"
     )
 
 

@@ -136,7 +136,7 @@ def test_the_slurm_scripts_of_the_documentation(cli, tmp_path, data_dir):
     (array,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
     (submit,) = re.findall("```sh\n(.*?)```", text, re.DOTALL)
     comparison, plan, *middle, table = submit.splitlines()
-    assert comparison == 'comparison="--methods all --dataset fgvc --set train.precision=bfloat16"'
+    assert comparison == 'comparison="--methods paper --dataset fgvc --set train.precision=bfloat16"'
     assert plan == "hierbench run $comparison --plan-only --json > plan.json"
     assert table == "hierbench run $comparison"
 

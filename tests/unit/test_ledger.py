@@ -196,7 +196,7 @@ def test_without_runs_the_published_column_is_printed(cli, tmp_path, protocol):
     arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--runs", str(tmp_path / "runs"), *option]
     code, out, err = cli(tmp_path, *arguments)
     assert code == 0 and "| type-I  | cross-entropy | Top-1 accuracy ↑   | 79.18 +/- 0.5511 | -" in out
-    assert err.startswith("note: no runs of fgvc") and "run: hierbench run --methods all --dataset fgvc" in err
+    assert err.startswith("note: no runs of fgvc") and "run: hierbench run --methods paper --dataset fgvc" in err
 
 
 def test_publishing_a_ledger_is_a_mistake(cli, tmp_path):

@@ -166,7 +166,7 @@ def _text(
     splits = section["splits"]
     return f"""# {asked.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
 #
-# command   hierbench run --methods all --dataset {_shown(asked.output)}
+# command   hierbench run --methods paper --dataset {_shown(asked.output)}
 
 dataset = {_toml(asked.name)}
 title = {_toml(asked.name)}
