@@ -97,7 +97,7 @@ def test_the_published_table(cli, folder):
 
 
 def test_dry_run(cli, finished, folder):
-    arguments = ("run", "--dataset", "shapes", "--seeds", "3", *FAST, "--dry-run")
+    arguments = ("run", "--methods", "paper", "--dataset", "shapes", "--seeds", "3", *FAST, "--dry-run")
     before = sorted((folder / "runs").iterdir())
     done = cli(folder, *arguments, "--json")
     plan = json.loads(done.out)
