@@ -213,13 +213,13 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
     drawing = severity.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
-    for axes, titles in zip(panels, (4, 5), strict=True):
+    for axes, titles in zip(panels, (13, 14), strict=True):
         assert len(axes.patches) == titles * 11
     heights = [patch.get_height() for patch in panels[0].patches[:11]]
-    assert sum(heights) == pytest.approx(100 - 58.295, abs=0.01)  # cross-entropy, type-I
+    assert sum(heights) == pytest.approx(100 - 58.445, abs=0.01)  # cross-entropy, type-I
     assert panels[1].get_xlabel() == "height of the lowest common ancestor"
     legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    assert legend == ["cross-entropy", "CRM", "Flamingo", "HAFeature", "HAFrame"]
+    assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 14
 
 
 # Trade-off
@@ -334,7 +334,7 @@ def fake_run(folder, hierarchy):
     from hierbench.runs.store import Store
     from hierbench.utils.files import read_json, write_json
 
-    content = read_json(next(PUBLISHED.glob("b9ba*/spec.json")))
+    content = read_json(next(PUBLISHED.glob("99b0*/spec.json")))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
     spec = Spec.model_validate(content | {"seed": 4})
     run = Store(folder).run(spec.id)
@@ -361,9 +361,8 @@ def test_choosing_a_run(tmp_path, small):
         (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
         (
             Request("tiny-imagenet-frozen", runs=PUBLISHED),
-            r"^tiny-imagenet-frozen matches 9 runs: ce type-I seed 0 \(\w{12}\), ce type-II seed 0 \(\w{12}\), "
-            r"crm type-I .*"
-            r"\) and 3 more; give more of method, type and seed, or the id of one$",
+            r"^tiny-imagenet-frozen matches 27 runs: barz_denzler type-I seed 0 \(\w{12}.*"
+            r"\) and 21 more; give more of method, type and seed, or the id of one$",
         ),
         (Request("tiny-imagenet-frozen", runs=PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
     ):
@@ -397,10 +396,10 @@ def test_band_over_seeds():
 def test_curves_of_the_published_runs():
     drawing = curves.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
     panels = drawing.figure.axes
-    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 4, 4, 4]
+    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [11, 11, 11, 12, 12, 12]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(57.8, abs=0.2)  # validation accuracy of cross-entropy
     assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
-    assert len({line.get_marker() for line in panels[3].lines}) == 4
+    assert len({line.get_marker() for line in panels[3].lines}) == 12
     assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
 
 
@@ -449,7 +448,7 @@ def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
             style.write_figure(kind.draw(request_).figure, tmp_path / name)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
-    assert b"<dc:date>" not in written[0] and len(written[0]) < 500_000
+    assert b"<dc:date>" not in written[0] and len(written[0]) < 1_500_000
 
 
 def test_other_formats_and_odd_names(tmp_path, monkeypatch):

@@ -269,7 +269,8 @@ def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
         lines.append([rank, *(f"{value:g}" for value in params.values()), f"{cell.mean:.4f} +/- {width}"])
     headers = ["Rank", *search.space.grid, f"Validation {OBJECTIVE} ↓"]
     print(f"\n{tabulate(lines, headers, tablefmt='pipe', disable_numparse=True)}\n", flush=True)
-    certain = "" if best.separated else "; its interval overlaps the next one's, so the choice may be due to chance"
+    why = "its interval overlaps the next one's" if best.runs > 1 else "one run each has no interval"
+    certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
     print(f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}", flush=True)
 
 
