@@ -21,7 +21,7 @@ from hierbench.metrics.bootstrap import contributions, metrics_of
 from hierbench.metrics.ranking import top_classes
 from hierbench.metrics.sums import CHUNK, DEFAULT_KS, usable_ks
 from hierbench.utils.arrays import load_array, load_arrays
-from hierbench.utils.files import write_atomically
+from hierbench.utils.files import refuse_links, write_atomically
 
 FILE = "predictions-compact.npz"
 TARGETS = "targets.npy"  # in a folder of published records: the targets [N] of all of them
@@ -62,9 +62,11 @@ def pack(scores: NDArray[Any], targets: IntArray, source: str) -> dict[str, NDAr
         raise ValueError(f"scores and targets must be [N, K] and [N], got {scores.shape} and {targets.shape}")
     ranked = ranked_classes(scores)
     (num, k), num_classes = ranked.shape, scores.shape[1]
-    bits = ranked[:, :, None] >> np.arange(_width(num_classes)) & 1
+    bits = np.empty((num, k, _width(num_classes)), dtype=np.uint8)
+    for place in range(bits.shape[2]):  # lowest first; one at a time bounds the memory
+        bits[:, :, place] = ranked >> place & 1
     return {
-        "ranked": np.packbits(bits.astype(np.uint8)),
+        "ranked": np.packbits(bits),
         "shape": np.array([num, k, num_classes], dtype=np.int64),
         "top_scores": scores[np.arange(num), ranked[:, 0]].astype(np.float32),
         "targets_sha256": _bytes_of(digest_of_targets(targets)),
@@ -86,7 +88,9 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     if top_scores.shape != (num,) or top_scores.dtype != np.float32 or np.isnan(top_scores).any():
         raise ValueError("its scores do not fit its shape")
     bits = np.unpackbits(packed, count=num * k * width).reshape(num, k, width)
-    ranked = bits.astype(np.int64) @ (1 << np.arange(width, dtype=np.int64))
+    ranked = np.zeros((num, k), dtype=np.int64)
+    for place in range(width):
+        ranked |= bits[:, :, place].astype(np.int64) << place
     in_order = np.sort(ranked, axis=1)
     if in_order[:, -1].max() >= num_classes or (k > 1 and (in_order[:, 1:] == in_order[:, :-1]).any()):
         raise ValueError("a ranked class is unknown or ranked twice")
@@ -115,7 +119,7 @@ def write_targets(folder: Path, targets: IntArray) -> Path:
 
 def read_targets(folder: Path) -> IntArray:
     """Read the targets [N] of a folder; an OSError or ValueError if they are missing or damaged."""
-    targets = load_array(folder / TARGETS)
+    targets = load_array(refuse_links(folder, TARGETS))
     if targets.ndim != 1 or targets.dtype.kind not in "iu":
         raise ValueError(f"targets must be integers [N], got {targets.shape} {targets.dtype}")
     return targets.astype(np.int64)

@@ -3,7 +3,7 @@
 Shapes: N examples of the test split, N_val of the validation split, K classes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,13 +13,12 @@ from hierbench.config.spec import Spec
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics import Tally
+from hierbench.metrics import CHUNK, Tally
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.checkpoint import load_checkpoint
 from hierbench.training.fabric import make_fabric
 from hierbench.training.prediction import predict
-from hierbench.training.reranking import rescored_chunks as rescored_chunks
 from hierbench.training.results import environment, write_result
 from hierbench.training.step import new_classifier
 from hierbench.training.trainer import seed_for
@@ -64,6 +63,22 @@ def _predictions(bases: Sequence[Run]) -> tuple[list[Tensor], Tensor]:
             names = f"{bases[0].folder.name[:12]} and {base.folder.name[:12]}"
             raise UserError(f"the predictions of runs {names} are not of the same examples; remove one of the folders")
     return [scores for scores, _ in read], targets
+
+
+def rescored_chunks(
+    posthoc: PostHoc, scores: Tensor | Sequence[Tensor], targets: Tensor, device: torch.device
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield rows, re-ranked scores and targets of one chunk after another, on the device.
+
+    The softmax is taken in float64, so that classes tie only where the bases' scores do. The scores [N, K] of the base,
+    or of each base, and the targets [N] may be anywhere; one chunk of them is on the device at a time.
+    """
+    each = [scores] if isinstance(scores, Tensor) else scores
+    for start in range(0, len(targets), CHUNK):
+        rows = slice(start, start + CHUNK)
+        with torch.inference_mode():
+            chunk = posthoc.rescore(*(of_base[rows].to(device).double().softmax(dim=1) for of_base in each))
+        yield rows, chunk, targets[rows].to(device)
 
 
 def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Run], device: torch.device) -> None:

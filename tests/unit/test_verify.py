@@ -407,6 +407,39 @@ def test_a_base_of_another_seed_and_scores_that_do_not_follow(runs):
     runs.rejected(crm, "re-ranking the predictions of its base again gives other scores")
 
 
+def test_scored_predictions_are_recomputed_and_their_digest_compared(runs, shapes, cli, tmp_path):
+    _, targets = shapes.arrays("test")
+    scores = np.random.default_rng(0).normal(size=(len(targets), 48))
+    order = np.argsort(-scores, axis=1)[:, :5]
+    np.savez(tmp_path / "all.npz", scores=scores, targets=targets)
+    np.savez(tmp_path / "five.npz", indices=order, targets=targets)
+    options = ("--dataset", "shapes", "--runs", runs.folder, "--data-dir", runs.data_dir, "--resamples", "0")
+    for name in ("all", "five"):
+        cli(tmp_path, "score", f"{name}.npz", *options).ok()
+    scored = [run for run in Store(runs.folder).runs() if run.spec().get("kind") == "scored"]
+    assert [runs.of(run).verdict for run in scored] == ["recomputed"] * 2 and not runs.report().num_rejected
+    for run in scored:
+        with np.load(run.folder / "predictions.npz") as file:
+            arrays = dict(file)
+        first = "classes" if "classes" in arrays else "scores"
+        arrays[first] = arrays[first][:, ::-1].copy()
+        np.savez(run.folder / "predictions.npz", **arrays)
+        reseal(run)
+        runs.rejected(run, "its predictions are not those whose digest is in spec.json", "by its predictions")
+
+
+def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_path):
+    run = published.run("ce", 0)
+    scores, targets = Run(made / "runs" / run.folder.name).predictions()
+    write_compact(run.folder, scores, targets, run.digest_of("predictions.npz"))
+    write_targets(tmp_path, targets)
+    (published.folder / "targets.npy").symlink_to(tmp_path / "targets.npy")
+    published.rejected(run, "is a symbolic link")
+    (published.folder / ("e" * 64)).symlink_to(made / "runs" / run.folder.name)
+    found = next(one for one in published.report().runs if one.id == "e" * 64)
+    assert found.reasons == ["its folder is a symbolic link, which is not followed"]
+
+
 def test_a_kept_metric_that_does_not_follow(runs, cli):
     run = runs.run("ce", 0)
     options = ("--dataset", "shapes", "--runs", runs.folder, "--data-dir", runs.data_dir)

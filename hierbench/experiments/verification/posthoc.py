@@ -11,7 +11,6 @@ from hierbench.experiments.verification.predictions import Loader
 from hierbench.experiments.verification.records import WHAT_FAILS, Record
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.further_metrics import has_predictions
-from hierbench.training.reranking import rescored_chunks
 
 RELATIVE, ABSOLUTE = 1e-8, 1e-12  # of scores in float64: a GPU adds in another order
 CPU = torch.device("cpu")
@@ -70,6 +69,8 @@ def _rerank(record: Record, bases: list[Record], tree: Hierarchy, loader: Loader
         if any(not np.array_equal(of_base, targets) for _, of_base in scores):
             finding.reject("its base predicts other examples")
             return
+        from hierbench.training.posthoc import rescored_chunks  # with all that trains, half a second
+
         posthoc = found.cls(tree, found.params(spec.method.params))
         each = [torch.from_numpy(one) for one, _ in scores]
         for rows, chunk, _ in rescored_chunks(posthoc, each, torch.from_numpy(targets), CPU):
