@@ -28,6 +28,7 @@ class Methods:
     def __init__(self) -> None:
         self._found: dict[str, Found | None] = {}
         self._built: dict[tuple[Any, ...], Method | None] = {}
+        self._terms: dict[Method, frozenset[str] | None] = {}
 
     def installed(self, name: str) -> Found | None:
         """Return the installed method of a name, None where there is none that can be imported."""
@@ -43,7 +44,7 @@ class Methods:
 
     def built(self, found: Found, spec: Spec, tree: Hierarchy) -> Method | None:
         """Return a run's method on its tree, with drawn weights; None where it cannot be built on its own."""
-        num_features = tree.num_classes if spec.type == "type-II" else spec.model.type_i_units or tree.num_classes
+        num_features = _num_features(spec, tree)
         key = (found.code, found.name, num_features, repr(spec.method.params), tree.digest(), tree.distance)
         if key not in self._built:
             self._built[key] = None
@@ -55,6 +56,18 @@ class Methods:
                 except Exception:  # a method may raise anything, and may need more than this
                     pass
         return self._built[key]
+
+    def terms(self, method: Method, num_features: int, num_classes: int) -> frozenset[str] | None:
+        """Return the names of the terms of a method's loss; None where it needs another batch to say."""
+        if method not in self._terms:
+            self._terms[method] = None
+            try:
+                with torch.random.fork_rng(devices=[]):
+                    outputs = method(torch.randn(BATCH, num_features))
+                    self._terms[method] = frozenset(method.loss(outputs, torch.arange(BATCH) % num_classes))
+            except Exception:  # a method may raise anything
+                pass
+        return self._terms[method]
 
 
 def check_method(record: Record, tree: Hierarchy | None, methods: Methods) -> None:
@@ -72,7 +85,7 @@ def check_method(record: Record, tree: Hierarchy | None, methods: Methods) -> No
     if found is not None:
         _check_class(record, found)
         if record.trains and tree is not None and (method := methods.built(found, spec, tree)) is not None:
-            _check_terms(record, method, tree)
+            _check_terms(record, method, tree, methods)
     elif installed is not None and not kept:
         finding.note(
             f"other code: {spec.method.name} ran with code {spec.method.code[:12]}, and the installed file has "
@@ -121,25 +134,21 @@ def _check_class(record: Record, found: Found) -> None:
         finding.reject(f"{found.name} re-ranks {expected} runs, and its spec names {len(spec.bases)}")
 
 
-def _check_terms(record: Record, method: Method, tree: Hierarchy) -> None:
+def _check_terms(record: Record, method: Method, tree: Hierarchy, methods: Methods) -> None:
     """Compare the loss terms in the history with those of the method."""
-    if not record.history:
-        return
-    try:
-        with torch.random.fork_rng(devices=[]):
-            features = torch.randn(BATCH, _num_features(record, tree))
-            terms = method.loss(method(features), torch.arange(BATCH) % tree.num_classes)
-    except Exception:  # it may need another batch
+    assert record.spec is not None
+    terms = methods.terms(method, _num_features(record.spec, tree), tree.num_classes)
+    if terms is None or not record.history:
         return
     has = {name.removeprefix("train_") for name in record.history[0] if name.startswith("train_")} - {"loss"}
-    if has != set(terms) - {"loss"}:
+    if has != terms - {"loss"}:
         shown, right = ", ".join(sorted(has)), ", ".join(sorted(terms))
         record.finding.reject(f"history.csv has the loss terms {shown}, and this method's are {right}")
 
 
-def _num_features(record: Record, tree: Hierarchy) -> int:
-    assert record.spec is not None
-    return tree.num_classes if record.spec.type == "type-II" else record.spec.model.type_i_units or tree.num_classes
+def _num_features(spec: Spec, tree: Hierarchy) -> int:
+    """Return the width of the features; of type I without a layer of its own any will do."""
+    return tree.num_classes if spec.type == "type-II" else spec.model.type_i_units or tree.num_classes
 
 
 def _check_epoch(record: Record, method: Method | None) -> None:

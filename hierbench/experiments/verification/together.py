@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import Spec
 from hierbench.experiments.verification.findings import Finding
 from hierbench.experiments.verification.predictions import Targets
 from hierbench.experiments.verification.records import Record
-from hierbench.leaderboard.settings import recipe_of
+from hierbench.experiments.verification.values import expected_sizes
 from hierbench.utils.files import read_json_object
 
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance
@@ -87,9 +86,10 @@ def _check_counts(record: Record) -> None:
     """Reject targets that no part of a built-in dataset's test split has."""
     facts, data = record.facts, record.dataset
     assert facts is not None
-    if data.name not in recipe_names() or (recipe := recipe_of(data.name, "paper")) is None:
+    expected = expected_sizes(data.name)
+    if expected is None:
         return
-    whole, num_classes = recipe.expected.test, recipe.expected.level_sizes[-1]
+    whole, num_classes = expected.test, expected.level_sizes[-1]
     limit = whole // num_classes if data.name in BALANCED else MOST.get(data.name)
     if facts.num > whole:
         record.finding.reject(f"it predicts {facts.num} examples, and the test split of {data.name} has {whole}")

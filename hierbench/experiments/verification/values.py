@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hierbench.config.recipe import recipe_names
+from hierbench.config.sections import Expected
 from hierbench.experiments.verification.records import Record
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.leaderboard.settings import recipe_of
@@ -120,6 +121,13 @@ def distance_bounds(tree: Hierarchy) -> _Bounds:
     return _Bounds(tree)
 
 
+@lru_cache(maxsize=32)
+def expected_sizes(dataset: str) -> Expected | None:
+    """Return the sizes of a built-in dataset, None for any other."""
+    recipe = recipe_of(dataset, "paper") if dataset in recipe_names() else None
+    return None if recipe is None else recipe.expected
+
+
 def _is_whole(value: float) -> bool:
     return abs(value - round(value)) <= max(WHOLE, CLOSE * abs(value))
 
@@ -130,9 +138,10 @@ def _check_environment(record: Record, splits: Mapping[str, Any]) -> None:
     assert spec is not None
     if data.get("digest") != spec.dataset.digest:
         finding.reject("environment.json names other data than spec.json")
-    if spec.dataset.name not in recipe_names() or (recipe := recipe_of(spec.dataset.name, spec.protocol)) is None:
+    expected = expected_sizes(spec.dataset.name)
+    if expected is None:
         return
-    whole = {"train": recipe.expected.train, "val": recipe.expected.val, "test": recipe.expected.test}
+    whole = {"train": expected.train, "val": expected.val, "test": expected.test}
     odd = [name for name, size in whole.items() if splits.get(name) != size]
     if odd and "not the whole dataset" not in str(data.get("remark")):
         sizes = ", ".join(f"{name} {splits.get(name)} instead of {whole[name]}" for name in odd)

@@ -74,7 +74,7 @@ def _verify(folder: Path, dataset: str | None, data_dir: Path, retrain: int, dev
 
         train_again(list(records.values()), retrain, data_dir, device)
     tables = check_tables(folder, dataset, store, data_dir)
-    in_order = sorted(records.values(), key=lambda record: (record.finding.label, record.run.folder.name))
+    in_order = sorted(records.values(), key=_place_in_report)
     return Report(folder, [record.finding for record in in_order], rows, tables)
 
 
@@ -107,6 +107,14 @@ def _place(record: Record) -> tuple[str, str, int, str, bool]:
         return ("", "", 0, record.run.folder.name, False)
     first = spec.bases[0] if spec.bases else record.run.folder.name
     return (spec.dataset.name, spec.type, spec.seed, first, bool(spec.bases))
+
+
+def _place_in_report(record: Record) -> tuple[str, str, int, str, str]:
+    """Return a key that orders runs by dataset, method, type and seed."""
+    spec = record.spec
+    if spec is None:
+        return ("", "", 0, record.finding.label, record.run.folder.name)
+    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", record.run.folder.name)
 
 
 def _tree_of(record: Record, trees: Trees) -> Hierarchy | None:
