@@ -18,13 +18,14 @@ from hierbench.cli.plot import plot
 from hierbench.cli.run import ablate, job, run
 from hierbench.cli.score import score
 from hierbench.cli.tune import tune
+from hierbench.cli.verify import verify
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 MAX_ERROR = 4000  # characters; a name in damaged data may have a million
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-for command in (run, job, leaderboard, compare, score, ablate, collapse, plot, mistakes, tune, bench):
+for command in (run, job, leaderboard, compare, score, ablate, collapse, plot, mistakes, tune, bench, verify):
     app.command()(command)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")

@@ -1,0 +1,31 @@
+"""`hierbench verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.config.options import DataOption, DeviceOption
+
+
+def verify(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="A runs folder, or the records of a published table.")
+    ],
+    data_dir: DataOption = Path("data"),
+    retrain: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Train so many runs of each folder again, drawn at random.")
+    ] = 0,
+    device: DeviceOption = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say of each run what follows from its predictions, what is only claimed, and what is rejected, and why.
+
+    Exit code 0 if nothing is rejected, 1 if something is.
+    """
+    from hierbench.experiments.verification import report
+    from hierbench.experiments.verification.verify import verify as verify_folders
+
+    found = verify_folders(paths, data_dir, retrain, device)
+    print((report.as_json if as_json else report.as_text)(found), end="", flush=True)
+    raise typer.Exit(1 if any(one.num_rejected for one in found) else 0)

@@ -1,0 +1,83 @@
+"""What a verification finds, of runs, rows and tables, as data."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+# From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.
+Verdict = Literal["reproduced", "recomputed", "claimed", "consistent", "unfinished", "rejected"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "recomputed", "claimed", "unfinished", "rejected")
+CAVEAT = (
+    "Not known from any record: whether images of the test split were seen in training, and, of what was not trained "
+    "again, whether the predictions are of the training that the spec describes, and the machine that the environment "
+    "names."
+)
+
+
+@dataclass
+class Finding:
+    """What is said of one run, row or table.
+
+    Attributes:
+        label: its name for people.
+        id: of the run; "" for a row or table.
+        reasons: why it is rejected; empty unless it is.
+        notes: what a reader must know and no reason to reject it.
+    """
+
+    label: str
+    id: str = ""
+    verdict: Verdict = "consistent"
+    reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether there is a reason to reject it."""
+        return self.verdict == "rejected"
+
+    def reject(self, reason: str) -> None:
+        """Add a reason, once."""
+        self.verdict = "rejected"
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def note(self, line: str) -> None:
+        """Add a note, once."""
+        if line not in self.notes:
+            self.notes.append(line)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        own = {"id": self.id} if self.id else {}
+        return {**own, "label": self.label, "verdict": self.verdict, "reasons": self.reasons, "notes": self.notes}
+
+
+@dataclass
+class Report:
+    """All findings of one folder."""
+
+    folder: Path
+    runs: list[Finding] = field(default_factory=list)
+    rows: list[Finding] = field(default_factory=list)
+    tables: list[Finding] = field(default_factory=list)
+
+    @property
+    def num_rejected(self) -> int:
+        """How many runs, rows and tables are rejected."""
+        return sum(finding.rejected for finding in (*self.runs, *self.rows, *self.tables))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many runs have each verdict."""
+        return {verdict: sum(run.verdict == verdict for run in self.runs) for verdict in VERDICTS}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {
+            "folder": str(self.folder),
+            "counts": self.counts(),
+            "rejected": self.num_rejected,
+            "runs": [finding.as_json() for finding in self.runs],
+            "rows": [finding.as_json() for finding in self.rows],
+            "tables": [finding.as_json() for finding in self.tables],
+        }

@@ -1,0 +1,146 @@
+"""Training some runs again, in a temporary folder, and comparing the results."""
+
+import math
+import random
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from hierbench.config.options import Device
+from hierbench.config.spec import CODE_VERSION, Spec
+from hierbench.data.prepared import find, variant_name
+from hierbench.execution.run_job import execute
+from hierbench.experiments.verification.methods import Methods
+from hierbench.experiments.verification.records import Record
+from hierbench.experiments.verification.together import environment_of
+from hierbench.models.weights import find_weights
+from hierbench.planning.resources import Setting, choose_device
+from hierbench.runs.further_metrics import has_predictions
+from hierbench.runs.job import Job
+from hierbench.runs.store import Run
+from hierbench.utils.console import Meter
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object
+
+POINTS = 2.0  # of top-1 between two machines, beside three standard errors of a difference of proportions
+SHARE = 0.1  # of a distance, likewise
+
+
+def train_again(records: Sequence[Record], num: int, data_dir: Path, asked: Device) -> None:
+    """Train `num` runs, drawn at random, again, and write what came out to their findings.
+
+    Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
+    with a record is never run. Runs that cannot be trained here keep their verdict, and a note says why.
+
+    Raises:
+        UserError: there is no such run, or no such device.
+    """
+    methods, device = Methods(), choose_device(asked)
+    fit = [record for record in records if _may_train(record, methods, data_dir)]
+    if not fit:
+        raise UserError(
+            "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
+            f"prepared in {data_dir}"
+        )
+    for record in random.SystemRandom().sample(fit, min(num, len(fit))):
+        with TemporaryDirectory(prefix="hierbench-verify-") as folder:
+            _train_one(record, methods, Path(folder), data_dir, device)
+
+
+def _may_train(record: Record, methods: Methods, data_dir: Path) -> bool:
+    spec = record.spec
+    if spec is None or not (record.trains and record.is_tested) or record.finding.rejected:
+        return False
+    if spec.code != CODE_VERSION or methods.that_ran(spec) is None:
+        return False
+    try:
+        prepared = find(variant_name(spec.dataset.name, spec.dataset.jpeg_quality), data_dir)
+    except UserError:
+        return False
+    return prepared is not None and prepared.digest == spec.dataset.digest
+
+
+def _train_one(record: Record, methods: Methods, folder: Path, data_dir: Path, device: str) -> None:
+    spec = record.spec
+    assert spec is not None
+    found = methods.that_ran(spec)
+    assert found is not None
+    job = Job(spec, found)
+    try:
+        setting = Setting(
+            runs=folder,
+            data_dir=data_dir.resolve(),
+            device=device,
+            threads=_threads(record),
+            weights=None if spec.weights is None else find_weights(spec.model, data_dir / "weights"),
+        )
+    except UserError as error:
+        record.finding.note(f"not trained again: {error}")
+        return
+    with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
+        outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
+    if outcome.state != "done":
+        record.finding.note(f"not trained again: {outcome.error or outcome.state}")
+        return
+    _compare(record, setting.store.run(job.id), spec)
+
+
+def _threads(record: Record) -> int | None:
+    """Return the threads that a run computed with on a CPU: results are rounded as their number says."""
+    threads = record.environment.get("threads")
+    return threads if record.environment.get("device") == "cpu" and type(threads) is int and threads > 0 else None
+
+
+def _compare(record: Record, again: Run, spec: Spec) -> None:
+    """Compare a run with the one trained again: bitwise, else within the tolerance for other machines."""
+    finding, new = record.finding, again.metrics()
+    if _same_predictions(record.run, again) and new["test"] == record.metrics["test"]:
+        finding.verdict = "reproduced"
+        finding.note("trained again: bitwise the same")
+        return
+    fresh = Record(again, finding, spec=spec, environment=_environment(again))
+    same_place = environment_of(fresh) == environment_of(record)
+    num = int(fresh.environment.get("data", {}).get("splits", {}).get("test", 1))
+    odd = [
+        f"{name} is {record.metrics['test'].get(name)}, trained again {value}"
+        for name, value in new["test"].items()
+        if not is_close(name, record.metrics["test"].get(name), value, num)
+    ]
+    where = "in the same environment" if same_place else "in another environment"
+    if odd:
+        finding.reject(f"trained again {where}: {'; '.join(odd)}")
+        return
+    finding.verdict = "reproduced"
+    finding.note(f"trained again {where}: within tolerance, not bitwise")
+
+
+def is_close(name: str, recorded: float | None, new: float | None, num: int) -> bool:
+    """Whether a metric of two trainings on different machines is the same within the stated tolerance.
+
+    top1: two points and three standard errors of the difference of two proportions over `num` examples. Distances:
+    a tenth, and three times 1 / sqrt(num) of the value.
+    """
+    if recorded is None or new is None:
+        return recorded is new
+    if name == "top1":
+        share = (recorded + new) / 200.0
+        error = 100.0 * math.sqrt(2.0 * share * (1.0 - share) / num)
+        return abs(recorded - new) <= POINTS + 3.0 * error
+    return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
+
+
+def _same_predictions(one: Run, other: Run) -> bool:
+    """Whether two runs have bitwise the same scores; of one without predictions, whether the digest is the same."""
+    if not has_predictions(one):
+        return one.digest_of("predictions.npz") == other.digest_of("predictions.npz")
+    (scores, targets), (others, its_targets) = one.predictions(), other.predictions()
+    same_type = scores.dtype == others.dtype and scores.shape == others.shape
+    return same_type and scores.tobytes() == others.tobytes() and np.array_equal(targets, its_targets)
+
+
+def _environment(run: Run) -> dict[str, object]:
+    return read_json_object(run.folder / "environment.json")

@@ -1,0 +1,155 @@
+"""Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from hierbench.config.recipe import recipe_names
+from hierbench.config.sections import PROTOCOLS
+from hierbench.experiments.verification.findings import Finding
+from hierbench.experiments.verification.records import WHAT_FAILS
+from hierbench.leaderboard.board import Board, board_from_runs, board_with_scored
+from hierbench.leaderboard.columns import PAPER, Column, column_of
+from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.render import as_json, markdown
+from hierbench.leaderboard.statistics import METRICS
+from hierbench.runs.further_metrics import has_predictions, read_further
+from hierbench.runs.store import Store
+from hierbench.utils.files import parse_json_object, read_json_object, read_text
+
+CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
+# Parts of a remark on runs that are not among the published records.
+ELSEWHERE = re.compile(
+    r"\d+ finished runs with other settings .*|there are runs under protocol .*"
+    r"|\d+ scored predictions are not in this table.*|not all columns could be computed .*"
+)
+DEPARTURE = "not as in the recipe: "
+
+
+def check_tables(folder: Path, dataset: str | None, store: Store, data_dir: Path) -> list[Finding]:
+    """Return a finding per table: the published one of `dataset`, or those in a runs folder."""
+    if dataset is not None:
+        return [check_table(folder.parent / f"{dataset}.json", store, data_dir, published=True)]
+    found = [path for path in sorted(folder.glob("leaderboard-*.json")) if _is_table(path)]
+    return [check_table(path, store, data_dir, published=False) for path in found]
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file is a table of runs; it may be one beside the paper's, which has another form."""
+    try:
+        rows = read_json_object(path)["rows"]
+        return all(isinstance(row["runs"], list) for row in rows)
+    except FileNotFoundError:
+        return False
+    except WHAT_FAILS:
+        return not path.is_symlink()
+
+
+def check_table(path: Path, store: Store, data_dir: Path, *, published: bool) -> Finding:
+    """Compare a table's .json by value and its .md by line with what the records in `store` give."""
+    finding, page = Finding(str(path.with_suffix(""))), path.with_suffix(".md")
+    try:
+        content = read_json_object(path)
+        lost = [run_id for row in content["rows"] for run_id in row["runs"] if not store.run(run_id).has_spec]
+        for run_id in lost:
+            finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
+        if lost:
+            return finding
+        lines = read_text(page).split("\n") if os.path.lexists(page) else []
+        board = _board(content, lines, store, data_dir, finding, published=published)
+        _compare_rows(content, parse_json_object(as_json(board)), finding)
+        if lines:
+            _compare_pages(lines, markdown(board).split("\n"), board, finding)
+        else:
+            finding.note(f"{page.name} is missing")
+    except WHAT_FAILS as error:  # of which a UserError is one
+        finding.reject(f"it cannot be made again from its records: {error}")
+    return finding
+
+
+def _board(
+    content: dict[str, Any], page: list[str], store: Store, data_dir: Path, finding: Finding, *, published: bool
+) -> Board:
+    """Return the table of the records, with the columns that the given one has."""
+    dataset, protocol = str(content["dataset"]), content["protocol"]
+    if published:
+        board = board_with_scored(dataset, store, protocol if protocol in PROTOCOLS else None)
+    else:
+        board = board_from_runs(dataset, store, [run_id for row in content["rows"] for run_id in row["runs"]])
+    names = dict.fromkeys(name for row in content["rows"] for name in row["metrics"] if name not in METRICS)
+    if not names:
+        return board
+    runs = [store.run(run_id) for row in board.rows for run_id in row.runs]
+    if any(has_predictions(run) and not read_further(run, store).keys() >= names.keys() for run in runs):
+        finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
+        for row in content["rows"]:
+            row["metrics"] = {name: cell for name, cell in row["metrics"].items() if name in METRICS}
+        page.clear()
+        return board
+    known = {column.heading: column for column in (*PAPER, *map(column_of, names))}
+    heads = [cell.strip() for cell in page[0].split("|")] if page else []
+    columns: list[Column] = [known[head] for head in heads if head in known] or [*PAPER, *map(column_of, names)]
+    return with_columns(board, columns, store, data_dir)  # reads what is kept, and computes nothing
+
+
+def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
+    """Reject a .json whose values are not those of the records."""
+    for name in sorted((given.keys() | made.keys()) - {"rows"}):
+        if given.get(name) != made.get(name):
+            finding.reject(f"{name} is {given.get(name)!r}, the records give {made.get(name)!r}")
+    left = {tuple(row["runs"]): row for row in made["rows"]}
+    for row in given["rows"]:
+        label = f"{row.get('title')} {row.get('type')}"
+        own = left.pop(tuple(row["runs"]), None)
+        if own is None:
+            finding.reject(f"the row {label} is of runs that no row of the records has together")
+        elif difference := _difference(row, own):
+            finding.reject(f"the row {label}: {difference}")
+    for row in left.values():
+        finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
+
+
+def _difference(given: Any, made: Any, place: str = "") -> str:
+    """Return the first place where two values differ, "" if none."""
+    if isinstance(given, dict) and isinstance(made, dict):
+        for name in sorted(given.keys() | made.keys()):
+            if found := _difference(given.get(name), made.get(name), f"{place} {name}".strip()):
+                return found
+        return ""
+    if isinstance(given, list) and isinstance(made, list) and len(given) == len(made):
+        return next(filter(None, map(_difference, given, made, [place] * len(given))), "")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given, made))
+    same = math.isclose(given, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given == made
+    return "" if same else f"{place} is {given!r}, the records give {made!r}"
+
+
+def _compare_pages(given: list[str], made: list[str], board: Board, finding: Finding) -> None:
+    """Reject a .md with another line than the records give; what it says of runs elsewhere cannot be compared."""
+    has, gives = ([line for line in lines if line.startswith("|")] for lines in (given, made))
+    for number, line in enumerate(has):
+        if number >= len(gives) or line != gives[number]:
+            finding.reject(f"line {given.index(line) + 1} of the .md is not what the records give")
+            break
+    else:
+        if len(has) < len(gives):
+            finding.reject(f"the .md lacks {len(gives) - len(has)} lines of the table")
+    kept = board.dataset in recipe_names()  # the recipe of a user's dataset, which remarks may quote, is not here
+    below = [_parts(lines, settings=kept) for lines in (given, made)]
+    odd = [part for part in below[0] if part not in below[1] and not ELSEWHERE.fullmatch(part)]
+    odd += [part for part in below[1] if part not in below[0]]
+    for part in odd:
+        if part.startswith(DEPARTURE):  # from the recipe of this version, which may be another than it was then
+            finding.note(f"the .md and this version differ in what departs from the recipe: {part!r}")
+        else:
+            finding.reject(f"the text below the .md's table differs from what the records give: {part!r}")
+
+
+def _parts(lines: list[str], *, settings: bool) -> list[str]:
+    """Return the statements below a table, which may come in any order."""
+    below = [line for line in lines if line and not line.startswith("|")]
+    if not settings:
+        below = [line for line in below if not line.startswith("Settings: ")]
+    parts = [part.rstrip(".") for line in below for part in line.removeprefix("Settings: ").split("; ")]
+    return [", ".join(sorted(part.split(", "))) if part.startswith(DEPARTURE) else part for part in parts]

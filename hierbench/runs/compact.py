@@ -1,0 +1,173 @@
+"""Predictions in a compact form, small enough to publish, from which the paper's metrics follow exactly.
+
+A file `predictions-compact.npz` holds the k best-ranked classes of each example, bit-packed, the score of the first,
+and two digests: of the targets, which are kept once per table and not per run, and of the predictions.npz that it was
+made from. 10,000 examples of up to 1,024 classes take less than 300 kB.
+
+Shapes: N examples, K classes, k ranked classes.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.metrics.bootstrap import contributions, metrics_of
+from hierbench.metrics.ranking import top_classes
+from hierbench.metrics.sums import CHUNK, DEFAULT_KS, usable_ks
+from hierbench.utils.arrays import load_array, load_arrays
+from hierbench.utils.files import refuse_links, write_atomically
+
+FILE = "predictions-compact.npz"
+TARGETS = "targets.npy"  # in a folder of published records: the targets [N] of all of them
+NAMES = ("ranked", "shape", "top_scores", "targets_sha256", "source_sha256")
+
+
+@dataclass(frozen=True, eq=False)
+class Compact:
+    """Ranked predictions of one run.
+
+    Attributes:
+        ranked: [N, k] int64 class indices, best first.
+        top_scores: [N] float32, the score of the first class.
+        num_classes: K.
+        targets: SHA-256 of the targets, see `digest_of_targets`.
+        source: SHA-256 of the predictions.npz that this was made from.
+    """
+
+    ranked: IntArray
+    top_scores: NDArray[np.float32]
+    num_classes: int
+    targets: str
+    source: str
+
+
+def pack(scores: NDArray[Any], targets: IntArray, source: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a compact file.
+
+    Args:
+        scores: [N, K], larger = ranked earlier, ties to the lower class index.
+        targets: [N] class indices.
+        source: SHA-256 of the file that holds the scores, 64 hexadecimal digits.
+
+    Raises:
+        ValueError: a score is NaN, or shapes or digest do not fit.
+    """
+    if scores.ndim != 2 or targets.shape != scores.shape[:1] or not len(scores):
+        raise ValueError(f"scores and targets must be [N, K] and [N], got {scores.shape} and {targets.shape}")
+    ranked = ranked_classes(scores)
+    (num, k), num_classes = ranked.shape, scores.shape[1]
+    bits = np.empty((num, k, _width(num_classes)), dtype=np.uint8)
+    for place in range(bits.shape[2]):  # lowest first; one at a time bounds the memory
+        bits[:, :, place] = ranked >> place & 1
+    return {
+        "ranked": np.packbits(bits),
+        "shape": np.array([num, k, num_classes], dtype=np.int64),
+        "top_scores": scores[np.arange(num), ranked[:, 0]].astype(np.float32),
+        "targets_sha256": _bytes_of(digest_of_targets(targets)),
+        "source_sha256": _bytes_of(source),
+    }
+
+
+def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
+    """Return what the arrays of `pack` say; a ValueError unless they are whole and every row ranks distinct classes."""
+    packed, shape, top_scores = arrays["ranked"], arrays["shape"], arrays["top_scores"]
+    if shape.shape != (3,) or shape.dtype.kind not in "iu":
+        raise ValueError("its shape is not three integers")
+    num, k, num_classes = map(int, shape)
+    if num < 1 or not 1 <= k <= num_classes or k != max(usable_ks(DEFAULT_KS, num_classes)):
+        raise ValueError(f"its shape ({num}, {k}, {num_classes}) is impossible")
+    width = _width(num_classes)
+    if packed.dtype != np.uint8 or packed.shape != (-(-num * k * width // 8),):
+        raise ValueError("its ranked classes do not fit its shape")
+    if top_scores.shape != (num,) or top_scores.dtype != np.float32 or np.isnan(top_scores).any():
+        raise ValueError("its scores do not fit its shape")
+    bits = np.unpackbits(packed, count=num * k * width).reshape(num, k, width)
+    ranked = np.zeros((num, k), dtype=np.int64)
+    for place in range(width):
+        ranked |= bits[:, :, place].astype(np.int64) << place
+    in_order = np.sort(ranked, axis=1)
+    if in_order[:, -1].max() >= num_classes or (k > 1 and (in_order[:, 1:] == in_order[:, :-1]).any()):
+        raise ValueError("a ranked class is unknown or ranked twice")
+    digests = [_digest_in(arrays[name]) for name in ("targets_sha256", "source_sha256")]
+    return Compact(ranked, top_scores, num_classes, *digests)
+
+
+def write_compact(folder: Path, scores: NDArray[Any], targets: IntArray, source: str) -> Path:
+    """Write `predictions-compact.npz` into a folder and return its path; arguments and errors are those of `pack`."""
+    arrays: dict[str, Any] = pack(scores, targets, source)
+    write_atomically(folder / FILE, lambda file: np.savez(file, **arrays))
+    return folder / FILE
+
+
+def read_compact(folder: Path) -> Compact:
+    """Read the compact predictions in a folder; an OSError or ValueError if they are missing or damaged."""
+    return unpack(dict(zip(NAMES, load_arrays(folder / FILE, *NAMES), strict=True)))
+
+
+def write_targets(folder: Path, targets: IntArray) -> Path:
+    """Write the targets [N] of all runs of a folder, in the smallest type that holds them, and return the path."""
+    small = targets.astype(np.min_scalar_type(int(targets.max(initial=0))))
+    write_atomically(folder / TARGETS, lambda file: np.save(file, small))
+    return folder / TARGETS
+
+
+def read_targets(folder: Path) -> IntArray:
+    """Read the targets [N] of a folder; an OSError or ValueError if they are missing or damaged."""
+    targets = load_array(refuse_links(folder, TARGETS))
+    if targets.ndim != 1 or targets.dtype.kind not in "iu":
+        raise ValueError(f"targets must be integers [N], got {targets.shape} {targets.dtype}")
+    return targets.astype(np.int64)
+
+
+def digest_of_targets(targets: NDArray[Any]) -> str:
+    """Return the SHA-256 of targets [N] as little-endian 64-bit integers."""
+    return sha256(np.ascontiguousarray(targets, dtype="<i8").data).hexdigest()
+
+
+def ranked_classes(scores: NDArray[Any]) -> IntArray:
+    """Return the classes [N, k] that the paper's metrics need, k = min(20, K) or the next smaller of their ks.
+
+    Raises:
+        ValueError: a score is NaN, or no real number.
+    """
+    k = max(usable_ks(DEFAULT_KS, scores.shape[1]))
+    parts = [top_classes(part, k) for part in torch.from_numpy(scores).split(CHUNK)]
+    return torch.cat(parts).numpy()
+
+
+def metrics_of_ranked(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy) -> tuple[dict[str, float], list[int]]:
+    """Return what `evaluate` and `mistakes_by_distance` return, exactly, of ranked classes.
+
+    Args:
+        ranked: [N, k] class indices, best first; hierdist beyond k is left out.
+        targets: [N] class indices.
+        hierarchy: over the K classes.
+    """
+    ks = [k for k in usable_ks(DEFAULT_KS, hierarchy.num_classes) if k <= ranked.shape[1]]
+    sums = contributions(ranked, targets, hierarchy, ks)
+    wrong = sums[:, 0] == 0
+    return metrics_of(sums, ks), np.bincount(sums[wrong, 1], minlength=hierarchy.height + 1).tolist()
+
+
+def _width(num_classes: int) -> int:
+    """Return the bits of a class index."""
+    return max(1, (num_classes - 1).bit_length())
+
+
+def _bytes_of(digest: str) -> NDArray[np.uint8]:
+    values = np.frombuffer(bytes.fromhex(digest), dtype=np.uint8)
+    if len(values) != 32:
+        raise ValueError(f"{digest[:80]!r} is not a SHA-256")
+    return values
+
+
+def _digest_in(values: NDArray[Any]) -> str:
+    if values.shape != (32,) or values.dtype != np.uint8:
+        raise ValueError("a digest is not a SHA-256")
+    return values.tobytes().hex()

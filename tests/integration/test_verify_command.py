@@ -1,0 +1,53 @@
+"""`hierbench verify --retrain`: honest runs are reproduced bitwise, and a consistent forgery is found."""
+
+import json
+import shutil
+
+import numpy as np
+import torch
+
+from hierbench.experiments.verification.retrain import is_close
+from hierbench.metrics import Tally
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Store
+
+SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--mlflow", "off", "--jobs", "1")
+RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", *SMALL)
+
+
+def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tmp_path, shapes):
+    shutil.copytree(data_dir / "prepared", tmp_path / "data/prepared")
+    cli(tmp_path, *RUN).ok()
+    content = json.loads(cli(tmp_path, "verify", "runs", "--retrain", "1", "--json").ok().out)
+    counts = content["folders"][0]["counts"]
+    assert (counts["reproduced"], counts["recomputed"]) == (1, 3)
+    (again,) = (run for run in content["folders"][0]["runs"] if run["verdict"] == "reproduced")
+    assert again["notes"] == ["trained again: bitwise the same"] and again["label"].startswith("ce ")
+
+    (tmp_path / "claims").mkdir()
+    for run in Store(tmp_path / "runs").runs():  # without predictions, as published records are
+        shutil.copytree(run.folder, tmp_path / "claims" / run.folder.name, ignore=shutil.ignore_patterns("*.npz"))
+    done = cli(tmp_path, "verify", "claims", "--retrain", "9").ok()
+    assert "claims: 4 runs: 2 reproduced, 2 claimed" in done.out
+
+    run = next(run for run in Store(tmp_path / "runs").runs() if run.spec()["method"]["name"] == "ce")
+    scores, targets = run.predictions()
+    scores[np.arange(len(targets)), targets] += 100.0 * (np.arange(len(targets)) % 9 > 0)
+    run.write_predictions(scores, targets)
+    tally = Tally(shapes.hierarchy("height"))
+    tally.add(torch.from_numpy(scores), torch.from_numpy(targets))
+    made = {"test": tally.metrics(), "mistakes_by_distance": tally.mistakes_by_distance()}
+    run.write_record("metrics.json", {**run.metrics(), **made})
+    details = {name: value for name, value in run.status.items() if name != "state"}
+    run.set_status("done", **details | {"files": fingerprints(run.folder)})
+    done = cli(tmp_path, "verify", "runs", "--retrain", "9")
+    assert done.code == 1 and "trained again in the same environment: top1 is " in done.out, done.out
+    shutil.rmtree(tmp_path / "data/prepared")
+    cli(tmp_path, "verify", "claims", "--retrain", "1").one_line("--retrain: no run can be trained again here")
+
+
+def test_the_tolerance_between_machines():
+    assert is_close("top1", 75.0, 76.5, 10_000) and not is_close("top1", 75.0, 80.0, 10_000)
+    assert is_close("top1", 50.0, 60.0, 384) and not is_close("top1", 50.0, 65.0, 384)
+    assert is_close("hierdist@1", 2.0, 2.1, 10_000) and not is_close("hierdist@1", 2.0, 2.5, 10_000)
+    assert is_close("mistake_severity", None, None, 10) and not is_close("mistake_severity", None, 1.0, 10)

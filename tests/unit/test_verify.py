@@ -1,0 +1,549 @@
+"""`hierbench verify`: fourteen ways to tamper with runs and published records are rejected or shown."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench.api.registry import find_method
+from hierbench.config.spec import Spec, digest_of
+from hierbench.data.prepared import find
+from hierbench.experiments.verification.findings import CAVEAT
+from hierbench.experiments.verification.values import problems_of, problems_of_mistakes
+from hierbench.experiments.verification.verify import verify
+from hierbench.metrics import Tally
+from hierbench.runs.compact import FILE, write_compact, write_targets
+from hierbench.runs.integrity import fingerprints, sealed
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
+
+SHIPPED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+RUN = ("run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", "--types", "type-I", "--seeds", "3", "--jobs", "1")
+RUN += ("--mlflow", "off", "--set", "train.epochs=2", "--set", "train.batch_size=96")
+RECORDED = ("metrics.json", "predictions.npz", "history.csv", "environment.json")
+
+
+@pytest.fixture(scope="module")
+def made(cli, data_dir, tmp_path_factory):
+    """A folder with runs of three methods and three seeds, and their published table."""
+    folder = tmp_path_factory.mktemp("made")
+    cli(folder, *RUN, "--data-dir", data_dir).ok()
+    cli(folder, "leaderboard", "--dataset", "shapes", "--publish", "published").ok()
+    for path in folder.glob("runs/*/checkpoint.pt"):
+        path.unlink()
+    return folder
+
+
+class Tampered:
+    """A copy of runs or of published records, and what a forger does to them."""
+
+    def __init__(self, folder, data_dir):
+        self.folder, self.data_dir = folder, data_dir
+
+    def run(self, method, seed):
+        for run in Store(self.folder).runs():
+            spec = run.spec()
+            if (spec["method"]["name"], spec["seed"]) == (method, seed):
+                return run
+        raise LookupError((method, seed))
+
+    def report(self):
+        (report,) = verify([self.folder], self.data_dir)
+        return report
+
+    def of(self, run, report=None):
+        return next(one for one in (report or self.report()).runs if one.id == run.folder.name)
+
+    def rejected(self, run, *parts):
+        """The finding of a run, after checking that it is rejected, and why."""
+        found = self.of(run)
+        assert found.verdict == "rejected", found
+        assert all(any(part in reason for reason in found.reasons) for part in parts), found.reasons
+        return found
+
+
+def edit(run, name, **values):
+    """Change entries of a JSON file, those of a section with section__key."""
+    path = run.folder / name
+    content = json.loads(path.read_text())
+    for key, value in values.items():
+        section, _, rest = key.rpartition("__")
+        (content[section] if section else content)[rest] = value
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def reseal(run):
+    """Record the files as they are now; whoever changes them can do that too."""
+    status = json.loads((run.folder / "status.json").read_text())
+    del status["checksum"]
+    before = status["files"]
+    status["files"] = {name: record for name, record in before.items() if name == "predictions.npz"}
+    status["files"] |= fingerprints(run.folder)
+    run.write_record("status.json", sealed(status))
+
+
+def predict(run, scores, targets, tree=None):
+    """Replace predictions and, with a tree, the metrics that follow from them."""
+    np.savez(run.folder / "predictions.npz", scores=scores, targets=targets)
+    if tree is not None:
+        tally = Tally(tree)
+        tally.add(torch.from_numpy(scores), torch.from_numpy(targets))
+        test = {name: None if value != value else value for name, value in tally.metrics().items()}
+        edit(run, "metrics.json", test=test, mistakes_by_distance=tally.mistakes_by_distance())
+
+
+def respecify(run, **changes):
+    """Change the spec of a run and name its folder after it."""
+    edit(run, "spec.json", **changes)
+    return rename(run)
+
+
+def rename(run):
+    content = json.loads((run.folder / "spec.json").read_text())
+    target = run.folder.with_name(digest_of(Spec.model_validate(content).content()))
+    run.folder.rename(target)
+    return Run(target)
+
+
+@pytest.fixture
+def runs(made, data_dir, tmp_path):
+    shutil.copytree(made / "runs", tmp_path / "runs")
+    return Tampered(tmp_path / "runs", data_dir)
+
+
+@pytest.fixture
+def published(made, tmp_path):
+    """Published records, where the data is not prepared."""
+    shutil.copytree(made / "published", tmp_path / "published")
+    return Tampered(tmp_path / "published/shapes", tmp_path / "no-data")
+
+
+@pytest.fixture(params=["runs", "published"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, published):
+    for tampered, verdict in ((runs, "recomputed"), (published, "claimed")):
+        before = {path: path.stat().st_mtime_ns for path in tampered.folder.parent.rglob("*")}
+        report = tampered.report()
+        assert [run.verdict for run in report.runs] == [verdict] * 9
+        assert not any(one.reasons or one.notes for one in (*report.runs, *report.rows, *report.tables))
+        assert len(report.tables) == 1 and len(report.rows) == 3
+        done = cli(tampered.folder, "verify", ".", "--data-dir", tampered.data_dir).ok()
+        assert f"9 runs: 9 {verdict}" in done.out and CAVEAT in done.out
+        content = json.loads(cli(tampered.folder, "verify", ".", "--json", "--data-dir", tampered.data_dir).ok().out)
+        assert content["rejected"] == 0 and content["folders"][0]["counts"][verdict] == 9
+        assert {path: path.stat().st_mtime_ns for path in tampered.folder.parent.rglob("*")} == before
+
+
+def test_the_table_that_the_project_publishes_is_what_its_records_give(tmp_path):
+    for path in (SHIPPED, SHIPPED.parent):
+        (report,) = verify([path], tmp_path)
+        assert report.num_rejected == 0 and report.counts()["claimed"] == 45
+        assert [table.verdict for table in report.tables] == ["consistent"]
+        notes = [note for run in report.runs for note in run.notes]
+        assert all(note.startswith("other code: ") for note in notes)  # its tree is found, and values are checked
+
+
+def test_a_users_mistake_is_one_line(cli, tmp_path):
+    cli(tmp_path, "verify", "nowhere").one_line("no folder nowhere")
+    cli(tmp_path, "verify", ".").one_line("has no runs")
+
+
+def test_1_an_edited_metric(either, cli):
+    run = either.run("ce", 1)
+    edit(run, "metrics.json", test__top1=99.2)
+    either.rejected(run, "metrics.json is not the file that status.json records")
+    done = cli(either.folder, "verify", ".", "--data-dir", either.data_dir)
+    assert done.code == 1 and "rejected    ce type-I seed 1" in done.out
+
+
+def test_2_edited_predictions(runs):
+    run = runs.run("ce", 1)
+    scores, targets = run.predictions()
+    scores[np.arange(300), targets[:300]] += 100.0
+    predict(run, scores, targets)
+    runs.rejected(run, "predictions.npz is not the file that status.json records")
+    assert "its base" in runs.of(runs.run("crm", 1)).notes[0]
+
+
+def test_3_a_metric_or_predictions_that_are_sealed_again(runs, shapes):
+    metric, predictions, both = runs.run("ce", 0), runs.run("flamingo", 1), runs.run("ce", 2)
+    edit(metric, "metrics.json", test__top1=99.2)
+    reseal(metric)
+    for run, tree in ((predictions, None), (both, shapes.hierarchy("height"))):
+        scores, targets = run.predictions()
+        scores[np.arange(300), targets[:300]] += 100.0
+        predict(run, scores, targets, tree)
+        reseal(run)
+    runs.rejected(metric, "top1 is 99.2 in metrics.json, and ")
+    runs.rejected(predictions, "in metrics.json, and ")
+    assert runs.of(both).verdict == "recomputed"  # it is; but what re-ranks it tells
+    runs.rejected(runs.run("crm", 2), f"re-ranks other predictions than those that its base {both.folder.name[:12]}")
+
+
+def test_3_a_published_metric_that_is_sealed_again_contradicts_the_others(published):
+    run = published.run("ce", 0)
+    edit(run, "metrics.json", test__top1=99.2)
+    reseal(run)
+    published.rejected(run, "impossible test result: hierdist@1", "is no share of 384 examples")
+
+
+def test_4_a_status_without_digests(either):
+    bare, without = either.run("ce", 0), either.run("flamingo", 0)
+    bare.write_record("status.json", sealed({"state": "done", "seconds": 1.0}))
+    status = without.status
+    del status["files"]["predictions.npz"]
+    without.write_record("status.json", sealed(status))
+    either.rejected(bare, "status.json: it has no digests of the files of a finished run")
+    either.rejected(without, "status.json has no digest of predictions.npz")
+
+
+@pytest.mark.parametrize("change", ["none", "scores", "order"])
+def test_5_the_best_seed_copied_over_all(runs, change):
+    best, copies = runs.run("flamingo", 0), [runs.run("flamingo", 1), runs.run("flamingo", 2)]
+    scores, targets = best.predictions()
+    for copy in copies:
+        for name in RECORDED:
+            shutil.copy(best.folder / name, copy.folder / name)
+        if change != "none":
+            forged = scores * copy.spec()["seed"] * 1.01  # another file that ranks alike
+            if change == "order":  # two classes at the end of the first twenty change places in some rows
+                order, rows = np.argsort(-scores, axis=1), np.arange(50)
+                a, b = order[:50, 16 + copy.spec()["seed"]], order[:50, 19]
+                forged[rows, a], forged[rows, b] = forged[rows, b], forged[rows, a].copy()
+            predict(copy, forged, targets, find("shapes", runs.data_dir).hierarchy("height"))
+        reseal(copy)
+    what = {"none": "predictions", "scores": "ranked classes", "order": "first classes"}[change]
+    for run in copies:
+        runs.rejected(run, f"it has the same {what} as seed 0")
+    runs.rejected(best, f"it has the same {what} as seed 1")
+
+
+def test_5_results_copied_over_published_records(published):
+    best, copy = published.run("flamingo", 0), published.run("flamingo", 1)
+    for name in set(RECORDED) - {"predictions.npz"}:
+        shutil.copy(best.folder / name, copy.folder / name)
+    reseal(copy)  # the digest of its own predictions stays
+    for run in (best, copy):
+        published.rejected(run, "it has the same results as seed")
+
+
+def test_6_a_dropped_seed_is_named(either, cli):
+    shutil.rmtree(either.run("flamingo", 1).folder)
+    shutil.rmtree(either.run("crm", 2).folder)
+    report = either.report()
+    rows = {row.label: row for row in report.rows}
+    assert rows["shapes flamingo type-I"].reasons == ["seed 1 of 0..2 is missing"]
+    assert rows["shapes crm type-I"].notes == ["seed 2 of 0..2 is missing, which other rows have"]
+    assert not rows["shapes ce type-I"].notes
+    assert "whose record is not here" in report.tables[0].reasons[0]
+    done = cli(either.folder, "verify", ".", "--data-dir", either.data_dir)
+    assert done.code == 1 and "row shapes flamingo type-I: seed 1 of 0..2 is missing" in done.out
+
+
+def test_7_invented_seeds_in_invented_folders(either):
+    run = either.run("flamingo", 0)
+    folders = [run.folder.with_name(name) for name in ("f" * 64, "my-best-run")]
+    for folder in folders:
+        shutil.copytree(run.folder, folder)
+        edit(Run(folder), "spec.json", seed=3)
+        reseal(Run(folder))
+        either.rejected(Run(folder), "its folder is not named after its spec")
+    shutil.rmtree(folders[1])
+    invented = rename(Run(folders[0]))
+    either.rejected(invented, "it has the same predictions as seed 0")
+
+
+def test_8_the_results_of_two_methods_swapped(either):
+    one, other = either.run("ce", 0), either.run("flamingo", 0)
+    aside = one.folder.parent / "aside"
+    aside.mkdir()
+    for name in RECORDED:
+        if (one.folder / name).exists():
+            (one.folder / name).rename(aside / name)
+            (other.folder / name).rename(one.folder / name)
+            (aside / name).rename(other.folder / name)
+    aside.rmdir()
+    reseal(one)
+    reseal(other)
+    either.rejected(
+        one, "metrics.json is titled 'Flamingo', and ce is 'cross-entropy'", "history.csv has the loss terms"
+    )
+    for run, title in ((one, "cross-entropy"), (other, "Flamingo")):
+        edit(run, "metrics.json", title=title)
+        reseal(run)
+        either.rejected(run, "history.csv has the loss terms")
+    shutil.copy(either.run("ce", 1).folder / "history.csv", one.folder / "history.csv")
+    reseal(one)
+    either.rejected(one, "the validation metrics in metrics.json are not those of epoch")
+
+
+def test_9_a_relabelled_method(either):
+    flamingo = find_method("flamingo")
+    moved, copied = either.run("ce", 0), either.run("ce", 1)
+    copy = Run(shutil.copytree(copied.folder, copied.folder.with_name("copy")))
+    for seed, run in ((7, moved), (8, copy)):
+        edit(run, "spec.json", seed=seed, method__name="flamingo", method__code=flamingo.code)
+        run = rename(run)
+        reseal(run)
+        either.rejected(run, "metrics.json is titled 'cross-entropy', and flamingo is 'Flamingo'")
+        edit(run, "metrics.json", title="Flamingo")
+        reseal(run)
+        either.rejected(run, "history.csv has the loss terms")
+    either.rejected(run, "it has the same predictions as ce type-I seed 1")
+
+
+def test_10_a_forged_code_digest_is_shown_as_other_code(either):
+    run = respecify(either.run("flamingo", 0), method__code="0" * 64)
+    reseal(run)
+    found = either.of(run)
+    assert found.verdict in ("recomputed", "claimed")
+    assert found.notes[0].startswith("other code: flamingo ran with code 000000000000, and the installed file has ")
+    (run.folder / "flamingo.py").write_text("x = 1\n")
+    either.rejected(run, "flamingo.py beside it is not the code that its spec names")
+
+
+def test_11_a_forged_environment_is_named(either, cli):
+    run = either.run("flamingo", 1)
+    edit(run, "environment.json", device="NVIDIA H100")
+    reseal(run)
+    row = next(row for row in either.report().rows if "flamingo" in row.label)
+    assert row.notes[0] == "several environments: seed 1 with device NVIDIA H100"
+    assert "seed 1 with device NVIDIA H100" in cli(either.folder, "verify", ".", "--data-dir", either.data_dir).out
+    edit(run, "environment.json", data__digest="0" * 64)
+    edit(run, "environment.json", data__remark="")
+    reseal(run)
+    either.rejected(
+        run, "names other data than spec.json", "does not say that this is not the whole dataset: train 960"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"top1": 120.0}, "top1 is 120.0"),
+        ({"top1": -1.0}, "top1 is -1.0"),
+        ({"top1": 50.001}, "no share of 384"),
+        ({"mistake_severity": 0.5}, "not between 1 and 3"),
+        ({"mistake_severity": None}, "mistake_severity is None at top1"),
+        ({"hierdist@1": 0.0}, "is not (1 - top1) x mistake_severity"),
+        ({"hierdist@5": 0.1}, "which the tree allows"),
+        ({"hierdist@20": 2.7000001}, "no mean over 384 examples"),
+        ({"ece": 0.1}, "it has ece"),
+    ],
+)
+def test_12_impossible_values(runs, shapes, change, reason):
+    tree, run = shapes.hierarchy("height"), runs.run("ce", 0)
+    honest = run.metrics()["test"]
+    assert not list(problems_of(honest, tree, 384))
+    assert any(reason in problem for problem in problems_of({**honest, **change}, tree, 384))
+    edit(run, "metrics.json", test={**honest, **change})
+    reseal(run)
+    runs.rejected(run)
+
+
+def test_12_impossible_numbers_of_mistakes(runs, shapes):
+    tree, metrics = shapes.hierarchy("height"), runs.run("ce", 0).metrics()
+    counts = metrics["mistakes_by_distance"]
+    assert not list(problems_of_mistakes(counts, metrics["test"], tree))
+    for wrong in (None, [-1, 1, 2, 3], [1, *counts[1:]], counts[:-1], [0] * 4, [0, counts[2], counts[1], counts[3]]):
+        assert list(problems_of_mistakes(wrong, metrics["test"], tree)), wrong
+
+
+def test_13_targets_set_to_the_predictions(runs, shapes, tmp_path):
+    run = runs.run("flamingo", 1)
+    scores, _ = run.predictions()
+    predict(run, scores, scores.argmax(axis=1), shapes.hierarchy("height"))
+    reseal(run)
+    found = runs.rejected(run, "its targets are not those of the dataset's test split")
+    assert found.notes == ["every prediction of its 384 equals the target"]
+    runs.data_dir = tmp_path / "no-data"
+    runs.rejected(run, "its targets are not those of the other runs of the same data")
+    everywhere = np.zeros(384, dtype=np.int64)
+    for run in Store(runs.folder).runs():
+        predict(run, run.predictions()[0], everywhere, shapes.hierarchy("height"))
+        reseal(run)
+    runs.rejected(run, "its targets have 384 examples of one class, and the test split of shapes has 40")
+
+
+def test_14_a_hand_edited_table(either):
+    is_published = either.folder.name == "shapes"
+    table = either.folder.parent / "shapes.json" if is_published else either.folder / "leaderboard-shapes.json"
+    page = table.with_suffix(".md")
+    honest, text = table.read_text(), page.read_text()
+    content = json.loads(honest)
+    content["rows"][0]["metrics"]["top1"]["mean"] = 99.2
+    table.write_text(json.dumps(content))
+    (found,) = either.report().tables
+    assert found.reasons[0].startswith("the row cross-entropy type-I: metrics top1 mean is 99.2, the records give ")
+    if is_published:  # a command's own table may have fewer rows than its folder
+        del content["rows"][0]
+        table.write_text(json.dumps(content))
+        assert any("is missing" in reason for reason in either.report().tables[0].reasons)
+    table.write_text(honest)
+    number = text.split("\n")[2].split("|")[3].strip()
+    page.write_text(text.replace(number, "**99.20 +/- 0.1000**"))
+    assert either.report().tables[0].reasons == ["line 3 of the .md is not what the records give"]
+    page.write_text(text.replace("not the whole dataset: ", ""))
+    assert either.report().tables[0].reasons[0].startswith("the text below the .md's table differs")
+    page.write_text(text)
+    assert not either.report().num_rejected
+
+
+def test_a_base_of_another_seed_and_scores_that_do_not_follow(runs):
+    crm, other = runs.run("crm", 0), runs.run("ce", 1)
+    moved = respecify(runs.run("crm", 2), base=other.folder.name)
+    reseal(moved)
+    runs.rejected(moved, f"its base {other.folder.name[:12]} is of other data, settings, type or seed")
+    scores, targets = crm.predictions()
+    predict(crm, scores[::-1].copy(), targets, find("shapes", runs.data_dir).hierarchy("height"))
+    reseal(crm)
+    runs.rejected(crm, "re-ranking the predictions of its base again gives other scores")
+
+
+def test_scored_predictions_are_recomputed_and_their_digest_compared(runs, shapes, cli, tmp_path):
+    _, targets = shapes.arrays("test")
+    scores = np.random.default_rng(0).normal(size=(len(targets), 48))
+    order = np.argsort(-scores, axis=1)[:, :5]
+    np.savez(tmp_path / "all.npz", scores=scores, targets=targets)
+    np.savez(tmp_path / "five.npz", indices=order, targets=targets)
+    options = ("--dataset", "shapes", "--runs", runs.folder, "--data-dir", runs.data_dir, "--resamples", "0")
+    for name in ("all", "five"):
+        cli(tmp_path, "score", f"{name}.npz", *options).ok()
+    scored = [run for run in Store(runs.folder).runs() if run.spec().get("kind") == "scored"]
+    assert [runs.of(run).verdict for run in scored] == ["recomputed"] * 2 and not runs.report().num_rejected
+    for run in scored:
+        with np.load(run.folder / "predictions.npz") as file:
+            arrays = dict(file)
+        first = "classes" if "classes" in arrays else "scores"
+        arrays[first] = arrays[first][:, ::-1].copy()
+        np.savez(run.folder / "predictions.npz", **arrays)
+        reseal(run)
+        runs.rejected(run, "its predictions are not those whose digest is in spec.json", "by its predictions")
+
+
+def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_path):
+    run = published.run("ce", 0)
+    scores, targets = Run(made / "runs" / run.folder.name).predictions()
+    write_compact(run.folder, scores, targets, run.digest_of("predictions.npz"))
+    write_targets(tmp_path, targets)
+    (published.folder / "targets.npy").symlink_to(tmp_path / "targets.npy")
+    published.rejected(run, "is a symbolic link")
+    (published.folder / ("e" * 64)).symlink_to(made / "runs" / run.folder.name)
+    found = next(one for one in published.report().runs if one.id == "e" * 64)
+    assert found.reasons == ["its folder is a symbolic link, which is not followed"]
+
+
+def test_a_kept_metric_that_does_not_follow(runs, cli):
+    run = runs.run("ce", 0)
+    options = ("--dataset", "shapes", "--runs", runs.folder, "--data-dir", runs.data_dir)
+    cli(runs.folder, "leaderboard", *options, "--metrics", "+hf_macro").ok()
+    assert runs.report().counts()["recomputed"] == 9
+    content = json.loads((run.folder / "further-metrics.json").read_text())
+    del content["checksum"]
+    content["values"]["hf_macro"] += 1.0
+    run.write_record("further-metrics.json", sealed(content))
+    runs.rejected(run, "hf_macro is ")
+
+
+def test_a_published_table_with_more_columns_is_compared_too(made, data_dir, tmp_path, cli):
+    options = ("--dataset", "shapes", "--runs", made / "runs", "--data-dir", data_dir)
+    cli(tmp_path, "leaderboard", *options, "--metrics", "+ece", "--publish", "published").ok()
+    published = Tampered(tmp_path / "published/shapes", tmp_path / "no-data")
+    assert not published.report().num_rejected
+    table = tmp_path / "published/shapes.json"
+    content = json.loads(table.read_text())
+    content["rows"][0]["metrics"]["ece"]["values"][0] /= 2
+    table.write_text(json.dumps(content))
+    assert "metrics ece values is " in published.report().tables[0].reasons[0]
+
+
+def test_an_epoch_that_was_not_the_best_is_not_tested(runs):
+    run = runs.run("flamingo", 0)
+    with (run.folder / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    worst = min(rows, key=lambda row: float(row["val_top1"]))
+    val = {name.removeprefix("val_"): float(value) for name, value in worst.items() if name.startswith("val_")}
+    edit(run, "metrics.json", val=val, best_epoch=int(worst["epoch"]))
+    reseal(run)
+    if len({row["val_top1"] for row in rows}) > 1:
+        runs.rejected(run, f"it was tested after epoch {worst['epoch']}, and epoch")
+
+
+def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
+    (runs.run("ce", 0).folder / "tuning.json").write_text('{"trials": 6, "runs": 3, "study": "x"}')
+    run = runs.run("flamingo", 2)
+    for name in RECORDED:
+        (run.folder / name).unlink()
+    run.set_status("failed", error="out of memory")
+    report = runs.report()
+    found = runs.of(run, report)
+    assert (found.verdict, found.notes) == ("unfinished", ["failed: out of memory"])
+    notes = {row.label: row.notes for row in report.rows}
+    assert "seed 2 is not finished" in notes["shapes flamingo type-I"]
+    assert "its runs have several tuning budgets: 6 x 3, none" in notes["shapes ce type-I"]
+    assert "tuning budgets differ between rows; this one's is none: not tuned" in notes["shapes crm type-I"]
+
+
+def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, published, made, data_dir):
+    compared = published.run("ce", 0)
+    for run in Store(runs.folder).runs():
+        scores, targets = run.predictions()
+        digest = run.digest_of("predictions.npz")
+        write_compact(published.folder / run.folder.name, scores, targets, digest)
+    assert "no targets with its digest" in published.of(compared).notes[0]
+    published.data_dir = data_dir
+    assert published.report().counts()["recomputed"] == 9
+    published.data_dir = made / "no-data"
+    write_targets(published.folder, targets)
+    assert published.report().counts()["recomputed"] == 9
+    forged = compared.metrics()["test"]
+    edit(compared, "metrics.json", test={**forged, "hierdist@20": forged["hierdist@20"] - 1 / (384 * 20)})
+    reseal(compared)
+    published.rejected(compared, "hierdist@20 is ")
+    other = published.run("flamingo", 0)
+    shutil.copy(compared.folder / FILE, other.folder / FILE)
+    published.rejected(other, f"{FILE} was not made from the predictions.npz that status.json records")
+    shutil.copy(published.folder / compared.folder.name / FILE, runs.run("flamingo", 1).folder / FILE)
+    runs.rejected(runs.run("flamingo", 1), f"{FILE} ranks other classes than predictions.npz")
+
+
+def test_malformed_records_are_rejected_and_never_a_traceback(runs):
+    run = runs.run("ce", 0)
+    honest = {name: (run.folder / name).read_text() for name in ("metrics.json", "environment.json", "history.csv")}
+    changes = {
+        "environment.json": ['{"data": 3}', "[]", '{"data": {"splits": {"test": "x"}, "digest": []}}', "{"],
+        "metrics.json": [
+            honest["metrics.json"].replace('"val": {', '"val": {"x": [], '),
+            honest["metrics.json"].replace('"best_epoch": ', '"best_epoch": 1e5, "x": '),
+        ],
+        "history.csv": ["epoch\n1\n", "", "\0"],
+    }
+    for name, contents in changes.items():
+        for content in contents:
+            (run.folder / name).write_text(content)
+            reseal(run)
+            runs.rejected(run)
+        (run.folder / name).write_text(honest[name])
+    run.folder.joinpath("spec.json").unlink()
+    runs.rejected(run, "spec.json is missing")
+    run.folder.joinpath("spec.json").write_text("{}")
+    runs.rejected(run, "spec.json is not a spec of this version")
+
+
+def test_a_row_with_gaps_names_a_few(runs):
+    run = respecify(runs.run("flamingo", 0), seed=40)
+    reseal(run)
+    row = next(row for row in runs.report().rows if "flamingo" in row.label)
+    assert row.reasons == ["seeds 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, ... of 0..40 are missing"]
+
+
+def test_the_folder_and_not_the_record_is_asked_for_a_path(tmp_path):
+    with pytest.raises(UserError, match="no folder"):
+        verify([tmp_path / "x"], tmp_path)
