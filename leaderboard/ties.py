@@ -1,4 +1,4 @@
-"""Tie groups in place of strict ranks: maximal sets of rows of which no two differ significantly in one metric.
+"""Tie groups in place of strict ranks: sets of rows of which no two differ significantly in one metric.
 
 R: rows, S: seeds.
 """
@@ -52,7 +52,7 @@ def tied_rows(board: Board, store: Store, column: Column, names: Sequence[str] =
         names: only these rows, METHOD or METHOD:TYPE; by default all.
 
     Raises:
-        UserError: no such row, fewer than two rows with two values, or more groups than letters help with.
+        UserError: no such row, or fewer than two rows with two values.
     """
     rows = [row for row in ordered_rows(board) if not row.scored]
     if names:
@@ -127,26 +127,44 @@ def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def tie_groups(differ: NDArray[np.bool_]) -> list[list[int]]:
-    """Return the maximal groups of rows of which no two differ, those of the first rows first.
+    """Return groups of rows of which no two differ, so that any two rows that do not differ share one.
 
-    Insert and absorb (Piepho, J. Comput. Graph. Stat. 13, 2004), a row at a time: a group that holds a row
-    it differs from stays, and a copy without such rows takes the new row; copies within another are absorbed.
+    A compact letter display (Piepho, J. Comput. Graph. Stat. 13, 2004). Every group is maximal, but not all maximal
+    groups are needed, and their number can grow exponentially, with it that of the paper's insert-and-absorb steps.
+    Here groups are grown from pairs that share none yet, and those whose pairs are all in others are left out (clique
+    growing: Gramm et al., Comput. Stat. Data Anal. 52, 2007).
 
     Args:
-        differ: whether two rows differ [R, R], symmetric.
+        differ: whether two rows differ [R, R], symmetric, in the order of the rows.
 
-    Raises:
-        UserError: there are more than 1,000.
+    Returns:
+        The members of each group, those of the first rows first.
     """
-    groups = [0]  # each a set of rows, as the bits of an integer
-    for row, line in enumerate(differ):
-        others = sum(1 << int(other) for other in np.flatnonzero(line))
-        joined = {group & ~others | 1 << row for group in groups}
-        absorbed = {group for group in joined if any(group != wider and group & wider == group for wider in joined)}
-        groups = [group for group in groups if group & others] + sorted(joined - absorbed)
-        if len(groups) > MOST_GROUPS:
-            raise UserError(f"more than {MOST_GROUPS:,} groups of rows that do not differ; compare fewer rows")
-    return sorted([row for row in range(len(differ)) if group >> row & 1] for group in groups)
+    tied = [sum(1 << int(other) for other in np.flatnonzero(~line)) & ~(1 << row) for row, line in enumerate(differ)]
+    together = np.zeros(differ.shape, dtype=np.int32)  # the groups that hold both rows
+    groups: list[list[int]] = []
+
+    def grow(group: list[int], common: int) -> None:
+        while common:  # the best row that is tied with all
+            group.append((common & -common).bit_length() - 1)
+            common &= tied[group[-1]]
+        groups.append(sorted(group))
+        together[np.ix_(group, group)] += 1
+
+    for row, of_row in enumerate(tied):
+        if not of_row:
+            grow([row], 0)
+        for other in range(row + 1, len(tied)):
+            if of_row >> other & 1 and not together[row, other]:
+                grow([row, other], of_row & tied[other])
+    kept = []
+    for group in groups:
+        block = np.ix_(group, group)
+        if len(group) > 1 and (together[block][~np.eye(len(group), dtype=np.bool_)] > 1).all():
+            together[block] -= 1
+        else:
+            kept.append(group)
+    return sorted(kept)
 
 
 def letter(number: int) -> str:

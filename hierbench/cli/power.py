@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,15 @@ from hierbench.cli.options import ProtocolOfRuns, write_result
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError
 
+if TYPE_CHECKING:
+    from hierbench.config.sections import Protocol
+    from hierbench.leaderboard.board import Board
+    from hierbench.leaderboard.power import Effect
+    from hierbench.leaderboard.statistics import Row
+
+    Found = tuple[Board, str, list[tuple[Row, Row, Effect]]]  # with the name of the metric
+
+DEFAULT = "mistake_severity"
 LOWEST = 0.0001  # level: that of 500 comparisons
 
 
@@ -46,12 +55,8 @@ def power(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> None:
     """Print how many seeds separate two rows: from their runs, from published intervals, or planned."""
-    from hierbench.leaderboard.board import board_from_paper, board_from_runs
-    from hierbench.leaderboard.columns import column_of, further
-    from hierbench.leaderboard.measured import with_columns
-    from hierbench.leaderboard.power import Effect, effects_of_paper, effects_of_runs, plan
+    from hierbench.leaderboard.power import Effect, plan
     from hierbench.leaderboard.power_tables import FORMATS, Setting
-    from hierbench.runs.store import Store
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:
@@ -63,17 +68,11 @@ def power(
         return write_result(FORMATS[format_](Setting(target, level), [plan(assumed, target, level)]), output)
     if dataset is None or rows is None or len(rows) != 2:
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
-    column, names = column_of(metric or "mistake_severity"), (rows[0], rows[1])
-    if source == "paper":
-        if protocol is not None or further([column]):
-            raise UserError("the paper's tables have its own metrics and no protocols; leave out --source paper")
-        board = board_from_paper(dataset)
-        found = effects_of_paper(board, names, column)
-    else:
-        board = board_from_runs(dataset, Store(runs), protocol=protocol)
-        if further([column]):
-            board = with_columns(board, [column], Store(runs), data_dir)
-        found = effects_of_runs(board, Store(runs), names, column, paired=not unpaired)
+    board, metric, found = (
+        _of_paper(dataset, (rows[0], rows[1]), metric, protocol)
+        if source == "paper"
+        else _of_runs(dataset, (rows[0], rows[1]), metric, runs, data_dir, protocol, unpaired)
+    )
     plans = []
     for row, reference, effect in found:
         if difference is not None:
@@ -81,8 +80,42 @@ def power(
         if deviation is not None:
             effect = replace(effect, deviations=(deviation,) * len(effect.deviations), ci95=None)
         plans.append(replace(plan(effect, target, level), row=row, reference=reference))
-    setting = Setting(target, level, board.dataset, board.protocol, column.name)
+    setting = Setting(target, level, board.dataset, board.protocol, metric)
     write_result(FORMATS[format_](setting, plans), output)
+
+
+def _of_paper(dataset: str, rows: tuple[str, str], metric: str | None, protocol: "Protocol | None") -> "Found":
+    from hierbench.leaderboard.board import board_from_paper
+    from hierbench.leaderboard.columns import column_of, further
+    from hierbench.leaderboard.power import effects_of_paper
+
+    column = column_of(metric or DEFAULT)
+    if protocol is not None or further([column]):
+        raise UserError("the paper's tables have its own metrics and no protocols; leave out --source paper")
+    board = board_from_paper(dataset)
+    return board, column.name, effects_of_paper(board, rows, column)
+
+
+def _of_runs(
+    dataset: str,
+    rows: tuple[str, str],
+    metric: str | None,
+    runs: Path,
+    data_dir: Path,
+    protocol: "Protocol | None",
+    unpaired: bool,
+) -> "Found":
+    from hierbench.leaderboard.board import board_from_runs
+    from hierbench.leaderboard.columns import column_of, further
+    from hierbench.leaderboard.measured import with_columns
+    from hierbench.leaderboard.power import effects_of_runs
+    from hierbench.runs.store import Store
+
+    column, store = column_of(metric or DEFAULT), Store(runs)
+    board = board_from_runs(dataset, store, protocol=protocol)
+    if further([column]):
+        board = with_columns(board, [column], store, data_dir)
+    return board, column.name, effects_of_runs(board, store, rows, column, paired=not unpaired)
 
 
 def _check(target: float, level: float, difference: float | None, deviation: float | None) -> None:
