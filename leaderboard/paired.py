@@ -105,20 +105,9 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
     Raises:
         UserError: no such row, several (a method with several hyperparameters), or nothing to compare.
     """
-    rows = [row for row in ordered_rows(board) if not row.scored]
-    references = _named(rows, reference)
-    if len({row.type for row in references}) < len(references):
-        raise UserError(f"{reference} has several rows of a type; compare with another, or remove the runs of one")
-    chosen = [row for other in others for row in _named(rows, other)] if others else rows
-    pairs = []
-    for row in chosen:
-        of_type = [known for known in references if ":" in reference or known.type == row.type]
-        if of_type and of_type[0] is not row:
-            pairs.append((row, of_type[0]))
-    if not pairs:
-        raise UserError(f"nothing to compare with {reference}: no other row of its type")
+    pairs = matched_rows([row for row in ordered_rows(board) if not row.scored], reference, others)
     names = [column.name for column in board.columns]
-    values = {id(row): _by_seed(row, store, names) for pair in pairs for row in pair}
+    values = {id(row): values_by_seed(row, store, names) for pair in pairs for row in pair}
     found = [
         {name: gap for name in names if (gap := difference(values[id(row)][name], values[id(base)][name]))}
         for row, base in pairs
@@ -131,7 +120,24 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
     return [Comparison(row, base, of_pair) for (row, base), of_pair in zip(pairs, found, strict=True)]
 
 
-def _named(rows: Sequence[Row], name: str) -> list[Row]:
+def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()) -> list[tuple[Row, Row]]:
+    """Return each row with the reference that it is compared with; arguments and errors as in `compare_rows`."""
+    references = named_rows(rows, reference)
+    if len({row.type for row in references}) < len(references):
+        raise UserError(f"{reference} has several rows of a type; compare with another, or remove the runs of one")
+    chosen = [row for other in others for row in named_rows(rows, other)] if others else rows
+    pairs = []
+    for row in chosen:
+        of_type = [known for known in references if ":" in reference or known.type == row.type]
+        if of_type and of_type[0] is not row:
+            pairs.append((row, of_type[0]))
+    if not pairs:
+        raise UserError(f"nothing to compare with {reference}: no other row of its type")
+    return pairs
+
+
+def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
+    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError where there is none."""
     method, _, feature_type = name.partition(":")
     found = [row for row in rows if row.method == method and feature_type in ("", row.type)]
     if not found:
@@ -139,7 +145,7 @@ def _named(rows: Sequence[Row], name: str) -> list[Row]:
     return found
 
 
-def _by_seed(row: Row, store: Store, names: Sequence[str]) -> dict[str, dict[int, float]]:
+def values_by_seed(row: Row, store: Store, names: Sequence[str]) -> dict[str, dict[int, float]]:
     """Return {metric: {seed: value}} of a row's finished runs, whose values are in the order of its runs."""
     runs = [run for run in map(store.run, row.runs) if run.done]
     seeds = [int(run.spec()["seed"]) for run in runs]

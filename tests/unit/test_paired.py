@@ -95,3 +95,10 @@ def test_the_command(cli, tmp_path, data_dir):
     assert lines[0].startswith("type,method,reference,metric,mean,") and len(lines) == 6
     assert cli(tmp_path, "compare", "--dataset", "shapes", "cee", *where).one_line("unknown row 'cee'", "ce:type-I")
     assert cli(tmp_path, "compare", "--dataset", "shapes", "ce", "ce", *where).one_line("nothing to compare with ce")
+    ties = cli(tmp_path, "compare", "--dataset", "shapes", "--ties", "ece", "--format", "json", *where).ok().out
+    rows = {row["method"]: row["mean"] for row in json.loads(ties)["rows"]}
+    assert rows == {name: pytest.approx(of_row[name]["ece"]["mean"]) for name in ("ce", "crm")}
+    assert list(rows) == sorted(rows, key=rows.get) and json.loads(ties)["metric"] == "ece"
+    plan = cli(tmp_path, "power", "--dataset", "shapes", "crm", "ce", "--metric", "ece", "--format", "json", *where)
+    (planned,) = json.loads(plan.ok().out)["plans"]
+    assert planned["difference"] == pytest.approx(gaps["ece"]["mean"]) and planned["n"] == 2

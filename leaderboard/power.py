@@ -1,0 +1,202 @@
+"""How many seeds separate two rows: the power of the t-tests that `hierbench compare` uses, as a function of seeds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.paired import SIGNIFICANT, difference, matched_rows, values_by_seed
+from hierbench.leaderboard.render import ordered_rows
+from hierbench.leaderboard.statistics import CONFIDENCE, Cell, Row
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+
+MOST_SEEDS = 1000
+POWER = 0.8
+FAR = 30.0  # of a noncentrality
+PUBLISHED_DDOF = 0  # of the intervals in the paper's tables: docs/protocols.md, row 4
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference between two rows in one metric, known or assumed, and how much it varies from seed to seed.
+
+    Attributes:
+        difference: row minus reference.
+        deviations: standard deviation (ddof 1) of the differences of equal seeds; or, for Welch's test, that of either
+            row's values.
+        n: runs of each row that this was estimated from, None if it was assumed.
+        ci95: half-width of the 95% t-interval of the difference, None if any of it was assumed.
+    """
+
+    difference: float
+    deviations: tuple[float, ...]
+    n: int | None = None
+    ci95: float | None = None
+
+    @property
+    def test(self) -> str:
+        """The test that is planned for: "paired" or "welch"."""
+        return "paired" if len(self.deviations) == 1 else "welch"
+
+    @property
+    def size(self) -> float | None:
+        """Difference over standard deviation, of the differences or pooled over both rows; None where that is 0."""
+        pooled = math.hypot(*self.deviations) / math.sqrt(len(self.deviations))
+        return self.difference / pooled if pooled else None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The seeds that two rows need.
+
+    Attributes:
+        effect: what they are planned for.
+        seeds: of each row, None for more than 1,000.
+        between: the seeds if the difference is at the ends of its 95% interval, fewer first; None if it was assumed.
+        row, reference: None for an effect that was assumed as a whole.
+    """
+
+    effect: Effect
+    seeds: int | None
+    between: tuple[int | None, int | None] | None
+    row: Row | None = None
+    reference: Row | None = None
+
+
+def power_of(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) -> NDArray[np.float64]:
+    """Return the chance of p < level in a two-sided t-test with so many seeds of each row.
+
+    1 - F(t) + F(-t), where F is the noncentral t distribution of noncentrality difference / error, t the quantile of
+    1 - level / 2, error^2 = sum(s^2) / n, and the degrees of freedom are n - 1, or for two rows those of Welch &
+    Satterthwaite, (n - 1) sum(s^2)^2 / sum(s^4): exact for paired differences that are normal, a close approximation
+    for Welch's test (Cohen, Statistical Power Analysis for the Behavioral Sciences, 2nd ed. 1988, chapter 12).
+
+    Args:
+        effect: difference and deviations.
+        seeds: numbers of seeds, at least 2, of any shape.
+        level: of the test, at least 0.0001.
+    """
+    from scipy.special import chdtrc, nctdtr, stdtrit
+
+    n, scale = np.asarray(seeds, dtype=np.float64), max(effect.deviations)
+    if not scale:  # such a test finds any difference, and only a difference
+        return np.full(n.shape, float(effect.difference != 0))
+    variances = np.square(np.array(effect.deviations) / scale)
+    shift = np.minimum(abs(effect.difference) / scale, 1e100) / np.sqrt(variances.sum() / n)
+    freedom = (n - 1) * variances.sum() ** 2 / np.square(variances).sum()
+    limit = stdtrit(freedom, 1 - level / 2)
+    # SciPy's function is slow and NaN far from 0. There the chance of the wrong sign is nothing, and the normal part of
+    # t varies little: what is left is that of the estimated deviation.
+    missed = np.where(shift > FAR, chdtrc(freedom, freedom * (shift / limit) ** 2), 0.0)
+    near, wrong = shift <= FAR, shift <= 6.0
+    missed[near] = nctdtr(freedom[near], shift[near], limit[near])
+    missed[wrong] -= np.nan_to_num(nctdtr(freedom[wrong], shift[wrong], -limit[wrong]))
+    power: NDArray[np.float64] = 1.0 - missed
+    return power
+
+
+def seeds_needed(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> int | None:
+    """Return the smallest number of seeds of each row with at least this power, None if 1,000 are too few."""
+    numbers = np.arange(2, MOST_SEEDS + 1)
+    enough = power_of(effect, numbers, level) >= power
+    return int(numbers[enough.argmax()]) if enough.any() else None
+
+
+def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> Plan:
+    """Return the seeds for an effect, and for the ends of the interval of its difference."""
+    between = None
+    if effect.ci95 is not None:
+        ends = abs(effect.difference) + effect.ci95, max(abs(effect.difference) - effect.ci95, 0.0)
+        few, many = (seeds_needed(Effect(end, effect.deviations), power, level) for end in ends)
+        between = few, many
+    return Plan(effect, seeds_needed(effect, power, level), between)
+
+
+def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *, paired: bool = True) -> Effect | None:
+    """Return the effect that the values of two rows show, {seed: value}; None with fewer than two a side.
+
+    Paired by seed where two or more are shared, unless `paired` is False; NaN is left out.
+    """
+    one = {seed: value for seed, value in row.items() if not math.isnan(value)}
+    other = {seed: value for seed, value in reference.items() if not math.isnan(value)}
+    if not paired:  # seeds of their own: none is shared
+        one, other = {2 * seed: value for seed, value in one.items()}, {2 * s + 1: value for s, value in other.items()}
+    gap = difference(one, other)
+    if gap is None:
+        return None
+    samples = [list(one.values()), list(other.values())]
+    if gap.test == "paired":
+        samples = [[one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]]
+    deviations = tuple(float(np.std(sample, ddof=1)) for sample in samples)
+    return Effect(gap.mean, deviations, gap.n, gap.ci95)
+
+
+def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | None:
+    """Return the effect that two published means and intervals show, without pairing; None where one is missing.
+
+    Args:
+        cell: mean and half-width t(.975, n - 1) s / sqrt(n) of a row, whose s has this ddof.
+        reference: the same of the other.
+        n: runs behind each.
+        ddof: s is converted to ddof 1, a factor of sqrt((n - ddof) / (n - 1)).
+    """
+    from scipy.special import stdtrit
+
+    if cell.mean is None or reference.mean is None or cell.ci95 is None or reference.ci95 is None:
+        return None
+    factor = math.sqrt(n) / float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * math.sqrt((n - ddof) / (n - 1))
+    one, other = cell.ci95 * factor, reference.ci95 * factor
+    error = math.hypot(one, other) / math.sqrt(n)
+    freedom = (n - 1) * (one**2 + other**2) ** 2 / (one**4 + other**4) if error else 1.0
+    half_width = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Effect(cell.mean - reference.mean, (one, other), n, half_width)
+
+
+def effects_of_runs(
+    board: Board, store: Store, names: tuple[str, str], column: Column, *, paired: bool = True
+) -> list[tuple[Row, Row, Effect]]:
+    """Return the effects that runs show between two rows of a board, of each type that both have.
+
+    Args:
+        board: of runs.
+        store: where the runs are.
+        names: of the row and of the reference, METHOD or METHOD:TYPE.
+        column: a metric that the board has.
+        paired: False plans for rows that share no seeds.
+
+    Raises:
+        UserError: no such row, several, nothing to compare, or fewer than two seeds with a value.
+    """
+    found = []
+    for row, reference in _pairs(board, names):
+        one, other = (values_by_seed(of, store, [column.name])[column.name] for of in (row, reference))
+        found.append((row, reference, _known(effect_of_values(one, other, paired=paired), row, reference, column)))
+    return found
+
+
+def effects_of_paper(board: Board, names: tuple[str, str], column: Column) -> list[tuple[Row, Row, Effect]]:
+    """Return the effects between two rows of a table of the paper; arguments and errors as in `effects_of_runs`."""
+    found = []
+    for row, reference in _pairs(board, names):
+        one, other = (of.metrics.get(column.name, Cell(None, None)) for of in (row, reference))
+        effect = effect_of_cells(one, other, n=row.n, ddof=PUBLISHED_DDOF)
+        found.append((row, reference, _known(effect, row, reference, column)))
+    return found
+
+
+def _pairs(board: Board, names: tuple[str, str]) -> list[tuple[Row, Row]]:
+    return matched_rows([row for row in ordered_rows(board) if not row.scored], names[1], names[:1])
+
+
+def _known(effect: Effect | None, row: Row, reference: Row, column: Column) -> Effect:
+    if effect is not None:
+        return effect
+    which = f"{row.method}:{row.type} and {reference.method}:{reference.type}"
+    raise UserError(
+        f"{which} have fewer than two seeds each with {column.name}; plan with --difference and --deviation"
+    )
