@@ -57,8 +57,9 @@ def _check_gradients(cls: type[Method]) -> None:
         objective_of(method.train(), features, targets).backward()
     for name, parameter in [*method.named_parameters(), ("the features", features)]:
         if parameter.requires_grad:
-            require(parameter.grad is not None and parameter.grad.any(), f"no gradient reaches {name}")
-            require(parameter.grad.isfinite().all(), f"the gradient of {name} is not finite")  # type: ignore[union-attr]
+            gradient = torch.zeros(1) if parameter.grad is None else parameter.grad
+            require(gradient.any(), f"no gradient reaches {name}")
+            require(gradient.isfinite().all(), f"the gradient of {name} is not finite")
 
 
 def _check_targets(cls: type[Method]) -> None:
@@ -196,14 +197,16 @@ def _check_level_scores(cls: type[Method]) -> None:
     method, (features, _) = built(cls).eval(), batch_of(cls)
     with torch.no_grad():
         found = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
+    whole: list[Tensor] = []
     for size, levels in zip((BATCH, 2, 1), found, strict=True):
         require(isinstance(levels, list), "level_scores must return a list of tensors, coarsest level first")
         assert levels is not None
+        whole = whole or levels
         shapes, expected = [tuple(level.shape) for level in levels], [(size, nodes) for nodes in TREE.level_sizes]
         require(shapes == expected, f"level_scores must be {expected} for {size} examples, got {shapes}")
-        for number, level in enumerate(levels, 1):
+        for number, (level, expected_level) in enumerate(zip(levels, whole, strict=True), 1):
             require(level.isfinite().all(), f"level_scores of level {number} must be finite")
-            same = torch.allclose(level, found[0][number - 1][:size], rtol=1e-4, atol=1e-5)  # type: ignore[index]
+            same = torch.allclose(level, expected_level[:size], rtol=1e-4, atol=1e-5)
             require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
 
 

@@ -108,7 +108,7 @@ def find_method(reference: str) -> Found:
             cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
             return _checked(reference, cls, Path(name) if name else None, reference)
-    raise unknown_name("method", reference, method_names())
+    raise unknown_name("method", reference, [*METHOD_GROUPS, *method_names()])
 
 
 def find_all() -> Iterator[Found | Broken]:

@@ -128,6 +128,7 @@ def test_json(cli, finished, folder):
     ("arguments", "parts"),
     [
         (["--methods", "haframes"], ["unknown method 'haframes'", "did you mean 'haframe'"]),
+        (["--methods", "paperr"], ["unknown method 'paperr'", "did you mean 'paper'"]),
         (["--methods", "./nowhere.py"], ["no method file nowhere.py"]),
         (["--methods", ","], ["--methods names no method"]),
         (["--methods", "haframe", "--types", "type-I"], ["haframe cannot use type-I"]),
