@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ class Board:
     rows: list[Row]
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
     columns: tuple[Column, ...] = PAPER  # of tables; JSON has all cells that the rows have
+    seeds: tuple[int, ...] = ()  # that a row needs to be ranked; () where rows have no runs
 
     def __repr__(self) -> str:
         """Return the dataset, the protocol and the numbers of rows and runs."""
@@ -61,9 +62,14 @@ class Board:
         content = asdict(self)
         del content["remark"], content["columns"]
         for row in content["rows"]:
-            for key in ("tuning", "scored", "citation"):  # not among the contract's keys
+            for key in ("tuning", "scored", "citation", "seeds", "lacking", "verdict"):  # not among the contract's keys
                 if not row[key]:
                     del row[key]
+            for cell in row["metrics"].values():
+                if not cell["groups"]:
+                    del cell["groups"]
+        if not content["seeds"]:
+            del content["seeds"]
         return {"schema": 1, **content}
 
     def frame(self) -> pd.DataFrame:
@@ -115,14 +121,16 @@ def board_from_paper(dataset: str) -> Board:
     return Board(dataset, "published", paper_distance(dataset), rows)
 
 
-def board_with_scored(dataset: str, store: Store, protocol: Protocol | None = None) -> Board:
+def board_with_scored(
+    dataset: str, store: Store, protocol: Protocol | None = None, rejected: Collection[str] = ()
+) -> Board:
     """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored on its data.
 
     Scored rows are marked in title and type, and not highlighted beside runs. Errors are those of `board_from_runs`.
     """
     name = dataset_name(dataset)
     try:
-        board = board_from_runs(dataset, store, protocol=protocol)
+        board = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
     except NoRunsError:
         rows, data, remarks = scored_rows(name, store, None)
         if not rows or data is None or protocol is not None:
@@ -135,7 +143,11 @@ def board_with_scored(dataset: str, store: Store, protocol: Protocol | None = No
 
 
 def board_from_runs(
-    dataset: str, store: Store, ids: Sequence[str] | None = None, protocol: Protocol | None = None
+    dataset: str,
+    store: Store,
+    ids: Sequence[str] | None = None,
+    protocol: Protocol | None = None,
+    rejected: Collection[str] = (),
 ) -> Board:
     """Return the table of the runs on disk, without predictions that were only scored here.
 
@@ -144,6 +156,7 @@ def board_from_runs(
         store: where the runs are.
         ids: only these runs; by default all that are comparable with the newest run of the dataset.
         protocol: only runs under it; None takes that of the newest.
+        rejected: ids of runs that count as planned but not as finished, as verification found them false.
 
     Raises:
         NoRunsError: no runs of the dataset under the protocol, or no such dataset.
@@ -168,12 +181,12 @@ def board_from_runs(
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods paper --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
-    finished = [spec for spec, run in found if run.done]
+    finished = [spec for spec, run in found if run.done and run.folder.name not in rejected]
     newest = finished[-1] if finished else found[-1][0]
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
-    rows = list(_rows(found))
+    rows = list(_rows(found, rejected))
     if ids is None:  # a base that is no method of its own is no row of its own
         rows = [row for row in rows if not row.method.startswith("_")] or rows
     highlight(rows)
@@ -260,7 +273,7 @@ def _remark(run: Run) -> str:
         return ""
 
 
-def _rows(records: list[Record]) -> Iterable[Row]:
+def _rows(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
     A seed counts once: of runs of several versions the newest that is done, otherwise the first.
@@ -269,12 +282,15 @@ def _rows(records: list[Record]) -> Iterable[Row]:
     for spec, run in records:
         variant = spec.model_copy(update={"seed": 0, "base": None}).id
         seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
-        if run.done or spec.seed not in seeds:
+        if (run.done and run.folder.name not in rejected) or spec.seed not in seeds:
             seeds[spec.seed] = (spec, run)
     variants = Counter((feature_type, method) for feature_type, method, _ in groups)
     for (feature_type, method, _), group in groups.items():
         spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
-        done = [run for run in runs if run.done]
+        finished = {
+            seed: run for seed, (_, run) in sorted(group.items()) if run.done and run.folder.name not in rejected
+        }
+        done = list(finished.values())
         results = [run.metrics()["test"] for run in done]
         title = one_line(str(done[0].metrics()["title"] if done else method))
         if variants[feature_type, method] > 1:
@@ -290,6 +306,7 @@ def _rows(records: list[Record]) -> Iterable[Row]:
             metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
             runs=[run.folder.name for run in runs],
             tuning=_tuning(runs[0]),
+            seeds=list(finished),
         )
 
 

@@ -24,6 +24,7 @@ class Cell:
     ci95: float | None  # half-width of the 95% interval, None below two values
     values: list[float] = field(default_factory=list)  # one per seed; NaN for a severity without mistakes
     best: bool = False  # set by `highlight`
+    groups: tuple[str, ...] = ()  # letters of the tie groups of this metric, see `hierbench.leaderboard.ties`
 
 
 @dataclass
@@ -43,6 +44,9 @@ class Row:
     # {"source", "where", "setting", "sample"} of a row that other authors printed, see `hierbench.leaderboard.others`.
     # Such a row has no runs, is never highlighted, and `n` and `planned` are 0.
     citation: dict[str, str] | None = None
+    seeds: list[int] = field(default_factory=list)  # of the finished runs, in the order of the cells' values
+    lacking: list[int] = field(default_factory=list)  # seeds of the table that it has not: it is not ranked
+    verdict: str = ""  # the weakest of its runs, where they were verified: recomputed, claimed, ...
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
