@@ -1,10 +1,17 @@
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+if sys.dont_write_bytecode:
+    # Without it, each of the hundreds of processes that the tests start compiles all of PyTorch's sources again, which
+    # takes longer than importing it. Apart from the packages, as whoever forbids bytecode wants none beside sources.
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".pytest_cache/bytecode")
+    os.environ |= {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The files that take longest, in this order: at the end, one of them would leave the other processes idle.
 LONGEST = [
     "test_ray",

@@ -12,9 +12,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -124,6 +125,18 @@ def find_or_broken(reference: str) -> Found | Broken:
         return Broken(reference, str(error))
 
 
+class _Uncached(SourceFileLoader):
+    """Compiles a file whenever it is imported.
+
+    Python takes cached bytecode for that of a file of the same size and second, so that an edited method could run as
+    it was before, under the digest of the new text.
+    """
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code of the file as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _from_path(path: Path) -> Found:
     if not path.is_file():
         raise UserError(f"no method file {path}")
@@ -131,8 +144,8 @@ def _from_path(path: Path) -> Found:
     if path.is_relative_to(_folder().resolve()):
         return find_method(path.stem)
     module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=_Uncached(module_name, str(path)))
+    if spec is None or spec.loader is None or path.suffix != ".py":
         raise UserError(f"{path} is not a Python file")
     module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
     with _import_errors(str(path), path.name):

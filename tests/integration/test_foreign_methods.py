@@ -1,7 +1,9 @@
 """Method files that end their process, hang or raise what nobody expects; and what is kept of a method's file."""
 
 import json
+import os
 import sqlite3
+import sys
 
 import pytest
 
@@ -141,3 +143,14 @@ def test_a_file_that_changed_since_the_plan_is_not_kept(tmp_path, shapes, data_d
     setting = Setting(tmp_path / "runs", data_dir)
     assert "the file of foreign has changed since the plan" in execute(job, setting, lambda done, total: None).error
     assert not list((tmp_path / "runs").glob("*/*.py"))
+
+
+def test_an_edit_of_the_same_second_and_size_is_seen(tmp_path):
+    path, found = tmp_path / "foreign.py", []
+    for letter in "ab":
+        method(tmp_path, f"LETTER = {letter!r}")
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        found.append(find_method(str(path)))
+    letters = [sys.modules[one.cls.__module__].LETTER for one in found]
+    assert letters == ["b", "b"]  # it is one module, imported anew
+    assert found[0].code != found[1].code and not (tmp_path / "__pycache__").exists()
