@@ -1,6 +1,17 @@
-"""`python -m hierbench`."""
+"""The program `hierbench`, and `python -m hierbench`."""
 
-from hierbench.cli.main import main
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is imported ends in one line, as it does later."""
+    try:
+        from hierbench.cli.main import main as run
+    except KeyboardInterrupt:
+        import sys
+
+        print("hierbench: error: interrupted; nothing was begun", file=sys.stderr)
+        raise SystemExit(130) from None
+    run()
+
 
 if __name__ == "__main__":
     main()

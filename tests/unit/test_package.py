@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hierbench
+from hierbench.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -97,3 +98,17 @@ def test_no_lock_file_and_no_path_of_the_project_s_machines_is_committed():
 def test_every_folder_says_how_to_add_to_it():
     for folder in ("methods", "benchmarks", "leaderboard"):
         assert len((ROOT / folder / "README.md").read_text(encoding="utf-8").splitlines()) <= 18
+
+
+def test_an_interrupt_while_the_program_is_imported_is_one_line(monkeypatch, capsys):
+    class Interrupt:
+        def find_spec(self, name, *_):
+            if name == "hierbench.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "hierbench.cli.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "hierbench: error: interrupted; nothing was begun\n"
