@@ -40,8 +40,22 @@ def inat_classes(files):
     return sorted({name for name in lines if name.startswith("nat")})
 
 
+@pytest.fixture(scope="session")
+def read_once():
+    """`read_splits`, which reads thousands of members, from memory where a zip file and its classes are known."""
+    known = {}
+
+    def read(archive, paths, read_splits=split_lists.read_splits):
+        key = hashlib.sha256(archive.read_bytes()).digest(), tuple(paths)
+        if key not in known:
+            known[key] = read_splits(archive, paths)
+        return known[key]
+
+    return read
+
+
 @pytest.fixture
-def inat(tmp_path, files, inat_classes, miniatures, monkeypatch):
+def inat(tmp_path, files, inat_classes, miniatures, monkeypatch, read_once):
     """A folder with the real tree and small split lists in place of those whose digest the module knows."""
     offline = tmp_path / "offline"
     offline.mkdir()
@@ -51,6 +65,7 @@ def inat(tmp_path, files, inat_classes, miniatures, monkeypatch):
     blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
     monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
     monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
+    monkeypatch.setattr(split_lists, "read_splits", read_once)
     return offline, class_of
 
 
