@@ -22,7 +22,7 @@ def leaderboard(
     metrics: MetricsOption = None,
     format_: Annotated[Format, typer.Option("--format", help="Format of the table.")] = "markdown",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-    publish: Annotated[Path | None, typer.Option(help="Folder for the table and the records of its runs.")] = None,
+    publish: Annotated[Path | None, typer.Option(help="Folder to publish into, as hierbench publish does.")] = None,
 ) -> None:
     """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side."""
     from hierbench.leaderboard import ledger, render
@@ -30,7 +30,6 @@ def leaderboard(
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.others import board_of_published
-    from hierbench.leaderboard.publish import publish_board
     from hierbench.runs.store import Store
 
     if publish is not None and source != "runs":
@@ -48,10 +47,13 @@ def leaderboard(
         if both.note:
             print(f"note: {both.note}", file=sys.stderr, flush=True)
         return write_result(ledger.FORMATS[format_](both), output)
+    if publish is not None:
+        from hierbench.experiments.publication.publish import Request
+        from hierbench.experiments.publication.publish import publish as publish_table
+
+        request = Request(dataset, publish, runs, data_dir, protocol, None if metrics is None else columns)
+        return print("\n".join(publish_table(request)), flush=True)
     board = board_of_published(dataset) if source == "paper" else board_with_scored(dataset, Store(runs), protocol)
     if metrics is not None:
         board = with_columns(board, columns, Store(runs), data_dir)
-    if publish is not None:
-        print(f"wrote {publish_board(board, Store(runs), publish)}, its JSON and the records of its runs")
-        return
     write_result(render.FORMATS[format_](board), output)
