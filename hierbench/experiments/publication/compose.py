@@ -61,6 +61,8 @@ def compose(
     data_dir: Path,
     protocol: Protocol | None = None,
     columns: Sequence[Column] = PAPER,
+    *,
+    draw: bool = True,
 ) -> Publication:
     """Write the publication of a dataset into a folder that has none of it.
 
@@ -71,6 +73,7 @@ def compose(
         data_dir: prepared data.
         protocol: of the table.
         columns: of the table; values of further ones are kept with the runs.
+        draw: whether with pictures.
 
     Raises:
         UserError: verification rejects what would be published, or a record cannot be published.
@@ -89,7 +92,7 @@ def compose(
     notes = write_sources(records.store, [part.store for part in parts])
     for kind, suffix in SUFFIXES.items():
         write_text(folder / f"{name}{suffix}", FORMATS[kind](board))
-    notes += pictures.draw(board, dataset, folder, parts[-1].store, data_dir)
+    notes += pictures.draw(board, dataset, folder, parts[-1].store, data_dir) if draw else []
     report.tables = check_tables(records.store.root, name, records.store, data_dir)
     for table in report.tables:
         table.label = name
@@ -108,9 +111,9 @@ def refuse_unfinished(board: Board) -> None:
         raise UserError(f"not all runs of {unfinished[0]} are finished; a published table is complete")
 
 
-def read_state(folder: Path, dataset: str, data_dir: Path, protocol: Protocol | None) -> State:
+def read_state(folder: Path, dataset: str, data_dir: Path) -> State:
     """Return the state of an earlier publication, from its records: its own tables and verdict are not relied upon."""
-    board, report = checked_board(dataset, Store(folder / dataset), data_dir, protocol)
+    board, report = checked_board(dataset, Store(folder / dataset), data_dir)
     columns = columns_of(folder, dataset)
     if columns != PAPER:
         board = with_columns(board, columns, Store(folder / dataset), data_dir)

@@ -36,14 +36,12 @@ def is_published(folder: Path, dataset: str) -> bool:
 
 
 @contextmanager
-def replaced(folder: Path, dataset: str) -> Iterator[Path]:
-    """Yield a new folder, empty of this dataset, that takes the place of `folder` at the end of the block.
-
-    Other files and folders of `folder` stay. An exception leaves it as it was.
+def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
+    """Yield a new folder that takes the place of `folder` at the end of the block; an exception leaves it as it was.
 
     Args:
         folder: may not exist yet.
-        dataset: whose publication is not taken over.
+        dataset: whose publication is not taken over, while all other files and folders are; None takes over nothing.
 
     Raises:
         UserError: the folder cannot be replaced, or another process took over.
@@ -55,7 +53,8 @@ def replaced(folder: Path, dataset: str) -> Iterator[Path]:
             staging = folder.parent / f".{folder.name}.partial-{os.getpid()}"
             try:
                 staging.mkdir()
-                _take_over(folder, staging, files_of(dataset))
+                if dataset is not None:
+                    _take_over(folder, staging, files_of(dataset))
                 yield staging
                 lock.check()
                 _put(staging, folder)

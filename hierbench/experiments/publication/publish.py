@@ -118,7 +118,7 @@ def _earlier(request: Request, folder: Path, name: str, board: Board) -> State:
     """Return the state of the publication to update; a UserError if its rows and the new ones share no table."""
     store = Store(folder / name)
     try:
-        old = read_state(folder, name, request.data_dir, None)
+        old = read_state(folder, name, request.data_dir)
     except NoRunsError:
         raise UserError(f"{store.root} has no records that could be updated; move it away to publish again") from None
     specs = [spec for spec in (_shared_spec(old.board, store), _shared_spec(board, Store(request.runs))) if spec]
