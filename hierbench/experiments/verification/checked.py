@@ -7,10 +7,9 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import Protocol
 from hierbench.experiments.verification.evidence import with_verdicts
-from hierbench.experiments.verification.findings import Finding, Report
+from hierbench.experiments.verification.findings import NOT_AGAIN, NOT_FINISHED, Finding, Report
 from hierbench.experiments.verification.inspection import inspect
 from hierbench.experiments.verification.tables import check_tables
-from hierbench.experiments.verification.together import NOT_FINISHED
 from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import Board, board_with_scored
 from hierbench.runs.store import Run, Store
@@ -85,8 +84,8 @@ def _grouped(kind: str, findings: Sequence[Finding]) -> list[str]:
     of: dict[str, list[str]] = {}
     for finding in findings:
         for note in finding.notes:
-            shown = finding.verdict == "unfinished" or note.endswith(NOT_FINISHED)
-            if not shown and not (finding.rejected and finding.id):
+            hidden = finding.verdict == "unfinished" or note.endswith(NOT_FINISHED) or note.startswith(NOT_AGAIN)
+            if not hidden and not (finding.rejected and finding.id):
                 of.setdefault(note, []).append(finding.label)
     return [
         f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:3])}"

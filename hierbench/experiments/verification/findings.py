@@ -13,6 +13,10 @@ CAVEAT = (
     "names."
 )
 
+# Notes that a table needs no line for: it shows the one itself, and the other does not weaken the verdict.
+NOT_FINISHED = "is not finished"
+NOT_AGAIN = "not re-ranked again"
+
 
 @dataclass
 class Finding:

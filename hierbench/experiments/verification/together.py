@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from hierbench.config.spec import Spec
-from hierbench.experiments.verification.findings import Finding
+from hierbench.experiments.verification.findings import NOT_FINISHED, Finding
 from hierbench.experiments.verification.records import Record
 from hierbench.experiments.verification.targets import expected_sizes
 from hierbench.utils.files import read_json_object
@@ -16,7 +16,6 @@ SMALL = 100  # examples below which equal metrics of two seeds are no surprise
 BALANCED = {"cifar100", "imagenet1k", "shapes", "tiny-imagenet", "tiny-imagenet-frozen"}  # equally many per class
 MOST = {"fgvc": 34}  # test images of the largest class, where classes differ
 MACHINE = ("device", "devices", "torch", "hierbench", "python")
-NOT_FINISHED = "is not finished"
 OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
 
 
