@@ -96,8 +96,8 @@ def recompute(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -
             return
         ranked, targets = found
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
-        record.facts = _facts(ranked, targets, tree)
         given = known.of(record)
+        record.facts = _facts(ranked, targets, tree, compared=given is not None)
     except WHAT_FAILS as error:
         finding.reject(f"predictions cannot be read: {error}")
         return
@@ -182,7 +182,7 @@ def _known(targets: NDArray[Any], num: int, tree: Hierarchy) -> IntArray:
     return targets.astype(np.int64)
 
 
-def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy) -> Facts:
+def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy, *, compared: bool) -> Facts:
     counts = np.bincount(targets, minlength=tree.num_classes)
     return Facts(
         num=len(targets),
@@ -192,4 +192,5 @@ def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy) -> Facts:
         top=sha256(np.ascontiguousarray(ranked[:, 0], dtype="<i4").data).hexdigest(),
         targets=compact.digest_of_targets(targets),
         most=int(counts.max()),
+        compared=compared,
     )

@@ -38,6 +38,7 @@ class Facts:
         top: SHA-256 of the first classes [N].
         targets: SHA-256 of the targets [N].
         most: examples of the most frequent target.
+        compared: whether the targets were compared with those of prepared data.
     """
 
     num: int
@@ -47,6 +48,7 @@ class Facts:
     top: str
     targets: str
     most: int
+    compared: bool
 
     @property
     def free_places(self) -> int:
