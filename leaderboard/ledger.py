@@ -15,6 +15,7 @@ from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
 from hierbench.leaderboard.render import HEADINGS, csv_text, number, pipe_table, seeds, tex_template
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
+from hierbench.leaderboard.sheet import Sheet
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -245,9 +246,21 @@ def latex(ledger: Ledger) -> str:
     )
 
 
+def html(ledger: Ledger) -> str:
+    """Return a page of HTML with one line per metric."""
+    return Sheet(
+        title=f"{ledger.dataset}, beside the paper",
+        headings=COLUMNS,
+        lines=[[line.type, line.title, HEADINGS[line.metric], *texts(line)] for line in ledger.lines],
+        notes=legend(ledger),
+        items=[f"{entry.row}: {entry.summary}" for entry in ledger.differences],
+    ).html()
+
+
 FORMATS: dict[str, Callable[[Ledger], str]] = {
     "markdown": markdown,
     "latex": latex,
     "csv": as_csv,
     "json": as_json,
+    "html": html,
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import Format, MetricsOption, ProtocolOfRuns, write_result
+from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, write_result
 from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -21,7 +21,7 @@ def leaderboard(
     ] = "runs",
     protocol: ProtocolOfRuns = None,
     metrics: MetricsOption = None,
-    format_: Annotated[Format, typer.Option("--format", help="Format of the table.")] = "markdown",
+    format_: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = "markdown",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     publish: Annotated[Path | None, typer.Option(help="Folder to publish into, as hierbench publish does.")] = None,
 ) -> None:

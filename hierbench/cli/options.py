@@ -12,6 +12,7 @@ from hierbench.config.options import Options
 from hierbench.utils.errors import UserError
 
 Format = Literal["markdown", "latex", "csv", "json"]
+TableFormat = Literal["markdown", "latex", "csv", "json", "html"]
 ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
     typer.Option("--protocol", help="Protocol of the runs; by default that of the newest. Protocols are never mixed."),
