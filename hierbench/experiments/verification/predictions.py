@@ -26,6 +26,7 @@ from hierbench.runs.store import Run
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 
+OTHER_TARGETS = "its targets are not those of the dataset's test split"
 Loaded = tuple[NDArray[Any], IntArray]  # scores [N, K], targets [N]
 
 
@@ -98,11 +99,12 @@ def recompute(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
         given = known.of(record)
         record.facts = _facts(ranked, targets, tree, compared=given is not None)
+        record.targets = record.facts.targets
     except WHAT_FAILS as error:
         finding.reject(f"predictions cannot be read: {error}")
         return
     if given is not None and not np.array_equal(given, targets):
-        finding.reject("its targets are not those of the dataset's test split")
+        finding.reject(OTHER_TARGETS)
     if record.facts.num_mistakes == 0:
         finding.note(f"every prediction of its {len(targets)} equals the target")
     recorded = record.metrics["test"]
@@ -140,6 +142,10 @@ def _ranked(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -> 
         raise ValueError(f"{compact.FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
     found = known.with_digest(record, packed.targets)
     if found is None:
+        record.targets = packed.targets
+        if known.of(record) is not None:
+            record.finding.reject(OTHER_TARGETS)
+            return None
         record.finding.note(
             f"not computed from {compact.FILE}: no targets with its digest, neither in {compact.TARGETS} nor prepared"
         )

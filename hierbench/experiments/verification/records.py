@@ -69,6 +69,7 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     history: list[HistoryRow] = field(default_factory=list)
     facts: Facts | None = None
+    targets: str | None = None  # SHA-256 of those that its predictions say they are of
     is_intact: bool = False  # its files are those that status.json records
 
     @property

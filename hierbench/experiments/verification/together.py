@@ -66,16 +66,13 @@ def _split_of(record: Record) -> Hashable:
 
 def _check_targets(group: Sequence[Record]) -> None:
     """Compare the targets of all runs of one test split with each other and with what is known of that split."""
-    there = [record for record in group if record.facts is not None]
-    if not there:
-        return
+    there = [record for record in group if record.targets is not None]
     if not all(record.facts and record.facts.compared for record in there):
-        counts = Counter(record.facts.targets for record in there if record.facts)
+        counts = Counter(record.targets for record in there)
         (usual, most), *others = counts.most_common()
         tied = bool(others) and others[0][1] == most
         for record in there:
-            assert record.facts is not None
-            if len(counts) > 1 and (tied or record.facts.targets != usual):
+            if len(counts) > 1 and (tied or record.targets != usual):
                 record.finding.reject("its targets are not those of the other runs of the same data")
     for record in there:
         _check_counts(record)
@@ -84,9 +81,8 @@ def _check_targets(group: Sequence[Record]) -> None:
 def _check_counts(record: Record) -> None:
     """Reject targets that no part of a built-in dataset's test split has."""
     facts, data = record.facts, record.dataset
-    assert facts is not None
     expected = expected_sizes(data.name)
-    if expected is None:
+    if facts is None or expected is None:
         return
     whole, num_classes = expected.test, expected.level_sizes[-1]
     limit = whole // num_classes if data.name in BALANCED else MOST.get(data.name)
