@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, write_result
+from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, print_said, write_result
 from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -48,6 +48,14 @@ def leaderboard(
     store = Store(runs)
     if source == "paper":
         return write_result(render.FORMATS[format_](board_of_published(dataset)), output)
+    if publish is not None:
+        from hierbench.experiments.publication.publish import Request
+        from hierbench.experiments.publication.publish import publish as publish_table
+
+        request = Request(dataset, publish, runs, data_dir, protocol, None if metrics is None else columns)
+        said = publish_table(request)
+        print_said(said.notes, said.lines)
+        return
     damaged = damaged_runs(dataset, store)
     _note(damaged)
     if source == "both":
@@ -55,12 +63,6 @@ def leaderboard(
         both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
         _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
-    if publish is not None:
-        from hierbench.experiments.publication.publish import Request
-        from hierbench.experiments.publication.publish import publish as publish_table
-
-        request = Request(dataset, publish, runs, data_dir, protocol, None if metrics is None else columns)
-        return print("\n".join(publish_table(request)), flush=True)
     board, report = checked_board(dataset, store, data_dir, protocol)
     _note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:

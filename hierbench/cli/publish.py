@@ -1,12 +1,11 @@
 """`hierbench publish`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import MetricsOption, ProtocolOfRuns
+from hierbench.cli.options import MetricsOption, ProtocolOfRuns, print_said
 from hierbench.config.options import DataOption, DatasetOption, RunsOption
 
 
@@ -25,12 +24,8 @@ def publish(
     """Publish a table with the evidence behind it: records, compact predictions, sources, pictures, the verdict."""
     from hierbench.experiments.publication.publish import Request
     from hierbench.experiments.publication.publish import publish as publish_table
-    from hierbench.leaderboard.board import damaged_runs
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.runs.store import Store
 
-    for line in damaged_runs(dataset, Store(runs)):
-        print(f"note: {line}", file=sys.stderr, flush=True)
     columns = None if metrics is None else asked_columns(metrics)
-    for line in publish_table(Request(dataset, to, runs, data_dir, protocol, columns, update, because)):
-        print(line, flush=True)
+    said = publish_table(Request(dataset, to, runs, data_dir, protocol, columns, update, because))
+    print_said(said.notes, said.lines)

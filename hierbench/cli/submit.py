@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from hierbench.cli.options import print_said
 from hierbench.config.options import DataOption
 from hierbench.utils.errors import UserError
 
@@ -23,9 +24,7 @@ def submit(
     card: Annotated[
         Path | None, typer.Option(help="TOML file with title, authors, licence, links, notes and replaces instead.")
     ] = None,
-    methods: Annotated[
-        str, typer.Option(help="Only these methods, separated by commas, and what they re-rank.")
-    ] = "",
+    methods: Annotated[str, typer.Option(help="Only these methods, separated by commas, and what they re-rank.")] = "",
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Write a submission to a results repository: published tables of some methods, and a card that says whose."""
@@ -45,8 +44,8 @@ def submit(
             title=title, authors=author, licence=licence, links=link or [], notes=notes or "", replaces=[]
         )
     datasets, names = _listed(dataset, "--dataset"), _listed(methods, "--methods") if methods else []
-    for line in write_submission(Request(runs, to, datasets, statement, names, data_dir)):
-        print(line, flush=True)
+    said = write_submission(Request(runs, to, datasets, statement, names, data_dir))
+    print_said(said.notes, said.lines)
 
 
 def _listed(text: str, option: str) -> list[str]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hierbench.experiments.publication.changes import read_changes, write_changes
-from hierbench.experiments.publication.compose import Part, Publication, compose, read_state
-from hierbench.experiments.publication.difference import BoardDifference, State, compare_states, label_of
+from hierbench.experiments.publication.compose import Part, Publication, compose, read_board
+from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, label_of
 from hierbench.experiments.publication.intake import Submission
 from hierbench.leaderboard.board import Board, board_with_scored
 from hierbench.runs.store import Store
@@ -18,19 +18,27 @@ class Boards:
     """The publications of all datasets of a set of submissions.
 
     Attributes:
+        folder: of them.
         made: {dataset: what was written}.
         conflicts: (submission, another, row) where two have the same run with different results; the first of them in
             the board is the other's.
         problems: a line per board that cannot be made.
     """
 
+    folder: Path
     made: dict[str, Publication] = field(default_factory=dict)
     conflicts: list[tuple[str, str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def state(self, dataset: str) -> State:
-        """Return a dataset's rows, none where it has no board."""
-        return self.made[dataset].state if dataset in self.made else State(Board(dataset, "", "", []), {})
+    def changes_from(self, old: "Boards", dataset: str) -> Changes:
+        """Return how a dataset's board differs from that of other boards."""
+        if dataset not in old.made:
+            return first_changes(self.made[dataset].board)
+        if dataset not in self.made:
+            rows = [label_of(row) for row in old.made[dataset].board.rows]
+            return Changes(removed=rows, worse=[(row, "removed") for row in rows])
+        before, after = old.made[dataset].board, self.made[dataset].board
+        return changes_between(old.folder / dataset, before, self.folder / dataset, after, dataset)
 
 
 def make_boards(
@@ -55,7 +63,7 @@ def make_boards(
         draw: whether with pictures.
         previous: boards whose lists of changes are continued.
     """
-    found = Boards()
+    found = Boards(folder)
     for dataset in sorted({dataset for one in submissions for dataset in one.datasets}):
         if datasets is not None and dataset not in datasets:
             continue
@@ -67,11 +75,7 @@ def make_boards(
             continue
         found.made[dataset] = made
         if previous is not None:
-            there = (previous / dataset).is_dir()
-            old = read_state(previous, dataset, data_dir) if there else State(Board(dataset, "", "", []), {})
-            difference = compare_states(old, made.state)
-            because = _words(difference, submissions, dataset) if there else ""
-            write_changes(folder, dataset, difference, because, read_changes(previous, dataset))
+            _continue_changes(made, folder, previous, data_dir, words_for(submissions, dataset))
     return found
 
 
@@ -99,9 +103,16 @@ def _replaced(one: Submission, dataset: str) -> set[str]:
     return {entry.row for entry in one.card.replaces if entry.dataset == dataset} if one.card else set()
 
 
-def _words(difference: BoardDifference, submissions: Sequence[Submission], dataset: str) -> str:
-    rows = {row for row, _ in difference.worse}
-    return "; ".join(f"{row}: {why}" for row, why in words_for(submissions, dataset).items() if row in rows)
+def _continue_changes(
+    made: Publication, folder: Path, previous: Path, data_dir: Path, words: Mapping[str, str]
+) -> None:
+    dataset = made.board.dataset
+    if not (previous / dataset).is_dir():
+        return write_changes(folder, dataset, first_changes(made.board), "", [])
+    old = read_board(previous, dataset, data_dir)
+    found = changes_between(previous / dataset, old, folder / dataset, made.board, dataset)
+    because = dict.fromkeys(f"{row}: {words[row]}" for row, _ in found.worse if row in words)
+    write_changes(folder, dataset, found, "; ".join(because), read_changes(previous, dataset))
 
 
 def words_for(submissions: Sequence[Submission], dataset: str) -> Mapping[str, str]:

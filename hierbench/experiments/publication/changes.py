@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hierbench.experiments.publication.difference import BoardDifference
+from hierbench.experiments.publication.difference import Changes
 from hierbench.utils.files import read_json, write_json
 
 
@@ -22,9 +22,7 @@ def read_changes(folder: Path, dataset: str) -> list[dict[str, Any]]:
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
 
 
-def write_changes(
-    folder: Path, dataset: str, found: BoardDifference, because: str, earlier: list[dict[str, Any]]
-) -> None:
+def write_changes(folder: Path, dataset: str, found: Changes, because: str, earlier: list[dict[str, Any]]) -> None:
     """Write the list with a new first entry, unless nothing has changed."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     entry = {

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from hierbench.config.sections import Protocol
 from hierbench.experiments.publication import pictures
-from hierbench.experiments.publication.checked import checked_board, refuse_rejected
-from hierbench.experiments.publication.difference import State
 from hierbench.experiments.publication.records import Records, ids_of
+from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.publication.sources import write_sources
 from hierbench.experiments.verification import report as reports
+from hierbench.experiments.verification.checked import checked_board
 from hierbench.experiments.verification.findings import Report
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.leaderboard.board import Board, board_with_scored
@@ -48,11 +48,6 @@ class Publication:
     report: Report
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def state(self) -> State:
-        """Its rows with their verdicts."""
-        return State.of(self.board, self.report)
-
 
 def compose(
     folder: Path,
@@ -85,7 +80,6 @@ def compose(
     records.keep(ids_of(board_with_scored(dataset, records.store, protocol), records.store))
     board, report = checked_board(dataset, records.store, data_dir, protocol)
     refuse_rejected(board, report, records.store)
-    refuse_unfinished(board)
     report.folder = Path(name)
     if tuple(columns) != PAPER:
         board = with_columns(board, columns, records.store, data_dir)
@@ -93,31 +87,18 @@ def compose(
     for kind, suffix in SUFFIXES.items():
         write_text(folder / f"{name}{suffix}", FORMATS[kind](board))
     notes += pictures.draw(board, dataset, folder, parts[-1].store, data_dir) if draw else []
-    report.tables = check_tables(records.store.root, name, records.store, data_dir)
+    report.tables = check_tables(report, name, records.store, data_dir)
     for table in report.tables:
         table.label = name
         if table.rejected:
             raise UserError(f"the table of {name} is not what its records give: {table.reasons[0]}")
     write_text(folder / f"{name}-verdict.json", reports.as_json([report]))
-    lacking = sum(run.verdict == "claimed" for run in report.runs)
-    notes += [f"{lacking} runs have no predictions that can be compared; they are only claimed"] if lacking else []
     return Publication(board, report, notes)
 
 
-def refuse_unfinished(board: Board) -> None:
-    """Raise a UserError that names a row of which runs are not finished."""
-    unfinished = [row.title for row in board.rows if row.n < row.planned]
-    if unfinished:
-        raise UserError(f"not all runs of {unfinished[0]} are finished; a published table is complete")
-
-
-def read_state(folder: Path, dataset: str, data_dir: Path) -> State:
-    """Return the state of an earlier publication, from its records: its own tables and verdict are not relied upon."""
-    board, report = checked_board(dataset, Store(folder / dataset), data_dir)
-    columns = columns_of(folder, dataset)
-    if columns != PAPER:
-        board = with_columns(board, columns, Store(folder / dataset), data_dir)
-    return State.of(board, report)
+def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
+    """Return the table of earlier published records, with verdicts; its own files are not relied upon."""
+    return checked_board(dataset, Store(folder / dataset), data_dir)[0]
 
 
 def columns_of(folder: Path, dataset: str) -> tuple[Column, ...]:

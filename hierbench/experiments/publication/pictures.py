@@ -3,7 +3,7 @@
 from importlib import import_module
 from pathlib import Path
 
-from hierbench.config.sections import Protocol
+from hierbench.experiments.publication.difference import protocol_of
 from hierbench.leaderboard.board import Board
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request
@@ -29,14 +29,13 @@ def draw(board: Board, dataset: str, folder: Path, source: Store, data_dir: Path
     Returns:
         a line for each picture that is not drawn.
     """
-    protocol: Protocol | None = board.protocol if board.protocol in ("paper", "authors") else None  # type: ignore[assignment]
     notes = []
     for kind in (*FROM_RECORDS, FROM_SCORES):
         try:
             runs = folder / board.dataset if kind in FROM_RECORDS else _with_predictions(board, source).root
             with style.house_style():
                 module = import_module(f"hierbench.reports.plots.{kind}")
-                drawing = module.draw(Request(dataset, runs, data_dir, protocol=protocol))
+                drawing = module.draw(Request(dataset, runs, data_dir, protocol=protocol_of(board)))
                 style.write_figure(drawing.figure, folder / f"{board.dataset}-{kind}.svg")
         except UserError as error:
             notes.append(f"no {kind} picture: {one_line(str(error), 300)}")

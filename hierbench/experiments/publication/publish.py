@@ -1,28 +1,21 @@
 """`hierbench publish`: a table and the evidence behind it, written into a folder of publications, or updated there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
-from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.config.spec import Spec
+from hierbench.config.sections import Protocol
 from hierbench.experiments.publication.changes import read_changes, write_changes
-from hierbench.experiments.publication.checked import checked_board, refuse_rejected
-from hierbench.experiments.publication.compose import (
-    Part,
-    Publication,
-    columns_of,
-    compose,
-    read_state,
-    refuse_unfinished,
-)
-from hierbench.experiments.publication.difference import BoardDifference, State, compare_states
+from hierbench.experiments.publication.compose import Part, Publication, columns_of, compose, read_board
+from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, replaced
 from hierbench.experiments.publication.records import ids_of
+from hierbench.experiments.publication.refusal import refuse_rejected
+from hierbench.experiments.verification.checked import checked_board
 from hierbench.leaderboard.board import Board, NoRunsError
+from hierbench.leaderboard.boards import compare_boards
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
 from hierbench.runs.store import Store
@@ -31,7 +24,6 @@ from hierbench.utils.files import refuse_links
 from hierbench.utils.text import one_line
 
 LONGEST = 500  # characters of --because
-SHOWN = 4  # settings named in an error
 
 
 @dataclass(frozen=True)
@@ -48,8 +40,16 @@ class Request:
     because: str = ""
 
 
-def publish(request: Request) -> list[str]:
-    """Publish a table; return the lines that say what was written, changed and left out.
+@dataclass(frozen=True)
+class Said:
+    """What there is to say: notes on what was found and left out, and what was done."""
+
+    notes: list[str]
+    lines: list[str]
+
+
+def publish(request: Request) -> Said:
+    """Publish a table, or update a published one.
 
     Raises:
         UserError: there is a publication and no `update`; verification rejects a run; a run is not finished; or an
@@ -62,20 +62,22 @@ def publish(request: Request) -> list[str]:
     board, part, notes = _runs(request)
     with replaced(folder, name) as staging:
         updates = _check_there(folder, name, request.update)
-        columns = request.columns or (columns_of(folder, name) if updates else PAPER)
-        parts, old = [part], State(Board(name, "", "", []), {})
+        parts, old = [part], None
         if updates:
-            old = _earlier(request, folder, name, board)
-            if kept := _kept(Store(folder / name), old.board, part):
+            old = _earlier(request, folder, name)
+            if kept := _kept(Store(folder / name), old, part):
                 parts = [Part(Store(folder / name), kept), part]
-        protocol: Protocol | None = next((one for one in PROTOCOLS if one == board.protocol), None)
-        made = compose(staging, request.dataset, parts, request.data_dir, protocol, columns)
-        found = compare_states(old, made.state)
-        if updates and not request.because:
-            refuse_worse(found)
+        columns = request.columns or (columns_of(folder, name) if updates else PAPER)
+        made = compose(staging, request.dataset, parts, request.data_dir, protocol_of(board), columns)
+        if old is None:
+            found = first_changes(made.board)
+        else:
+            found = changes_between(folder / name, old, staging / name, made.board, request.dataset)
+            if found.worse and not request.because:
+                raise _worse(found)
         because = one_line(request.because, LONGEST)
         write_changes(staging, name, found, because, read_changes(folder, name) if updates else [])
-    return [*notes, *made.notes, *((found.lines() or ["no row has changed"]) if updates else []), written(folder, made)]
+    return Said([*notes, *made.notes], [*(found.lines() if updates else []), written(folder, made)])
 
 
 def written(folder: Path, made: Publication) -> str:
@@ -85,12 +87,10 @@ def written(folder: Path, made: Publication) -> str:
     return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
 
 
-def refuse_worse(found: BoardDifference) -> None:
-    """Raise a UserError that names the first row that got worse."""
-    if found.worse:
-        (row, why), *others = found.worse
-        more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{row} gets worse: {why}{more}; say why with --because TEXT, or leave it out")
+def _worse(found: Changes) -> UserError:
+    (row, why), *others = found.worse
+    more = f" (and {len(others)} more)" if others else ""
+    return UserError(f"{row} gets worse: {why}{more}; say why with --because TEXT, or leave it out")
 
 
 def _check_there(folder: Path, name: str, update: bool) -> bool:
@@ -108,47 +108,21 @@ def _runs(request: Request) -> tuple[Board, Part, list[str]]:
     store = Store(request.runs)
     board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
     notes = refuse_rejected(board, report, store)
-    refuse_unfinished(board)
     if request.columns is not None and further(request.columns):
         with_columns(board, request.columns, store, request.data_dir)
     return board, Part(store, ids_of(board, store)), notes
 
 
-def _earlier(request: Request, folder: Path, name: str, board: Board) -> State:
-    """Return the state of the publication to update; a UserError if its rows and the new ones share no table."""
-    store = Store(folder / name)
+def _earlier(request: Request, folder: Path, name: str) -> Board:
+    """Return the table to update; a UserError if the new runs can be in no table with its own."""
     try:
-        old = read_state(folder, name, request.data_dir)
+        old = read_board(folder, name, request.data_dir)
     except NoRunsError:
-        raise UserError(f"{store.root} has no records that could be updated; move it away to publish again") from None
-    specs = [spec for spec in (_shared_spec(old.board, store), _shared_spec(board, Store(request.runs))) if spec]
-    if len(specs) == 2 and (odd := settings_that_differ(*specs)):
-        never = any(key.startswith(("protocol", "dataset.", "evaluation.")) for key in odd)
-        if never or not request.because:
-            way_out = "publish into another folder" + ("" if never else ", or say why with --because TEXT")
-            raise UserError(f"{store.root} is of other settings ({', '.join(odd[:SHOWN])}); {way_out}")
+        raise UserError(
+            f"{folder / name} has no records that could be updated; move it away to publish again"
+        ) from None
+    compare_boards(folder / name, request.runs, request.dataset, request.protocol)
     return old
-
-
-def _shared_spec(board: Board, store: Store) -> Spec | None:
-    ids = [run_id for row in board.rows if not row.scored for run_id in row.runs]
-    return Spec.model_validate(store.run(ids[0]).spec()) if ids else None
-
-
-def settings_that_differ(one: Spec, other: Spec) -> list[str]:
-    """Return "key old -> new" for each setting that the rows of a table share and these two specs do not."""
-    contents = [_flat(spec.content()) for spec in (one, other)]
-    own = ("method.", "type", "seed", "base", "train.lr.", "train.lr")
-    keys = [key for key in dict.fromkeys([*contents[0], *contents[1]]) if not key.startswith(own)]
-    values = [(key, *(one_line(str(content.get(key, "default")), 40) for content in contents)) for key in keys]
-    return [f"{key} {before} -> {after}" for key, before, after in values if before != after]
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def _kept(old: Store, board: Board, new: Part) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """A results repository: `submissions/<name>/`, `boards/` made of them, and the check of what a change would do."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -9,11 +10,13 @@ from tempfile import TemporaryDirectory
 
 from hierbench import __version__
 from hierbench.experiments.publication.boards import Boards, make_boards, rows_not_shown, words_for
-from hierbench.experiments.publication.difference import BoardDifference, compare_states
+from hierbench.experiments.publication.difference import Changes
 from hierbench.experiments.publication.intake import Submission, check_card, read_submission
 from hierbench.experiments.publication.place import checked_place, replaced
+from hierbench.experiments.publication.publish import Said, written
 from hierbench.experiments.verification.findings import Report
 from hierbench.experiments.verification.verify import verify
+from hierbench.leaderboard.boards_tables import FORMATS
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, write_text
 from hierbench.utils.text import markdown_escaped, one_line
@@ -40,7 +43,7 @@ class Checked:
     changed: list[Submission] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     verified: dict[str, list[Report]] = field(default_factory=dict)
-    differences: dict[str, BoardDifference] = field(default_factory=dict)
+    differences: dict[str, Changes] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -69,8 +72,8 @@ def submissions_in(root: Path) -> dict[str, Submission]:
     return {name: read_submission(folder / name) for name in names}
 
 
-def build(root: Path, data_dir: Path) -> list[str]:
-    """Make `boards/` of all submissions; return a line per board.
+def build(root: Path, data_dir: Path) -> Said:
+    """Make `boards/` of all submissions.
 
     Raises:
         UserError: a submission has a problem, or a board cannot be made; nothing is changed then.
@@ -81,12 +84,15 @@ def build(root: Path, data_dir: Path) -> list[str]:
     if not known:
         raise UserError(f"{root / SUBMISSIONS} has no submissions")
     folder = checked_place(refuse_links(root, BOARDS))
-    datasets = sorted({dataset for one in known.values() for dataset in one.datasets})
     with replaced(folder, None) as staging:
         made = make_boards(list(known.values()), staging, data_dir, previous=folder)
         if made.problems:
             raise UserError(made.problems[0])
-    return [f"wrote {folder / dataset}.md: {len(made.made[dataset].board.rows)} rows" for dataset in datasets]
+    notes = [note for one in made.made.values() for note in one.notes]
+    notes += [
+        f"{one_line(row)} is as in {one_line(other)}, not as in {one_line(name)}" for name, other, row in made.conflicts
+    ]
+    return Said(notes, [written(folder, one) for one in made.made.values()])
 
 
 def check(base: Path, head: Path, data_dir: Path) -> Checked:
@@ -107,14 +113,19 @@ def check(base: Path, head: Path, data_dir: Path) -> Checked:
     if found.problems:
         return found
     touched = {dataset for one in found.changed for dataset in one.datasets}
-    touched |= {dataset for name in [*found.removed, *(one.folder.name for one in found.changed)]
-                if name in before for dataset in before[name].datasets}
+    touched |= {
+        dataset
+        for name in [*found.removed, *(one.folder.name for one in found.changed)]
+        if name in before
+        for dataset in before[name].datasets
+    }
     with TemporaryDirectory() as scratch:
         names = sorted(touched)
         old = make_boards(list(before.values()), Path(scratch) / "base", data_dir, names, draw=False)
         new = make_boards(list(after.values()), Path(scratch) / "head", data_dir, names, draw=False)
-    found.problems += new.problems
-    _judge(found, names, old, new)
+        found.problems += new.problems
+        if not new.problems:
+            _judge(found, names, old, new)
     return found
 
 
@@ -166,7 +177,9 @@ def _judge(found: Checked, datasets: Sequence[str], old: Boards, new: Boards) ->
             line = f"submission {one_line(name)} has other results of {one_line(row)} than {one_line(other)}"
             found.problems.append(f"{line}, with the same spec; leave the row out, or name it in replaces")
     for dataset in datasets:
-        difference = compare_states(old.state(dataset), new.state(dataset))
+        if dataset not in old.made and dataset not in new.made:
+            continue
+        difference = new.changes_from(old, dataset)
         found.differences[dataset] = difference
         words = words_for(found.changed, dataset)
         for row, why in difference.worse:
@@ -185,7 +198,7 @@ def as_markdown(found: Checked) -> str:
     lines = ["# Results: refused" if found.problems else "# Results: accepted", ""]
     for one in found.changed:
         runs = [run for report in found.verified.get(one.folder.name, []) for run in report.runs]
-        counts = {verdict: sum(run.verdict == verdict for run in runs) for verdict in dict.fromkeys(r.verdict for r in runs)}
+        counts = Counter(run.verdict for run in runs)
         said = ", ".join(f"{num} {verdict}" for verdict, num in counts.items()) or "not read"
         title = f": {one.card.title} ({', '.join(one.card.authors)}; {one.card.licence})" if one.card else ""
         lines.append(f"- submission {_escaped(one.name + title)}: {said}")
@@ -193,7 +206,9 @@ def as_markdown(found: Checked) -> str:
     if not found.changed and not found.removed:
         lines.append("No submission changes.")
     for dataset, difference in found.differences.items():
-        lines += ["", f"## {_escaped(dataset)}", "", *_listed(difference.lines() or ["no row changes"])]
+        lines += ["", f"## {_escaped(dataset)}", "", *_listed(difference.lines())]
+        if difference.boards is not None:
+            lines += ["", FORMATS["markdown"](difference.boards)]
     for heading, those in (("Refused", found.problems), ("Notes", found.notes)):
         lines += ["", f"## {heading}", "", *_listed(those)] if those else []
     text = "\n".join(lines) + "\n"

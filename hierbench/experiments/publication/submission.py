@@ -7,11 +7,13 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.experiments.publication.card import FILE, Card, Statement, as_toml, compute_of
 from hierbench.experiments.publication.changes import write_changes
-from hierbench.experiments.publication.checked import checked_board, refuse_rejected
-from hierbench.experiments.publication.compose import Part, Publication, compose, refuse_unfinished
-from hierbench.experiments.publication.difference import State, compare_states
+from hierbench.experiments.publication.compose import Part, Publication, compose
+from hierbench.experiments.publication.difference import first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, replaced
+from hierbench.experiments.publication.publish import Said
 from hierbench.experiments.publication.records import ids_of
+from hierbench.experiments.publication.refusal import refuse_rejected
+from hierbench.experiments.verification.checked import checked_board
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import Run, Store
@@ -31,8 +33,8 @@ class Request:
     data_dir: Path = Path("data")
 
 
-def submit(request: Request) -> list[str]:
-    """Write a submission; return the lines that say what it holds and what was left out.
+def submit(request: Request) -> Said:
+    """Write a submission.
 
     What re-ranks other runs is submitted with them, as nothing could be recomputed without.
 
@@ -49,17 +51,15 @@ def submit(request: Request) -> list[str]:
     made = list[Publication]()
     with replaced(folder, None) as staging:
         for dataset, (board, part) in parts.items():
-            protocol = "authors" if board.protocol == "authors" else None
-            one = compose(staging, dataset, [part], request.data_dir, protocol)
-            empty = State(Board(one.board.dataset, "", "", []), {})
-            write_changes(staging, one.board.dataset, compare_states(empty, one.state), "", [])
+            one = compose(staging, dataset, [part], request.data_dir, protocol_of(board))
+            write_changes(staging, one.board.dataset, first_changes(one.board), "", [])
             made.append(one)
         card = _card(request.statement, staging, made)
         write_text(staging / FILE, as_toml(card))
     hours = card.compute.training_seconds / 3600.0
     rows = ", ".join(f"{one.board.dataset}: {len(one.board.rows)} rows" for one in made)
     said = f"wrote {folder}: {rows}; {card.compute.runs} runs, {hours:.2f} hours of training"
-    return [*notes, *(note for one in made for note in one.notes), said]
+    return Said([*notes, *(note for one in made for note in one.notes)], [said])
 
 
 def _part(request: Request, dataset: str) -> tuple[tuple[Board, Part], list[str]]:
@@ -74,8 +74,7 @@ def _part(request: Request, dataset: str) -> tuple[tuple[Board, Part], list[str]
             raise unknown_name(f"method in the table of {name}", method, known)
     board.rows = [row for row in board.rows if not request.methods or row.method in request.methods]
     notes = refuse_rejected(board, report, store)
-    refuse_unfinished(board)
-    return (board, Part(store, ids_of(board, store))), notes if not request.methods else []
+    return (board, Part(store, ids_of(board, store))), notes
 
 
 def _card(statement: Statement, folder: Path, made: Sequence[Publication]) -> Card:
