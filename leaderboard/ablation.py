@@ -9,7 +9,6 @@ from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_dista
 from hierbench.leaderboard.render import (
     HEADINGS,
     csv_text,
-    latex_escaped,
     metric_columns,
     number,
     pipe_table,
@@ -18,6 +17,7 @@ from hierbench.leaderboard.render import (
     tex_template,
 )
 from hierbench.leaderboard.statistics import Row, mark_best
+from hierbench.leaderboard.tex import latex_escaped
 from hierbench.runs.store import Store
 from hierbench.utils.errors import unknown_name
 from hierbench.utils.files import as_json_text
@@ -63,9 +63,9 @@ class Ablation:
     remark: str = ""
 
     def __post_init__(self) -> None:
-        """Mark the best mean of each metric."""
+        """Mark the best mean of each metric, among the rows that have all seeds."""
         assert len(self.rows) == len(VARIANTS)
-        mark_best(self.rows)
+        mark_best([row for row in self.rows if not row.lacking])
 
 
 def ablation_from_paper(dataset: str) -> list[Ablation]:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from hierbench.config.recipe import dataset_name, recipe_names
+from hierbench.config.recipe import Recipe, dataset_name, recipe_names
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.ranking import rank
+from hierbench.leaderboard.rows import Record, rows_of, tuning_of
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_json
-from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PAPER_RUNS = 5  # behind every row of the paper
-Record = tuple[Spec, Run]
 
 
 class NoRunsError(UserError):
@@ -46,6 +46,7 @@ class Board:
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
     columns: tuple[Column, ...] = PAPER  # of tables; JSON has all cells that the rows have
     seeds: tuple[int, ...] = ()  # that a row needs to be ranked; () where rows have no runs
+    evidence: str = ""  # how many runs have which verdict, where they were verified; printed below the table
 
     def __repr__(self) -> str:
         """Return the dataset, the protocol and the numbers of rows and runs."""
@@ -60,7 +61,7 @@ class Board:
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
         content = asdict(self)
-        del content["remark"], content["columns"]
+        del content["remark"], content["columns"], content["evidence"]
         for row in content["rows"]:
             for key in ("tuning", "scored", "citation", "seeds", "lacking", "verdict"):  # not among the contract's keys
                 if not row[key]:
@@ -117,7 +118,7 @@ def board_from_paper(dataset: str) -> Board:
         Row(line["type"], line["method"], line["title"], PAPER_RUNS, PAPER_RUNS, cells)
         for line, cells in paper_lines(dataset)
     ]
-    highlight(rows)
+    rank(rows)
     return Board(dataset, "published", paper_distance(dataset), rows)
 
 
@@ -135,7 +136,7 @@ def board_with_scored(
         rows, data, remarks = scored_rows(name, store, None)
         if not rows or data is None or protocol is not None:
             raise
-        highlight(rows)
+        rank(rows)
         return Board(name, "scored", data.distance, rows, "; ".join(remarks))
     spec = _spec(store.run(board.rows[0].runs[0]))
     rows, _, remarks = scored_rows(name, store, spec)
@@ -186,10 +187,25 @@ def board_from_runs(
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
-    rows = list(_rows(found, rejected))
+    rows = list(rows_of(found, rejected))
     if ids is None:  # a base that is no method of its own is no row of its own
         rows = [row for row in rows if not row.method.startswith("_")] or rows
-    highlight(rows)
+    recipe = recipe_of(dataset, newest.protocol)
+    # A shipped recipe says how many seeds a row needs. That of a user's dataset may not be at hand for whoever verifies
+    # the table, and a command has its own number of seeds: there it is what most rows have planned.
+    shipped = ids is None and name in recipe_names()
+    table_seeds = rank(rows, recipe.seeds if shipped and recipe is not None else None)
+    remarks = _remarks(dataset, newest, found, recipe)
+    if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
+        remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
+    if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
+        remarks.append(f"{others} finished runs with other settings are not in this table")
+    distance = newest.dataset.distance
+    return Board(name, newest.protocol, distance, rows, "; ".join(remarks), seeds=table_seeds)
+
+
+def _remarks(dataset: str, newest: Spec, found: list[Record], recipe: Recipe | None) -> list[str]:
+    """Return what the runs of a table have in common, and how that departs from the recipe."""
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
     # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
@@ -203,16 +219,11 @@ def board_from_runs(
     ):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     if mixed:
-        tuned = all(_tuning(run) for spec, run in found if spec.type in mixed)
+        tuned = all(tuning_of(run) for spec, run in found if spec.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
-    if (recipe := recipe_of(dataset, newest.protocol)) is not None and recipe.remark:
+    if recipe is not None and recipe.remark:
         remarks.append(recipe.remark)
-    remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
-    if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
-        remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
-    if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
-        remarks.append(f"{others} finished runs with other settings are not in this table")
-    return Board(name, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
+    return remarks + sorted({_remark(run) for _, run in found if run.done} - {""})
 
 
 def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
@@ -271,49 +282,3 @@ def _remark(run: Run) -> str:
         return str(read_json(run.folder / "environment.json")["data"]["remark"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def _rows(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row]:
-    """Group runs by type and method; different hyperparameters make separate rows.
-
-    A seed counts once: of runs of several versions the newest that is done, otherwise the first.
-    """
-    groups: dict[tuple[str, str, str], dict[int, Record]] = {}
-    for spec, run in records:
-        variant = spec.model_copy(update={"seed": 0, "base": None}).id
-        seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
-        if (run.done and run.folder.name not in rejected) or spec.seed not in seeds:
-            seeds[spec.seed] = (spec, run)
-    variants = Counter((feature_type, method) for feature_type, method, _ in groups)
-    for (feature_type, method, _), group in groups.items():
-        spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
-        finished = {
-            seed: run for seed, (_, run) in sorted(group.items()) if run.done and run.folder.name not in rejected
-        }
-        done = list(finished.values())
-        results = [run.metrics()["test"] for run in done]
-        title = one_line(str(done[0].metrics()["title"] if done else method))
-        if variants[feature_type, method] > 1:
-            title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
-        names = [metric for metric in METRICS if all(metric in result for result in results)]
-        values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
-        yield Row(
-            type=feature_type,
-            method=method,
-            title=title,
-            n=len(done),
-            planned=len(runs),
-            metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
-            runs=[run.folder.name for run in runs],
-            tuning=_tuning(runs[0]),
-            seeds=list(finished),
-        )
-
-
-def _tuning(run: Run) -> dict[str, Any] | None:
-    """Return the search that chose a run's hyperparameters."""
-    try:
-        content = read_json(run.folder / "tuning.json")
-        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

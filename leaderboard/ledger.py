@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import groupby
@@ -15,6 +15,7 @@ from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
 from hierbench.leaderboard.render import HEADINGS, csv_text, number, pipe_table, seeds, tex_template
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
+from hierbench.leaderboard.sheet import Sheet
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -101,8 +102,12 @@ def known_differences() -> list[Difference]:
     return sorted(map(Difference.model_validate, tomllib.loads(text)["difference"]), key=lambda known: known.row)
 
 
-def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = None) -> Ledger:
+def ledger_from_runs(
+    dataset: str, store: Store, protocol: Protocol | None = None, rejected: Collection[str] = ()
+) -> Ledger:
     """Return the ledger of the runs on disk; without runs it has only the published numbers, and a note says so.
+
+    Arguments are those of `board_from_runs`.
 
     Raises:
         UserError: the paper has no table of the dataset.
@@ -112,7 +117,7 @@ def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = Non
         raise UserError(f"the paper has no table of {dataset} to compare with; --source both takes: {known}")
     published, note = board_from_paper(dataset), ""
     try:
-        ours = board_from_runs(dataset, store, protocol=protocol)
+        ours = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
     except NoRunsError as error:
         ours, note = Board(dataset, protocol or "paper", published.distance, []), str(error)
     return replace(
@@ -241,9 +246,21 @@ def latex(ledger: Ledger) -> str:
     )
 
 
+def html(ledger: Ledger) -> str:
+    """Return a page of HTML with one line per metric."""
+    return Sheet(
+        title=f"{ledger.dataset}, beside the paper",
+        headings=COLUMNS,
+        lines=[[line.type, line.title, HEADINGS[line.metric], *texts(line)] for line in ledger.lines],
+        notes=legend(ledger),
+        items=[f"{entry.row}: {entry.summary}" for entry in ledger.differences],
+    ).html()
+
+
 FORMATS: dict[str, Callable[[Ledger], str]] = {
     "markdown": markdown,
     "latex": latex,
     "csv": as_csv,
     "json": as_json,
+    "html": html,
 }

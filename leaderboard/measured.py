@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, further
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, mark_best, summarise
+from hierbench.leaderboard.ranking import mark
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.further_metrics import has_predictions, read_further, write_further
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -18,8 +19,8 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
     """Return a board with these columns; metrics beyond the paper's are computed where no earlier command did.
 
     A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, and all but the
-    paper's metrics for scored predictions that rank a few classes and for records without predictions. The best of a
-    column are marked among the competitive rows, as are those of the paper's.
+    paper's metrics for scored predictions that rank a few classes and for records without predictions. Marks and tie
+    groups are those of a table with these columns.
 
     Args:
         board: of runs.
@@ -31,20 +32,27 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
         UserError: the tree is not here or has no such level, predictions are damaged, or no row has a chosen metric.
     """
     names = further(columns)
-    done = {id(row): [run for run in map(store.run, row.runs) if run.done] for row in board.rows}
+    done = {id(row): counted_runs(row, store) for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, store, data_dir)
     rows = []
     for row in board.rows:
         found = [values[run.folder.name] for run in done[id(row)]]
         ddof = done[id(row)][0].spec().get("evaluation", {}).get("ddof", 1) if found else 1
-        rows.append(replace(row, metrics=row.metrics | _cells(names, found, ddof)))
-    mark_best([row for row in rows if row.competitive], columns)
+        kept = {name: replace(cell) for name, cell in row.metrics.items()}
+        rows.append(replace(row, metrics=kept | _cells(names, found, ddof)))
+    mark(rows, columns, board.seeds)
     _check_there(columns, rows)
     remark = board.remark
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
     return replace(board, rows=rows, columns=tuple(columns), remark=remark)
+
+
+def counted_runs(row: Row, store: Store) -> list[Run]:
+    """Return the runs behind a row's values, in their order: those that are finished and were not rejected."""
+    runs = [run for run in map(store.run, row.runs) if run.done]
+    return runs if row.scored else [run for run in runs if run.spec()["seed"] in row.seeds]
 
 
 def measure(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path) -> dict[str, Values]:

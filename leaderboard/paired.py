@@ -4,20 +4,28 @@ Two rows trained with the same seeds share their data order and initial backbone
 to seed cancels in the difference: its interval says more than two overlapping intervals of the rows do.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.changes import Change, spec_changes
 from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import CONFIDENCE, Row
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, unknown_name
 
+if TYPE_CHECKING:
+    from hierbench.leaderboard.board import Board
+
 SIGNIFICANT = 0.05  # of the adjusted p
+ROUNDING = 1e-12  # of the largest value: smaller differences come from the order of additions
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class Difference:
         test: "paired" or "welch".
         effect: mean over standard deviation, of the differences or pooled over both rows; None where that is 0.
         p: two-sided, of a difference of 0.
-        p_holm: adjusted for all rows that are compared in this metric (Holm, Scand. J. Statist. 6, 1979).
+        p_holm: adjusted for all rows and columns that are compared (Holm, Scand. J. Statist. 6, 1979).
     """
 
     mean: float
@@ -50,11 +58,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row, the reference it is compared with, and {metric: difference}; without one where runs are too few."""
+    """A row and the reference it is compared with.
+
+    Attributes:
+        differences: {metric: row minus reference}; without one where runs are too few.
+        changes: in what the specs of their runs differ, from the reference to the row.
+    """
 
     row: Row
     reference: Row
     differences: dict[str, Difference]
+    changes: tuple[Change, ...] = ()
 
 
 def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Difference | None:
@@ -64,10 +78,13 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
     """
     one = {seed: value for seed, value in row.items() if not math.isnan(value)}
     other = {seed: value for seed, value in reference.items() if not math.isnan(value)}
+    rounding = ROUNDING * max(map(abs, [*one.values(), *other.values()]), default=0.0)
     if len(shared := sorted(one.keys() & other.keys())) >= 2:
         gaps = np.array([one[seed] - other[seed] for seed in shared])
         deviation, count = float(gaps.std(ddof=1)), len(gaps)
-        return _difference(float(gaps.mean()), deviation / math.sqrt(count), count - 1.0, count, "paired", deviation)
+        error = deviation / math.sqrt(count)
+        p = _p(float(gaps.mean()), error, count - 1.0, 0.5 ** (count - 1), rounding)
+        return _difference(float(gaps.mean()), error, count - 1.0, count, "paired", deviation, p)
     if min(len(one), len(other)) < 2:
         return None
     values = [np.array(list(side.values())) for side in (one, other)]
@@ -75,20 +92,33 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
     error, pooled = math.sqrt(sum(parts)), math.sqrt(sum(float(side.var(ddof=1)) for side in values) / 2.0)
     freedom = sum(parts) ** 2 / sum(p * p / (len(v) - 1) for p, v in zip(parts, values, strict=True)) if error else 1.0
     mean = float(values[0].mean() - values[1].mean())
-    return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled)
+    p = _p(mean, error, freedom, 2.0 / math.comb(len(one) + len(other), len(one)), rounding)
+    return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled, p)
 
 
-def _difference(mean: float, error: float, freedom: float, n: int, test: str, deviation: float) -> Difference:
-    p = 2.0 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0.0)
+def _p(mean: float, error: float, freedom: float, least: float, rounding: float) -> float:
+    """Return the two-sided p of a t-test.
+
+    Without any variation, as of accuracies on a few images, the t-test has nothing to go by and would call any
+    difference certain. There p is `least`: that of a sign test of the seeds, 2^(1 - n), or of a permutation test of the
+    two rows, 2 / (n + m choose n).
+    """
+    if error > rounding:
+        return 2.0 * float(stdtr(freedom, -abs(mean) / error))
+    return 1.0 if abs(mean) <= rounding else least
+
+
+def _difference(mean: float, error: float, freedom: float, n: int, test: str, deviation: float, p: float) -> Difference:
     half_width = float(stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)) * error
     return Difference(mean, half_width, n, test, mean / deviation if deviation else None, p)
 
 
-def holm(ps: Sequence[float]) -> list[float]:
+def holm(ps: ArrayLike) -> list[float]:
     """Return the adjusted p of each test: with them below a level, the chance of any false finding is below it."""
-    order = np.argsort(ps, kind="stable")
-    steps = np.asarray(ps)[order] * np.arange(len(ps), 0, -1)
-    adjusted = np.empty(len(ps))
+    values = np.asarray(ps, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    steps = values[order] * np.arange(len(values), 0, -1)
+    adjusted = np.empty(len(values))
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return [float(value) for value in adjusted]
 
@@ -107,17 +137,23 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
     """
     pairs = matched_rows([row for row in ordered_rows(board) if not row.scored], reference, others)
     names = [column.name for column in board.columns]
-    values = {id(row): values_by_seed(row, store, names) for pair in pairs for row in pair}
-    found = [
-        {name: gap for name in names if (gap := difference(values[id(row)][name], values[id(base)][name]))}
-        for row, base in pairs
+    found = adjusted([differences(row, base, names) for row, base in pairs])
+    return [
+        Comparison(row, base, of_pair, tuple(spec_changes(base, store, row, store)))
+        for (row, base), of_pair in zip(pairs, found, strict=True)
     ]
-    for name in names:
-        holders = [of_pair for of_pair in found if name in of_pair]
-        adjusted = holm([of_pair[name].p for of_pair in holders])
-        for of_pair, p in zip(holders, adjusted, strict=True):
-            of_pair[name] = replace(of_pair[name], p_holm=p)
-    return [Comparison(row, base, of_pair) for (row, base), of_pair in zip(pairs, found, strict=True)]
+
+
+def differences(row: Row, reference: Row, names: Sequence[str]) -> dict[str, Difference]:
+    """Return {metric: row minus reference}, p not adjusted; without one where runs are too few."""
+    one, other = values_by_seed(row, names), values_by_seed(reference, names)
+    return {name: gap for name in names if (gap := difference(one[name], other[name]))}
+
+
+def adjusted(found: Sequence[dict[str, Difference]]) -> list[dict[str, Difference]]:
+    """Return the differences with p adjusted over all of them."""
+    ps = iter(holm([gap.p for of_pair in found for gap in of_pair.values()]))
+    return [{name: replace(gap, p_holm=next(ps)) for name, gap in of_pair.items()} for of_pair in found]
 
 
 def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()) -> list[tuple[Row, Row]]:
@@ -145,11 +181,10 @@ def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
     return found
 
 
-def values_by_seed(row: Row, store: Store, names: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Return {metric: {seed: value}} of a row's finished runs, whose values are in the order of its runs."""
-    runs = [run for run in map(store.run, row.runs) if run.done]
-    seeds = [int(run.spec()["seed"]) for run in runs]
+def values_by_seed(row: Row, names: Sequence[str]) -> dict[str, dict[int, float]]:
+    """Return {metric: {seed: value}} of a row's finished runs; {} of a metric that it has not."""
     values = {name: row.metrics[name].values if name in row.metrics else [] for name in names}
     return {
-        name: dict(zip(seeds, known, strict=True)) if len(known) == len(seeds) else {} for name, known in values.items()
+        name: dict(zip(row.seeds, known, strict=True)) if len(known) == len(row.seeds) else {}
+        for name, known in values.items()
     }

@@ -81,11 +81,12 @@ def power_of(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) -> ND
         seeds: numbers of seeds, at least 2, of any shape.
         level: of the test, at least 0.0001.
     """
-    from scipy.special import chdtrc, nctdtr, stdtrit
+    from scipy.special import chdtrc, comb, nctdtr, stdtrit
 
     n, scale = np.asarray(seeds, dtype=np.float64), max(effect.deviations)
-    if not scale:  # such a test finds any difference, and only a difference
-        return np.full(n.shape, float(effect.difference != 0))
+    if not scale:  # what is tested then is in `hierbench.leaderboard.paired`: p depends on the number of seeds alone
+        least = 0.5 ** (n - 1) if effect.test == "paired" else 2.0 / comb(2 * n, n)
+        return np.asarray((effect.difference != 0) & (least < level), dtype=np.float64)
     variances = np.square(np.array(effect.deviations) / scale)
     shift = np.minimum(abs(effect.difference) / scale, 1e100) / np.sqrt(variances.sum() / n)
     freedom = (n - 1) * variances.sum() ** 2 / np.square(variances).sum()
@@ -174,7 +175,7 @@ def effects_of_runs(
     """
     found = []
     for row, reference in _pairs(board, names):
-        one, other = (values_by_seed(of, store, [column.name])[column.name] for of in (row, reference))
+        one, other = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
         found.append((row, reference, _known(effect_of_values(one, other, paired=paired), row, reference, column)))
     return found
 

@@ -6,14 +6,14 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
+from hierbench.leaderboard.letters import compact, listed
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.tex import template
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped, one_line
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 TITLES = {column.name: (column.title, "up" if column.higher else "down") for column in PAPER}
 HEADINGS = {column.name: column.heading for column in PAPER}
 TEX_HEADINGS = {metric: rf"{title} $\{better}arrow$" for metric, (title, better) in TITLES.items()}
-LAST_LATIN = "\u0180"  # TeX's standard fonts have the characters before it, except these
 CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
     "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
 )
-NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
+MARKED = ("claimed", "rejected")  # verdicts that a row's number of runs is followed by
 
 
 def shown_metrics(rows: Iterable[Row]) -> list[str]:
@@ -87,7 +86,15 @@ def seeds(row: Row) -> str:
     """Return how many runs are finished, "n of planned" while some are not; for a cited row what its numbers are of."""
     if row.citation is not None:
         return row.citation["sample"]
-    return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+    number = f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+    return f"{number} {row.verdict}" if row.verdict in MARKED else number
+
+
+def lacking(row: Row) -> str:
+    """Return which seeds of the table a row lacks, "" for a row that has all."""
+    if not row.lacking:
+        return ""
+    return f"lacks seed{'s' if len(row.lacking) > 1 else ''} {listed(row.lacking)}; not ranked"
 
 
 def pipe_table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
@@ -106,23 +113,36 @@ def csv_text(records: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
-def metric_columns(row: Row, metrics: Sequence[str]) -> dict[str, Any]:
-    """Return a row's CSV columns: of each metric its mean, its half-width and whether it is best."""
-    cells = [(metric, row.metrics.get(metric, Cell(None, None))) for metric in metrics]
-    return {
-        f"{metric}{suffix}": value
-        for metric, cell in cells
-        for suffix, value in (("", cell.mean), (" ci95", cell.ci95), (" best", int(cell.best)))
-    }
+def metric_columns(row: Row, metrics: Sequence[str], *, groups: bool = False) -> dict[str, Any]:
+    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, and its tie groups."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        cell = row.metrics.get(metric, Cell(None, None))
+        found |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
+        if groups:
+            found[f"{metric} groups"] = " ".join(cell.groups)
+    return found
 
 
-def _table(board: Board, escaped: Callable[[str], str], best: str) -> tuple[list[list[str]], list[str]]:
-    """Return lines and headings of a table: competitive rows have a *, and `best` is the format of the best cells."""
+def _table(board: Board, escaped: Callable[[str], str], best: str, letters: str) -> tuple[list[list[str]], list[str]]:
+    """Return lines and headings of a table: competitive rows have a *.
+
+    Args:
+        board: the table.
+        escaped: makes text from data safe.
+        best: the format of the best cells.
+        letters: the format of the tie groups, behind the number.
+    """
     columns, tuned, sources = shown_columns(board), any(row.tuning for row in board.rows), cited_sources(board)
+
+    def shown(cell: Cell | None, digits: int) -> str:
+        return number(cell, best, digits) + (letters.format(compact(cell.groups)) if cell and cell.groups else "")
+
     lines = []
     for row in ordered_rows(board):
         title = escaped(row.title) + (" *" if row.competitive else mark_of(row, sources))
-        numbers = [number(row.metrics.get(column.name), best, column.digits) for column in columns]
+        title += f" ({lacking(row)})" if row.lacking else ""
+        numbers = [shown(row.metrics.get(column.name), column.digits) for column in columns]
         budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
         lines.append([escaped(row.type), title, *numbers, escaped(seeds(row)), *([escaped(budget)] if tuned else [])])
     heads = [escaped(column.heading) for column in columns]
@@ -130,18 +150,50 @@ def _table(board: Board, escaped: Callable[[str], str], best: str) -> tuple[list
 
 
 def markdown(board: Board) -> str:
-    """Return a markdown table: competitive rows marked with *, best cells bold."""
-    return f"{pipe_table(*_table(board, markdown_escaped, '**{}**'))}\n\n{legend(board)}\n"
+    """Return a markdown table: competitive rows marked with *, best cells bold, then the letters of tie groups."""
+    return f"{pipe_table(*_table(board, markdown_escaped, '**{}**', ' {}'))}\n\n{legend(board)}\n"
 
 
 def html(board: Board) -> str:
-    """Return the same as an HTML table for a notebook; any markup in the data is escaped."""
-    lines, headings = _table(board, lambda text: escape(one_line(text)), "<b>{}</b>")
-    table = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in line)}</tr>" for line in lines)
+    """Return the same as an HTML table for a notebook, unranked rows grey; any markup in the data is escaped."""
+    lines, headings = _table(board, lambda text: escape(one_line(text)), "<b>{}</b>", " <sup>{}</sup>")
+    grey = [' style="color:#767676"' if row.lacking else "" for row in ordered_rows(board)]
+    table = "".join(
+        f"<tr{style}>{''.join(f'<td>{text}</td>' for text in line)}</tr>"
+        for style, line in zip(grey, lines, strict=True)
+    )
     head = "".join(f"<th>{text}</th>" for text in headings)
     about = f"{one_line(board.dataset)}, protocol {board.protocol}, distance {board.distance}. {board.remark}"
-    about = " ".join([about, *citations(board)])
+    said = [f"Evidence: {board.evidence}."] if board.evidence else []
+    about = " ".join(filter(None, [about, meaning_of_letters(board), *said, *citations(board)]))
     return f"<table><caption>{escape(about)}</caption><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>"
+
+
+def html_page(board: Board) -> str:
+    """Return the HTML table as a page of its own."""
+    return page_of(f"{board.dataset}, protocol {board.protocol}", html(board))
+
+
+def page_of(title: str, fragment: str) -> str:
+    """Return a page of HTML that has a title, which is escaped, and a fragment."""
+    head = f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{escape(one_line(title))}</title>'
+    return f"{head}\n{fragment}\n</html>\n"
+
+
+def meaning_of_letters(board: Board) -> str:
+    """Return the sentence that explains the letters, "" for a table without."""
+    held = [
+        sum(bool(row.metrics[column.name].groups) for row in board.rows if column.name in row.metrics)
+        for column in shown_columns(board)
+    ]
+    tests = sum(rows * (rows - 1) // 2 for rows in held)
+    if not tests:
+        return ""
+    number = "1 comparison" if tests == 1 else f"all {tests:,} comparisons"
+    return (
+        "Letters: rows that share none in a column differ significantly there (p below 0.05 after Holm's correction "
+        f"over {number} of the table)."
+    )
 
 
 def legend(board: Board) -> str:
@@ -153,10 +205,14 @@ def legend(board: Board) -> str:
     ]
     if any(row.tuning for row in board.rows):
         lines[-1] += " Tuning: configurations tried on validation data x runs of each."
+    if letters := meaning_of_letters(board):
+        lines.append(letters)
     if units := units_of(board):
         lines.append(markdown_escaped(units))
     if board.remark:
         lines.append(f"Settings: {markdown_escaped(board.remark)}.")
+    if board.evidence:
+        lines.append(f"Evidence: {board.evidence}.")
     cited = citations(board)
     if cited:
         lines += ["", cited[0], "", *(f"- {markdown_escaped(line)}" for line in cited[1:])]
@@ -174,8 +230,13 @@ def units_of(board: Board) -> str:
 
 
 def as_csv(board: Board) -> str:
-    """Return CSV with numbers at full precision; with columns sample and source where a row is of other authors."""
+    """Return CSV with numbers at full precision.
+
+    A table of runs has the seeds that a row lacks and the tie groups, separated by blanks; one of verified runs a
+    column verdict; one with rows of other authors the columns sample and source.
+    """
     metrics, cited = [column.name for column in shown_columns(board)], bool(cited_sources(board))
+    verified = any(row.verdict for row in board.rows)
     return csv_text(
         [
             {
@@ -185,8 +246,10 @@ def as_csv(board: Board) -> str:
                 "n": row.n,
                 "planned": row.planned,
                 "competitive": int(row.competitive),
-                **metric_columns(row, metrics),
+                **({"lacking": " ".join(map(str, row.lacking))} if board.seeds else {}),
+                **metric_columns(row, metrics, groups=bool(board.seeds)),
                 **({name: (row.citation or {}).get(name) for name in ("sample", "source")} if cited else {}),
+                **({"verdict": row.verdict} if verified else {}),
             }
             for row in ordered_rows(board)
         ]
@@ -198,42 +261,11 @@ def as_json(board: Board) -> str:
     return as_json_text(replace(board, rows=ordered_rows(board)).as_json())
 
 
-def latex_escaped(text: str) -> str:
-    """Return one line of text that TeX prints literally, with a question mark for what its standard fonts lack."""
-    special = {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        **dict.fromkeys(NOT_IN_TEX, "?"),
-        **{char: "\\" + char for char in "&%$#_{}"},
-    }
-    return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
-
-
-@cache
 def tex_template(name: str) -> Template:
-    """Return a template of this folder; it uses << >>, <% %> and <# #>, because TeX needs the braces."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        variable_start_string="<<",
-        variable_end_string=">>",
-        block_start_string="<%",
-        block_end_string="%>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # TeX, escaped by the filter below
-    )
-    environment.filters["tex"] = latex_escaped
-    environment.globals |= {"headings": TEX_HEADINGS, "number": number, "seeds": seeds}
-    return environment.from_string((resources.files("hierbench.leaderboard") / name).read_text(encoding="utf-8"))
+    """Return a template of this folder that knows how cells are printed."""
+    known = {"headings": TEX_HEADINGS, "number": number, "seeds": seeds, "compact": compact, "lacking": lacking}
+    known |= {"marked": MARKED}
+    return template(name, known)
 
 
 def latex(board: Board) -> str:
@@ -246,6 +278,7 @@ def latex(board: Board) -> str:
         groups=groups,
         columns=shown_columns(board),
         units=units_of(board),
+        letters=meaning_of_letters(board),
         mark=lambda row: mark_of(row, sources),
         citations=citations(board),
     )
@@ -256,4 +289,5 @@ FORMATS: dict[str, Callable[[Board], str]] = {
     "latex": latex,
     "csv": as_csv,
     "json": as_json,
+    "html": html_page,
 }

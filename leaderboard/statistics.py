@@ -49,6 +49,12 @@ class Row:
     verdict: str = ""  # the weakest of its runs, where they were verified: recomputed, claimed, ...
 
 
+def ranked_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that may be ranked: of runs, or where there are none scored, without those that lack seeds."""
+    ours = [row for row in rows if not row.scored and row.citation is None]
+    return [row for row in ours or rows if not row.lacking]
+
+
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
     """Return the mean and the half-width t(.975, n - 1) s / sqrt(n) of the 95% interval.
 
@@ -72,7 +78,7 @@ def printed(value: float, digits: int) -> Decimal:
 
 
 def highlight(rows: Sequence[Row]) -> None:
-    """Mark competitive rows and, among them, the best cell of each metric.
+    """Mark competitive rows and, among them, the best cell of each metric; `hierbench.leaderboard.ranking` says which.
 
     A row is competitive when its mean mistake severity is at most 0.05 above the smallest, compared as decimals at
     the printed precision of two digits. The best of a metric is the best printed mean among competitive rows; equal

@@ -1,26 +1,48 @@
 """Tie groups in place of strict ranks: sets of rows of which no two differ significantly in one metric.
 
-R: rows, S: seeds.
+The tests of a table are all pairs of its rows in all its columns, and Holm's correction is over all of them: a table of
+equal methods shows any difference at all with a probability of at most 5 %.
+
+C: columns, R: rows, S: seeds.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
+from scipy.special import comb, stdtr
 
-from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import SIGNIFICANT, holm, named_rows, values_by_seed
-from hierbench.leaderboard.render import ordered_rows
-from hierbench.leaderboard.statistics import Row
-from hierbench.runs.store import Store
+from hierbench.leaderboard.letters import letter, tie_groups
+from hierbench.leaderboard.paired import ROUNDING, SIGNIFICANT, holm, named_rows
+from hierbench.leaderboard.statistics import Row, ranked_rows
 from hierbench.utils.errors import UserError
 
-MOST_GROUPS = (
-    1000  # the number of maximal groups can grow exponentially with the rows; real tables have fewer than rows
-)
+if TYPE_CHECKING:
+    from hierbench.leaderboard.board import Board
+
+MOST_ROWS = 200  # that are compared with each other: the number of pairs grows with its square
+
+
+@dataclass(frozen=True)
+class Family:
+    """All tests of a table.
+
+    Attributes:
+        differ: whether two rows differ after Holm's correction over all tests [C, R, R].
+        known: whether a row was compared with any other [C, R].
+        number: of tests.
+        num_welch: those of them of rows that share fewer than two seeds.
+    """
+
+    differ: NDArray[np.bool_]
+    known: NDArray[np.bool_]
+    number: int
+    num_welch: int
 
 
 @dataclass(frozen=True)
@@ -29,81 +51,123 @@ class Ties:
 
     Attributes:
         column: the metric.
-        rows: those with fewer than two values come last.
-        groups: per row the letters of its groups, "a" is that of the best row; () with fewer than two values.
-        num_pairs: pairs of rows that were compared, over which p is adjusted.
-        num_welch: those of them that share fewer than two seeds.
+        rows: those that were not compared come last.
+        groups: per row the letters of its groups, "a" is that of the best row; () for one that was not compared.
+        num_columns: of the table, all of whose tests p is adjusted over.
+        num_tests: their number.
+        num_welch: those of them that are not paired, as the rows share fewer than two seeds.
     """
 
     column: Column
     rows: list[Row]
     groups: list[tuple[str, ...]]
-    num_pairs: int
+    num_columns: int
+    num_tests: int
     num_welch: int
 
 
-def tied_rows(board: Board, store: Store, column: Column, names: Sequence[str] = ()) -> Ties:
-    """Compare all pairs of rows of a board in one metric and group those that cannot be told apart.
+def group_rows(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> Family | None:
+    """Set the letters of the rows' cells; None, and no letters, for rows without seeds or more than 200.
+
+    Args:
+        rows: of runs.
+        columns: of the table.
+        seeds: the values of these are compared. A row's further seeds do not count: whoever adds seeds while looking
+            at the letters would find a difference sooner or later.
+    """
+    shown = [column for column in columns if any(column.name in row.metrics for row in rows)]
+    if not shown or len(seeds) < 2 or not 2 <= len(rows) <= MOST_ROWS:
+        return None
+    values = np.full((len(shown), len(rows), len(seeds)), np.nan)
+    for place, row in enumerate(rows):
+        held = [(number, row.seeds.index(seed)) for number, seed in enumerate(seeds) if seed in row.seeds]
+        for which, column in enumerate(shown):
+            cell = row.metrics.get(column.name)
+            if cell is not None and len(cell.values) == len(row.seeds):
+                for number, index in held:
+                    values[which, place, number] = cell.values[index]
+    family = family_of(values)
+    for which, column in enumerate(shown):
+        order = sorted(map(int, np.flatnonzero(family.known[which])), key=lambda place: order_in(rows[place], column))
+        groups: list[list[str]] = [[] for _ in order]
+        for number, group in enumerate(tie_groups(family.differ[which][np.ix_(order, order)])):
+            for member in group:
+                groups[member].append(letter(number))
+        for place, letters in zip(order, groups, strict=True):
+            rows[place].metrics[column.name].groups = tuple(letters)
+    return family
+
+
+def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
+    """Return the groups of a board's ranked rows in one of its columns, as its table has them.
 
     Args:
         board: of runs.
-        store: where the runs are.
-        column: one that the board has values of.
-        names: only these rows, METHOD or METHOD:TYPE; by default all.
+        column: one of its columns.
+        names: only these rows, METHOD or METHOD:TYPE, are compared with each other; by default all.
 
     Raises:
-        UserError: no such row, or fewer than two rows with two values.
+        UserError: no such row, nothing to compare, or too many rows.
     """
-    rows = [row for row in ordered_rows(board) if not row.scored]
+    rows = ranked_rows(board.rows)
     if names:
-        chosen = {id(row) for name in names for row in named_rows(rows, name)}
+        chosen = {id(row) for name in names for row in named_rows(board.rows, name)}
+        if lacking := [row.title for row in board.rows if id(row) in chosen and row.lacking]:
+            raise UserError(f"{lacking[0]} lacks seeds of the table, so it is in no group; compare REFERENCE has it")
         rows = [row for row in rows if id(row) in chosen]
-    return ties_between(rows, [values_by_seed(row, store, [column.name])[column.name] for row in rows], column)
+    if len(rows) > MOST_ROWS:
+        raise UserError(f"{len(rows)} rows are more than the {MOST_ROWS} that are compared with each other; name some")
+    copies = [replace(row, metrics={name: replace(cell) for name, cell in row.metrics.items()}) for row in rows]
+    family = group_rows(copies, board.columns, board.seeds)
+    found = [row.metrics[column.name].groups if column.name in row.metrics else () for row in copies]
+    if family is None or not any(found):
+        raise UserError(f"nothing to group: fewer than two rows have two seeds of the table with {column.name}")
+    order = sorted(range(len(rows)), key=lambda place: (not found[place], order_in(rows[place], column)))
+    return Ties(
+        column=column,
+        rows=[rows[place] for place in order],
+        groups=[found[place] for place in order],
+        num_columns=len([shown for shown in board.columns if any(shown.name in row.metrics for row in rows)]),
+        num_tests=family.number,
+        num_welch=family.num_welch,
+    )
 
 
-def ties_between(rows: Sequence[Row], values: Sequence[Mapping[int, float]], column: Column) -> Ties:
-    """Group rows by their values, {seed: value} of each row; errors as in `tied_rows`."""
+def family_of(values: NDArray[np.float64]) -> Family:
+    """Test all pairs of rows in all columns at once.
+
+    Args:
+        values: [C, R, S], NaN where a row has none.
+    """
     p, paired = pairwise_p(values)
-    upper = np.triu(~np.isnan(p), 1)
-    if not upper.any():
-        raise UserError(f"nothing to group: fewer than two rows have two runs with a value of {column.name}")
+    upper = np.triu(np.ones(p.shape[1:], dtype=np.bool_), 1) & ~np.isnan(p)
     adjusted = np.ones_like(p)
-    adjusted[upper] = holm([float(value) for value in p[upper]])
-    differ: NDArray[np.bool_] = np.less(np.minimum(adjusted, adjusted.T), SIGNIFICANT)
-    known = ~np.all(np.isnan(p), axis=1)
-    order = sorted(range(len(rows)), key=lambda i: (not known[i], _place(rows[i], column)))
-    first = order[: int(known.sum())]
-    groups: list[list[str]] = [[] for _ in order]
-    for number, group in enumerate(tie_groups(differ[np.ix_(first, first)])):
-        for place in group:
-            groups[place].append(letter(number))
-    num_welch = int((upper & ~paired).sum())
-    return Ties(column, [rows[i] for i in order], list(map(tuple, groups)), int(upper.sum()), num_welch)
+    adjusted[upper] = holm(p[upper])
+    differ: NDArray[np.bool_] = np.less(np.minimum(adjusted, adjusted.swapaxes(1, 2)), SIGNIFICANT)
+    return Family(differ, ~np.all(np.isnan(p), axis=2), int(upper.sum()), int((upper & ~paired).sum()))
 
 
-def pairwise_p(values: Sequence[Mapping[int, float]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def pairwise_p(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Test every pair of rows, as `hierbench.leaderboard.paired.difference` does one.
 
     Args:
-        values: per row {seed: value}; NaN is left out.
+        values: [C, R, S], NaN where a row has none.
 
     Returns:
-        The two-sided p [R, R], NaN on the diagonal and where a row has fewer than two values, not adjusted; and
-        whether a pair is paired by seed [R, R].
+        The two-sided p [C, R, R], NaN on the diagonal and where a row has fewer than two values, not adjusted; and
+        whether a pair is paired by seed [C, R, R].
     """
-    seeds = sorted({seed for of_row in values for seed in of_row})
-    table = np.array([[of_row.get(seed, np.nan) for seed in seeds] for of_row in values], dtype=np.float64)
-    p = np.full((len(values), len(values)), np.nan)
+    num_columns, num_rows, _ = values.shape
+    p = np.full((num_columns, num_rows, num_rows), np.nan)
     paired = np.zeros(p.shape, dtype=np.bool_)
-    for i in range(len(values) - 1):  # a row against all after it: all differences at once are R x R x S
-        p[i, i + 1 :], paired[i, i + 1 :] = _p_of(table[i : i + 1], table[i + 1 :])
-    lower = np.tril_indices(len(values), -1)
-    p[lower], paired[lower] = p.T[lower], paired.T[lower]
+    for i in range(num_rows - 1):  # a row against all after it: all differences at once are C x R x R x S
+        p[:, i, i + 1 :], paired[:, i, i + 1 :] = _p_of(values[:, i : i + 1], values[:, i + 1 :])
+        p[:, i + 1 :, i], paired[:, i + 1 :, i] = p[:, i, i + 1 :], paired[:, i, i + 1 :]
     return p, paired
 
 
 def _p_of(one: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Test one row [1, S] against others [R, S]; return p [R] and whether each is paired [R]."""
+    """Test a row [C, 1, S] against others [C, R, S]; return p [C, R] and whether each is paired [C, R]."""
     with np.errstate(divide="ignore", invalid="ignore"):  # too few values, or no variance: replaced below
         count, mean, variance = _moments(one - others)
         (n, m, v), (other_n, other_m, other_v) = _moments(one), _moments(others)
@@ -113,71 +177,23 @@ def _p_of(one: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[NDArra
         error = np.sqrt(np.where(paired, variance / count, part + other_part))
         mean = np.where(paired, mean, m - other_m)
         p = 2.0 * stdtr(np.where(paired, count - 1, welch), -np.abs(mean) / error)
-    p = np.where(error == 0, mean == 0, p)
+    largest = np.maximum(np.abs(np.nan_to_num(one)).max(axis=2), np.abs(np.nan_to_num(others)).max(axis=2))
+    rounding = ROUNDING * largest
+    least = np.where(paired, 0.5 ** (count - 1.0), 2.0 / comb(n + other_n, n))
+    p = np.where(error <= rounding, np.where(np.abs(mean) <= rounding, 1.0, least), p)
     return np.where(paired | ((n >= 2) & (other_n >= 2)), p, np.nan), paired
 
 
 def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Return number, mean and variance (ddof 1) of the known values of each line."""
     known = ~np.isnan(values)
-    count = known.sum(axis=1)
-    mean = np.where(known, values, 0.0).sum(axis=1) / count
-    squares = np.where(known, values - mean[:, None], 0.0) ** 2
-    return count, mean, squares.sum(axis=1) / (count - 1)
+    count = known.sum(axis=-1)
+    mean = np.where(known, values, 0.0).sum(axis=-1) / count
+    squares = np.where(known, values - mean[..., None], 0.0) ** 2
+    return count, mean, squares.sum(axis=-1) / (count - 1)
 
 
-def tie_groups(differ: NDArray[np.bool_]) -> list[list[int]]:
-    """Return groups of rows of which no two differ, so that any two rows that do not differ share one.
-
-    A compact letter display (Piepho, J. Comput. Graph. Stat. 13, 2004). Every group is maximal, but not all maximal
-    groups are needed, and their number can grow exponentially, with it that of the paper's insert-and-absorb steps.
-    Here groups are grown from pairs that share none yet, and those whose pairs are all in others are left out (clique
-    growing: Gramm et al., Comput. Stat. Data Anal. 52, 2007).
-
-    Args:
-        differ: whether two rows differ [R, R], symmetric, in the order of the rows.
-
-    Returns:
-        The members of each group, those of the first rows first.
-    """
-    tied = [sum(1 << int(other) for other in np.flatnonzero(~line)) & ~(1 << row) for row, line in enumerate(differ)]
-    together = np.zeros(differ.shape, dtype=np.int32)  # the groups that hold both rows
-    groups: list[list[int]] = []
-
-    def grow(group: list[int], common: int) -> None:
-        while common:  # the best row that is tied with all
-            group.append((common & -common).bit_length() - 1)
-            common &= tied[group[-1]]
-        groups.append(sorted(group))
-        together[np.ix_(group, group)] += 1
-
-    for row, of_row in enumerate(tied):
-        if not of_row:
-            grow([row], 0)
-        for other in range(row + 1, len(tied)):
-            if of_row >> other & 1 and not together[row, other]:
-                grow([row, other], of_row & tied[other])
-    kept = []
-    for group in groups:
-        block = np.ix_(group, group)
-        if len(group) > 1 and (together[block][~np.eye(len(group), dtype=np.bool_)] > 1).all():
-            together[block] -= 1
-        else:
-            kept.append(group)
-    return sorted(kept)
-
-
-def letter(number: int) -> str:
-    """Return the name of a group, counted from 0: a to z, then aa, ab, ..."""
-    text = ""
-    number += 1
-    while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(ord("a") + rest) + text
-    return text
-
-
-def _place(row: Row, column: Column) -> tuple[bool, float]:
+def order_in(row: Row, column: Column) -> tuple[bool, float]:
     """Return a key that is smaller for a better row; rows without a value come last."""
     mean = row.metrics[column.name].mean if column.name in row.metrics else None
     return mean is None, 0.0 if mean is None else -mean if column.higher else mean

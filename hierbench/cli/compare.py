@@ -1,21 +1,39 @@
 """`hierbench compare`."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hierbench.cli.options import MetricsOption, ProtocolOfRuns, write_result
-from hierbench.config.options import DataOption, DatasetOption, RunsOption
+from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, write_result
+from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from hierbench.config.sections import Protocol
+    from hierbench.leaderboard.board import Board
 
 
 def compare(
-    dataset: DatasetOption,
+    context: typer.Context,
     reference: Annotated[
-        str | None, typer.Argument(help="METHOD[:TYPE]; without a type, the row of each row's own type.")
+        str | None,
+        typer.Argument(
+            help="METHOD[:TYPE]; without a type, the row of each row's own type. Or the older of two boards: a runs "
+            "folder, a published table or a submission."
+        ),
     ] = None,
-    rows: Annotated[list[str] | None, typer.Argument(help="METHOD[:TYPE] to compare with it; by default all.")] = None,
+    rows: Annotated[
+        list[str] | None, typer.Argument(help="METHOD[:TYPE] to compare with it, by default all; or the newer board.")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", help="See: hierbench data list; or the file of yours. Needed to compare rows."),
+    ] = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     protocol: ProtocolOfRuns = None,
@@ -26,35 +44,60 @@ def compare(
             metavar="METRIC", help="Compare all pairs of the rows (by default all rows) and print groups of ties."
         ),
     ] = None,
-    format_: Annotated[Literal["markdown", "csv", "json"], typer.Option("--format", help="Format.")] = "markdown",
+    format_: Annotated[TableFormat, typer.Option("--format", help="Format.")] = "markdown",
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> None:
-    """Print how far rows of a table are from a reference, paired by seed, with intervals and adjusted p values."""
+    """Print how far rows of a table are from a reference, or one board from another, paired by seed."""
+    names = [*([reference] if reference else []), *(rows or [])]
+    if _are_boards(names):
+        given = [name for name in ("runs", "data_dir", "metrics", "ties") if _is_given(context, name)]
+        if given:
+            option = f"--{given[0].replace('_', '-')}"
+            raise UserError(f"{option} is for rows of one table, and {names[0]} and {names[1]} are two boards")
+        from hierbench.leaderboard import boards_tables
+        from hierbench.leaderboard.boards import compare_boards
+
+        found = compare_boards(Path(names[0]), Path(names[1]), dataset, protocol)
+        return write_result(boards_tables.FORMATS[format_](found), output)
+    if dataset is None:
+        raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
+    if ties is not None:
+        if metrics is not None:
+            raise UserError("--ties names its metric; --metrics is for differences from a reference")
+        from hierbench.leaderboard import ties_tables
+        from hierbench.leaderboard.columns import column_of
+        from hierbench.leaderboard.ties import tied_rows
+
+        column = column_of(ties)
+        board = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
+        return write_result(ties_tables.FORMATS[format_](board, tied_rows(board, column, names)), output)
+    if reference is None:
+        raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
+    from hierbench.leaderboard.paired import compare_rows
+    from hierbench.leaderboard.paired_tables import FORMATS
+    from hierbench.runs.store import Store
+
+    board = _board(dataset, runs, data_dir, protocol, metrics)
+    write_result(FORMATS[format_](board, compare_rows(board, Store(runs), reference, rows or ())), output)
+
+
+def _are_boards(names: Sequence[str]) -> bool:
+    """Whether the arguments are two boards: both look like paths, or both are on disk."""
+    looks = [os.sep in name or name.endswith(".json") for name in names]
+    return len(names) == 2 and (any(looks) or all(Path(name).exists() for name in names))
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+
+def _board(dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None, metrics: str | None) -> Board:
+    """Return the table with the columns of --metrics."""
     from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.columns import asked_columns, column_of, further
+    from hierbench.leaderboard.columns import PAPER, asked_columns
     from hierbench.leaderboard.measured import with_columns
     from hierbench.runs.store import Store
 
-    if ties is not None:
-        from hierbench.leaderboard import ties_tables
-        from hierbench.leaderboard.ties import tied_rows
-
-        if metrics is not None:
-            raise UserError("--ties names its metric; --metrics is for differences from a reference")
-        column, names = column_of(ties), [*([reference] if reference else []), *(rows or [])]
-        board = board_from_runs(dataset, Store(runs), protocol=protocol)
-        if further([column]):
-            board = with_columns(board, [column], Store(runs), data_dir)
-        groups = tied_rows(board, Store(runs), column, names)
-        return write_result(ties_tables.FORMATS[format_](board, groups), output)
-    if reference is None:
-        raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
-
-    from hierbench.leaderboard.paired import compare_rows
-    from hierbench.leaderboard.paired_tables import FORMATS
-
-    columns = asked_columns(metrics)
-    board = board_from_runs(dataset, Store(runs), protocol=protocol)
-    if metrics is not None:
-        board = with_columns(board, columns, Store(runs), data_dir)
-    write_result(FORMATS[format_](board, compare_rows(board, Store(runs), reference, rows or ())), output)
+    columns, board = asked_columns(metrics), board_from_runs(dataset, Store(runs), protocol=protocol)
+    return board if columns == PAPER else with_columns(board, columns, Store(runs), data_dir)

@@ -1,6 +1,7 @@
 """The options that all training commands share, and the output of results."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -10,8 +11,10 @@ import typer
 
 from hierbench.config.options import Options
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
 
 Format = Literal["markdown", "latex", "csv", "json"]
+TableFormat = Literal["markdown", "latex", "csv", "json", "html"]
 ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
     typer.Option("--protocol", help="Protocol of the runs; by default that of the newest. Protocols are never mixed."),
@@ -71,3 +74,11 @@ def write_result(text: str, output: Path | None, *, follow: bool = True) -> None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"--output {output}: {reason}") from None
+
+
+def print_said(notes: Sequence[str], lines: Sequence[str]) -> None:
+    """Print notes on standard error, each in one line, and what was done on standard output."""
+    for line in notes:
+        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+    for line in lines:
+        print(one_line(line), flush=True)

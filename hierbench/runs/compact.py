@@ -7,6 +7,7 @@ made from. 10,000 examples of up to 1,024 classes take less than 300 kB.
 Shapes: N examples, K classes, k ranked classes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +35,7 @@ class Compact:
 
     Attributes:
         ranked: [N, k] int64 class indices, best first.
-        top_scores: [N] float32, the score of the first class.
+        top_scores: [N] float32, the score of the first class; [0] where ranked classes came without scores.
         num_classes: K.
         targets: SHA-256 of the targets, see `digest_of_targets`.
         source: SHA-256 of the predictions.npz that this was made from.
@@ -61,14 +62,38 @@ def pack(scores: NDArray[Any], targets: IntArray, source: str) -> dict[str, NDAr
     if scores.ndim != 2 or targets.shape != scores.shape[:1] or not len(scores):
         raise ValueError(f"scores and targets must be [N, K] and [N], got {scores.shape} and {targets.shape}")
     ranked = ranked_classes(scores)
-    (num, k), num_classes = ranked.shape, scores.shape[1]
+    return pack_ranked(ranked, scores[np.arange(len(ranked)), ranked[:, 0]], scores.shape[1], targets, source)
+
+
+def pack_ranked(
+    ranked: IntArray, top_scores: NDArray[Any] | None, num_classes: int, targets: IntArray, source: str
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a compact file, of predictions that are ranked classes; more than 20 are not kept.
+
+    Args:
+        ranked: [N, k] class indices, best first.
+        top_scores: [N] the score of the first class, None where there is none.
+        num_classes: K.
+        targets: [N] class indices.
+        source: as for `pack`.
+
+    Raises:
+        ValueError: shapes, classes or digest do not fit.
+    """
+    ranked = ranked[:, : max(usable_ks(DEFAULT_KS, num_classes))]
+    num, k = ranked.shape
+    first = np.empty(0) if top_scores is None else top_scores
+    if targets.shape != (num,) or len(first) not in (0, num) or not ranked.size:
+        raise ValueError(f"{ranked.shape} ranked classes, {first.shape} scores and {targets.shape} targets do not fit")
+    if ranked.min() < 0 or ranked.max() >= num_classes:
+        raise ValueError("a ranked class is unknown")
     bits = np.empty((num, k, _width(num_classes)), dtype=np.uint8)
     for place in range(bits.shape[2]):  # lowest first; one at a time bounds the memory
         bits[:, :, place] = ranked >> place & 1
     return {
         "ranked": np.packbits(bits),
         "shape": np.array([num, k, num_classes], dtype=np.int64),
-        "top_scores": scores[np.arange(num), ranked[:, 0]].astype(np.float32),
+        "top_scores": first.astype(np.float32),
         "targets_sha256": _bytes_of(digest_of_targets(targets)),
         "source_sha256": _bytes_of(source),
     }
@@ -80,12 +105,12 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     if shape.shape != (3,) or shape.dtype.kind not in "iu":
         raise ValueError("its shape is not three integers")
     num, k, num_classes = map(int, shape)
-    if num < 1 or not 1 <= k <= num_classes or k != max(usable_ks(DEFAULT_KS, num_classes)):
+    if num < 1 or not 1 <= k <= num_classes or k > max(usable_ks(DEFAULT_KS, num_classes)):
         raise ValueError(f"its shape ({num}, {k}, {num_classes}) is impossible")
     width = _width(num_classes)
     if packed.dtype != np.uint8 or packed.shape != (-(-num * k * width // 8),):
         raise ValueError("its ranked classes do not fit its shape")
-    if top_scores.shape != (num,) or top_scores.dtype != np.float32 or np.isnan(top_scores).any():
+    if top_scores.shape not in ((num,), (0,)) or top_scores.dtype != np.float32 or np.isnan(top_scores).any():
         raise ValueError("its scores do not fit its shape")
     bits = np.unpackbits(packed, count=num * k * width).reshape(num, k, width)
     ranked = np.zeros((num, k), dtype=np.int64)
@@ -100,14 +125,23 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
 
 def write_compact(folder: Path, scores: NDArray[Any], targets: IntArray, source: str) -> Path:
     """Write `predictions-compact.npz` into a folder and return its path; arguments and errors are those of `pack`."""
-    arrays: dict[str, Any] = pack(scores, targets, source)
+    return write_packed(folder, pack(scores, targets, source))
+
+
+def write_packed(folder: Path, arrays: Mapping[str, Any]) -> Path:
+    """Write what `pack` or `pack_ranked` returned into a folder, and return the file's path."""
     write_atomically(folder / FILE, lambda file: np.savez(file, **arrays))
     return folder / FILE
 
 
 def read_compact(folder: Path) -> Compact:
     """Read the compact predictions in a folder; an OSError or ValueError if they are missing or damaged."""
-    return unpack(dict(zip(NAMES, load_arrays(folder / FILE, *NAMES), strict=True)))
+    return unpack(read_packed(folder))
+
+
+def read_packed(folder: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of the compact file in a folder; errors as for `read_compact`, which also checks them."""
+    return dict(zip(NAMES, load_arrays(folder / FILE, *NAMES), strict=True))
 
 
 def write_targets(folder: Path, targets: IntArray) -> Path:

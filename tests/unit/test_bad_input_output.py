@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hierbench.leaderboard import ablation, ledger, render
 from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.tex import latex_escaped
 from hierbench.reports.plots import style
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
 
@@ -112,7 +113,7 @@ def test_csv_and_json_come_back(text):
 @given(TEXT)
 @FUZZED
 def test_tex_acts_upon_no_character(text):
-    escaped = render.latex_escaped(text)
+    escaped = latex_escaped(text)
     for command in (
         r"\textbackslash{}",
         r"\textasciitilde{}",

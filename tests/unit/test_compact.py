@@ -73,6 +73,7 @@ def test_what_no_ranking_is_cannot_be_read(tmp_path):
         {"ranked": honest["ranked"][:-1]},
         {"ranked": honest["ranked"].astype(np.int64)},
         {"shape": np.array([8, 19, 24])},
+        {"shape": np.array([8, 21, 24])},
         {"shape": np.array([1 << 40, 20, 24])},
         {"shape": np.array([8, 20, -1])},
         {"shape": np.array([8.0, 20.0, 24.0])},

@@ -1,0 +1,159 @@
+"""`card.toml`: who submits results, under what licence, what they took to compute, and which rows they replace."""
+
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from hierbench.config.validation import Closed, first_problem
+from hierbench.runs.store import Run
+from hierbench.utils.errors import UserError, nearest
+from hierbench.utils.files import read_json_object, read_text
+from hierbench.utils.text import one_line
+
+FILE = "card.toml"
+LICENCES = (  # SPDX identifiers that results and code are published under
+    "AGPL-3.0-only AGPL-3.0-or-later Apache-2.0 BSD-2-Clause BSD-3-Clause CC-BY-3.0 CC-BY-4.0 CC-BY-NC-4.0 "
+    "CC-BY-NC-SA-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CC0-1.0 EPL-2.0 EUPL-1.2 GPL-2.0-only GPL-2.0-or-later GPL-3.0-only "
+    "GPL-3.0-or-later ISC LGPL-2.1-only LGPL-2.1-or-later LGPL-3.0-only LGPL-3.0-or-later MIT MIT-0 MPL-2.0 ODbL-1.0 "
+    "PDDL-1.0 Unlicense Zlib"
+).split()
+OWN_LICENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]{1,60}")
+Kind = TypeVar("Kind", bound="Statement")
+LINK = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?([/?#][A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*)?")
+
+
+def _plain(text: str) -> str:
+    if not text or one_line(text) != text:
+        raise ValueError("must be one line of printable text")
+    return text
+
+
+def _licence(text: str) -> str:
+    if text not in LICENCES and not OWN_LICENCE.fullmatch(text):
+        near = nearest(text, LICENCES)
+        hint = f"did you mean {near}? " if near else ""
+        raise ValueError(f"{hint}must be an SPDX identifier, as MIT or CC-BY-4.0, or LicenseRef-NAME")
+    return text
+
+
+def _link(text: str) -> str:
+    if not LINK.fullmatch(text):
+        raise ValueError("must begin with http:// or https:// and be a plain address")
+    return text
+
+
+Name = Annotated[str, Field(max_length=120), AfterValidator(_plain)]
+Text = Annotated[str, Field(max_length=2000), AfterValidator(_plain)]
+Link = Annotated[str, Field(max_length=500), AfterValidator(_link)]
+Row = Annotated[str, Field(max_length=200, pattern=r"^[^:]+:[^:]+$"), AfterValidator(_plain)]
+
+
+class Replaces(Closed):
+    """A row of the board that may get worse or disappear."""
+
+    dataset: Name
+    row: Row  # METHOD:TYPE
+    why: Text
+
+
+class Statement(Closed):
+    """What the authors say."""
+
+    title: Annotated[str, Field(max_length=200), AfterValidator(_plain)]
+    authors: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
+    licence: Annotated[str, AfterValidator(_licence)]
+    links: Annotated[tuple[Link, ...], Field(max_length=20)] = ()
+    notes: Annotated[str, Field(max_length=2000), AfterValidator(lambda text: _plain(text) if text else text)] = ""
+    replaces: Annotated[tuple[Replaces, ...], Field(max_length=200)] = ()
+
+
+class Compute(Closed):
+    """What the records say of the submission's runs.
+
+    Attributes:
+        runs: with a result, those that are re-ranked or only scored included.
+        training_seconds: of all runs that were trained, as their status.json has them.
+        devices: how many runs each device computed.
+    """
+
+    runs: int
+    training_seconds: float
+    devices: dict[Name, int]
+
+
+class Card(Statement):
+    """A statement, and what follows from the records."""
+
+    schema_version: Literal[1] = 1
+    datasets: Annotated[tuple[Name, ...], Field(min_length=1)]
+    methods: Annotated[tuple[Name, ...], Field(min_length=1)]
+    compute: Compute
+
+
+def compute_of(runs: Sequence[Run]) -> Compute:
+    """Return what runs took, from their records."""
+    seconds, devices = 0.0, Counter[str]()
+    for run in runs:
+        used = run.status.get("seconds")
+        seconds += float(used) if isinstance(used, int | float) and not run.spec().get("base") else 0.0
+        try:
+            device = read_json_object(run.folder / "environment.json").get("device")
+        except (OSError, ValueError):
+            device = None
+        if isinstance(device, str):
+            devices[one_line(device, 120)] += 1
+    return Compute(runs=len(runs), training_seconds=round(seconds, 1), devices=dict(sorted(devices.items())))
+
+
+def read_statement(path: Path) -> Statement:
+    """Read the file of --card; a UserError names the first problem with it."""
+    return _read(path, Statement, follow=True)
+
+
+def read_card(folder: Path) -> Card:
+    """Read a submission's card; a UserError names the first problem with it."""
+    return _read(folder / FILE, Card, follow=False)
+
+
+def make_statement(**content: Any) -> Statement:
+    """Return a statement of the options of `hierbench submit`; a UserError names the first problem with one."""
+    try:
+        return Statement.model_validate(content)
+    except ValidationError as error:
+        raise UserError(one_line(first_problem(error, Statement), 400)) from None
+
+
+def _read(path: Path, kind: type[Kind], *, follow: bool) -> Kind:
+    try:
+        return kind.model_validate(tomllib.loads(read_text(path, follow=follow)))
+    except ValidationError as error:
+        raise UserError(one_line(f"{path.name}: {first_problem(error, kind)}", 400)) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(one_line(f"{path.name} is not TOML: {error}", 400)) from None
+
+
+def as_toml(card: Card) -> str:
+    """Return a card as TOML."""
+    content = card.model_dump(mode="json")
+    tables = {name: content.pop(name) for name in ("replaces", "compute")}
+    lines = [f"{name} = {_value(value)}" for name, value in content.items()]
+    for replaced in tables["replaces"]:
+        lines += ["", "[[replaces]]", *(f"{name} = {_value(value)}" for name, value in replaced.items())]
+    lines += ["", "[compute]", *(f"{name} = {_value(value)}" for name, value in tables["compute"].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_value(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has no surrogate pairs

@@ -1,0 +1,126 @@
+"""What a new publication of a table changes, and what of that is worse, with what both rest on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hierbench.config.sections import PROTOCOLS, Protocol
+from hierbench.experiments.verification.evidence import EVIDENCE
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.boards import BoardDifference, ChangedRow, compare_boards
+from hierbench.leaderboard.statistics import Row
+from hierbench.utils.text import one_line
+
+STRENGTH = {verdict: place for place, verdict in enumerate(EVIDENCE)}
+ABOUT_THE_ROW = ("method.", "environment.", "train.lr")  # keys of a spec in which rows of one table may differ
+SHOWN = 3  # settings named in a line
+
+
+@dataclass
+class Changes:
+    """How a table differs from an earlier one; rows are METHOD:TYPE.
+
+    Attributes:
+        added: rows.
+        removed: rows.
+        changed: {"row": its name, metric or "seeds" or "verdict": [old, new]} of rows that both have.
+        worse: (row, why).
+        boards: the comparison of the records; None where there was no earlier table.
+    """
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    worse: list[tuple[str, str]] = field(default_factory=list)
+    boards: BoardDifference | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.added or self.removed or self.changed)
+
+    def lines(self) -> list[str]:
+        """Return a line per row that differs."""
+        changed = [
+            f"changed {one['row']}: "
+            + ", ".join(f"{name} {_shown(old)} -> {_shown(new)}" for name, (old, new) in list(one.items())[1:])
+            for one in self.changed
+        ]
+        lines = [*(f"added {row}" for row in self.added), *changed, *(f"removed {row}" for row in self.removed)]
+        return lines or ["no row changes"]
+
+
+def label_of(row: Row) -> str:
+    """Return how commands and cards name a row: METHOD:TYPE."""
+    return one_line(f"{row.method}:{row.type}")
+
+
+def first_changes(board: Board) -> Changes:
+    """Return the changes of a table that had none before it."""
+    return Changes(added=[label_of(row) for row in board.rows])
+
+
+def changes_between(old: Path, before: Board, new: Path, after: Board, dataset: str) -> Changes:
+    """Compare two tables of one dataset.
+
+    Worse is a row that disappears, loses seeds, has a significantly worse mean or a weaker verdict.
+
+    Args:
+        old: the earlier records.
+        before: their table, with verdicts.
+        new: the records as they will be.
+        after: their table, with verdicts.
+        dataset: its name or the file of a user's dataset.
+
+    Raises:
+        UserError: they are of different data, trees, distances or protocols.
+    """
+    boards = compare_boards(old, new, dataset, protocol_of(after))
+    found = Changes([label_of(row) for row in boards.added], [label_of(row) for row in boards.removed], boards=boards)
+    verdicts = [{frozenset(row.runs): row.verdict for row in board.rows} for board in (before, after)]
+    changed = {frozenset(row.row.runs): row for row in boards.changed}
+    added = {frozenset(row.runs) for row in boards.added}
+    for row in after.rows:
+        key = frozenset(row.runs)
+        if key in added:
+            continue
+        pair = changed.get(key)
+        was = verdicts[0].get(key if pair is None else frozenset(pair.old.runs), row.verdict)
+        change: dict[str, Any] = {} if pair is None else _change(pair, after)
+        if was != row.verdict:
+            change["verdict"] = [was, row.verdict]
+        if change:
+            found.changed.append({"row": label_of(row), **change})
+        if STRENGTH.get(row.verdict, len(STRENGTH)) > STRENGTH.get(was, len(STRENGTH)):
+            found.worse.append((label_of(row), f"{row.verdict or 'nothing'} instead of {was}"))
+    found.worse += [(label_of(worse.row), _why(worse.reasons, boards.changed)) for worse in boards.worse]
+    return found
+
+
+def protocol_of(board: Board) -> Protocol | None:
+    """Return the protocol of a table of runs, None for one of scored predictions alone."""
+    return next((protocol for protocol in PROTOCOLS if protocol == board.protocol), None)
+
+
+def _change(pair: ChangedRow, board: Board) -> dict[str, Any]:
+    change: dict[str, Any] = {}
+    for column in board.columns:
+        cells = [row.metrics.get(column.name) for row in (pair.old, pair.row)]
+        means = [None if cell is None else cell.mean for cell in cells]
+        if means[0] != means[1]:
+            change[column.name] = means
+    if pair.old.runs != pair.row.runs:
+        change["seeds"] = [pair.old.n, pair.row.n]
+    return change
+
+
+def _why(reasons: Sequence[str], changed: Sequence[ChangedRow]) -> str:
+    """Return why a row is worse; for one that disappears, in which settings the others differ now."""
+    shared = dict.fromkeys(str(spec) for row in changed for spec in row.specs if not spec.key.startswith(ABOUT_THE_ROW))
+    other = f", as the runs have other settings: {', '.join(list(shared)[:SHOWN])}" if shared else ""
+    return "; ".join(f"{reason}{other}" if reason == "removed" else reason for reason in reasons)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,52 @@
+"""The pictures of a published table, drawn from the runs behind it; one that needs what is not here is left out."""
+
+from importlib import import_module
+from pathlib import Path
+
+from hierbench.experiments.publication.difference import protocol_of
+from hierbench.leaderboard.board import Board
+from hierbench.reports.plots import style
+from hierbench.reports.plots.source import Request
+from hierbench.runs.further_metrics import has_predictions
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+FROM_RECORDS = ("tradeoff", "severity")
+FROM_SCORES = "operating"
+
+
+def draw(board: Board, dataset: str, folder: Path, source: Store, data_dir: Path) -> list[str]:
+    """Write `<dataset>-<kind>.svg` of a publication, as far as they can be drawn.
+
+    Args:
+        board: the published table.
+        dataset: its name or the file of a user's dataset.
+        folder: of the publication, with its records.
+        source: where the runs may have their full predictions.
+        data_dir: where the tree may be.
+
+    Returns:
+        a line for each picture that is not drawn.
+    """
+    notes = []
+    for kind in (*FROM_RECORDS, FROM_SCORES):
+        try:
+            runs = folder / board.dataset if kind in FROM_RECORDS else _with_predictions(board, source).root
+            with style.house_style():
+                module = import_module(f"hierbench.reports.plots.{kind}")
+                drawing = module.draw(Request(dataset, runs, data_dir, protocol=protocol_of(board)))
+                style.write_figure(drawing.figure, folder / f"{board.dataset}-{kind}.svg")
+        except UserError as error:
+            notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
+    return notes
+
+
+def _with_predictions(board: Board, source: Store) -> Store:
+    """Return the folder of runs if it has the full predictions of all trained rows; else raise a UserError."""
+    ids = [run_id for row in board.rows if not row.scored for run_id in row.runs]
+    if lacking := sum(not has_predictions(source.run(run_id)) for run_id in ids):
+        raise UserError(
+            f"{lacking} of {len(ids)} runs have no predictions.npz in {source.root}, and it needs all scores"
+        )
+    return source

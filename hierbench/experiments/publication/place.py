@@ -1,0 +1,134 @@
+"""The folder of publications: replaced as a whole, by one process at a time, so that no reader sees half of it.
+
+The new folder is made beside the old one, with hard links to what stays, and the two change places in one step. Where
+the file system cannot do that, the old one is moved away first; the next publication restores it if that was the last
+that the process did.
+"""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hierbench.utils.errors import UserError
+from hierbench.utils.exchange import exchange
+from hierbench.utils.files import sync_folder
+from hierbench.utils.lock import Lock, LostError
+
+PICTURES = ("tradeoff", "severity", "operating")
+NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def files_of(dataset: str) -> re.Pattern[str]:
+    """Return a pattern of the names that a dataset's publication has in the folder."""
+    pictures = "|".join(PICTURES)
+    return re.compile(
+        rf"{re.escape(dataset)}(\.md|\.json|\.csv|\.tex|-verdict\.json|-changes\.json|-({pictures})\.svg)?"
+    )
+
+
+def is_published(folder: Path, dataset: str) -> bool:
+    """Whether there is something in the place of a dataset's publication."""
+    return any(os.path.lexists(folder / f"{dataset}{suffix}") for suffix in ("", ".json", ".md"))
+
+
+@contextmanager
+def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
+    """Yield a new folder that takes the place of `folder` at the end of the block; an exception leaves it as it was.
+
+    Args:
+        folder: may not exist yet.
+        dataset: whose publication is not taken over, while all other files and folders are; None takes over nothing.
+
+    Raises:
+        UserError: the folder cannot be replaced, or another process took over.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with Lock(folder.parent, f"{folder.name}.publish") as lock:
+            _clear_up(folder)
+            staging = folder.parent / f".{folder.name}.partial-{os.getpid()}"
+            try:
+                staging.mkdir()
+                if dataset is not None:
+                    _take_over(folder, staging, files_of(dataset))
+                yield staging
+                lock.check()
+                _put(staging, folder)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+    except LostError as error:
+        raise UserError(f"{folder}: {error}; publish again") from None
+
+
+def checked_place(folder: Path) -> Path:
+    """Return the absolute path of a folder that can be replaced.
+
+    Raises:
+        UserError: it is no folder, a process works in it, or it is a repository's root.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder")
+    if Path.cwd().is_relative_to(folder) or (folder / ".git").exists():
+        raise UserError(f"{folder} is replaced as a whole; give a folder within it")
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise UserError(f"{folder} cannot be written")
+    return folder
+
+
+def _clear_up(folder: Path) -> None:
+    """Restore or remove what a killed process left; this one has the lock."""
+    for left in sorted(folder.parent.glob(f".{folder.name}.old-*")):
+        if not folder.exists() and not left.is_symlink():
+            left.rename(folder)
+    for kind in ("partial", "old"):
+        for left in folder.parent.glob(f".{folder.name}.{kind}-*"):
+            if not left.is_symlink():
+                shutil.rmtree(left)
+
+
+def _take_over(folder: Path, staging: Path, without: re.Pattern[str]) -> None:
+    """Link or copy what is not of a dataset's publication."""
+    if not folder.is_dir():
+        return
+    shutil.copystat(folder, staging)
+    for entry in os.scandir(folder):
+        if without.fullmatch(entry.name) and not entry.is_symlink():
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.copytree(entry.path, staging / entry.name, symlinks=True, copy_function=_link)
+        elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
+            _link(entry.path, str(staging / entry.name))
+        else:
+            raise UserError(f"{entry.path} is neither a file nor a folder; move it away to publish beside it")
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _put(staging: Path, folder: Path) -> None:
+    """Let the new folder take the old one's place."""
+    sync_folder(staging)
+    if not folder.exists():
+        staging.rename(folder)
+    elif not exchange(staging, folder):
+        old = folder.parent / f".{folder.name}.old-{os.getpid()}"
+        folder.rename(old)
+        try:
+            staging.rename(folder)
+        except OSError:
+            old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError):
+        sync_folder(folder.parent)

@@ -1,0 +1,137 @@
+"""`hierbench publish`: a table and the evidence behind it, written into a folder of publications, or updated there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hierbench.config.recipe import dataset_name
+from hierbench.config.scored import is_scored
+from hierbench.config.sections import Protocol
+from hierbench.experiments.publication.changes import read_changes, write_changes
+from hierbench.experiments.publication.compose import Part, Publication, columns_of, compose, read_board
+from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, protocol_of
+from hierbench.experiments.publication.place import checked_place, is_published, replaced
+from hierbench.experiments.publication.records import ids_of
+from hierbench.experiments.publication.refusal import refuse_rejected
+from hierbench.experiments.verification.checked import checked_board
+from hierbench.leaderboard.board import Board, NoRunsError
+from hierbench.leaderboard.boards import compare_boards
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.measured import with_columns
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import refuse_links
+from hierbench.utils.text import one_line
+
+LONGEST = 500  # characters of --because
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `hierbench publish`; None for columns takes the paper's, or those of the table to update."""
+
+    dataset: str
+    folder: Path
+    runs: Path = Path("runs")
+    data_dir: Path = Path("data")
+    protocol: Protocol | None = None
+    columns: tuple[Column, ...] | None = None
+    update: bool = False
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What there is to say: notes on what was found and left out, and what was done."""
+
+    notes: list[str]
+    lines: list[str]
+
+
+def publish(request: Request) -> Said:
+    """Publish a table, or update a published one.
+
+    Raises:
+        UserError: there is a publication and no `update`; verification rejects a run; a run is not finished; or an
+            update makes something worse and `because` does not say why. Nothing is written then.
+    """
+    if request.because and not request.update:
+        raise UserError("--because is for --update")
+    folder, name = checked_place(request.folder), dataset_name(request.dataset)
+    _check_there(folder, name, request.update)
+    board, part, notes = _runs(request)
+    with replaced(folder, name) as staging:
+        updates = _check_there(folder, name, request.update)
+        parts, old = [part], None
+        if updates:
+            old = _earlier(request, folder, name)
+            if kept := _kept(Store(folder / name), old, part):
+                parts = [Part(Store(folder / name), kept), part]
+        columns = request.columns or (columns_of(folder, name) if updates else PAPER)
+        made = compose(staging, request.dataset, parts, request.data_dir, protocol_of(board), columns)
+        if old is None:
+            found = first_changes(made.board)
+        else:
+            found = changes_between(folder / name, old, staging / name, made.board, request.dataset)
+            if found.worse and not request.because:
+                raise _worse(found)
+        because = one_line(request.because, LONGEST)
+        write_changes(staging, name, found, because, read_changes(folder, name) if updates else [])
+    return Said([*notes, *made.notes], [*(found.lines() if updates else []), written(folder, made)])
+
+
+def written(folder: Path, made: Publication) -> str:
+    """Return the line that says what a publication holds."""
+    runs = f"{len(made.report.runs)} run{'s' if len(made.report.runs) != 1 else ''}"
+    counts = ", ".join(f"{num} {verdict}" for verdict, num in made.report.counts().items() if num)
+    return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
+
+
+def _worse(found: Changes) -> UserError:
+    (row, why), *others = found.worse
+    more = f" (and {len(others)} more)" if others else ""
+    return UserError(f"{row} gets worse: {why}{more}; say why with --because TEXT, or leave it out")
+
+
+def _check_there(folder: Path, name: str, update: bool) -> bool:
+    """Return whether a publication is updated; a UserError if there is one and it may not be."""
+    records = refuse_links(folder, name)
+    if not is_published(folder, name):
+        return False
+    if not update:
+        raise UserError(f"{records} exists; move it away to publish again, or change it with --update")
+    return records.is_dir()
+
+
+def _runs(request: Request) -> tuple[Board, Part, list[str]]:
+    """Return the table to publish, after verification, and its runs, with the values of further columns computed."""
+    store = Store(request.runs)
+    board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
+    notes = refuse_rejected(board, report, store)
+    if request.columns is not None and further(request.columns):
+        with_columns(board, request.columns, store, request.data_dir)
+    return board, Part(store, ids_of(board, store)), notes
+
+
+def _earlier(request: Request, folder: Path, name: str) -> Board:
+    """Return the table to update; a UserError if the new runs can be in no table with its own."""
+    try:
+        old = read_board(folder, name, request.data_dir)
+    except NoRunsError:
+        raise UserError(
+            f"{folder / name} has no records that could be updated; move it away to publish again"
+        ) from None
+    compare_boards(folder / name, request.runs, request.dataset, request.protocol)
+    return old
+
+
+def _kept(old: Store, board: Board, new: Part) -> Sequence[str]:
+    """Return the ids of earlier records that stay: all but scored predictions whose name stands for others now."""
+    specs = [new.store.run(run_id).spec() for run_id in new.ids]
+    named = {spec["name"] for spec in specs if is_scored(spec)}
+
+    def stays(run_id: str) -> bool:
+        spec = old.run(run_id).spec()
+        return not is_scored(spec) or spec["name"] not in named
+
+    return [run_id for run_id in ids_of(board, old) if stays(run_id)]

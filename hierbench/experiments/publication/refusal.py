@@ -1,0 +1,38 @@
+"""What is not published: runs and rows that verification rejects, rows that are not finished, and what gets worse."""
+
+from collections.abc import Sequence
+
+from hierbench.experiments.publication.records import with_bases
+from hierbench.experiments.verification.checked import notes_of
+from hierbench.experiments.verification.findings import Finding, Report
+from hierbench.leaderboard.board import Board
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+LONGEST = 300  # characters of what a record says
+
+
+def refuse_rejected(board: Board, report: Report, store: Store) -> list[str]:
+    """Raise a UserError that names what is rejected of the runs and rows of a table, or is not finished.
+
+    Returns:
+        a line for all else that a reader of the table must know, such as rejected runs that it does not have.
+    """
+    own = set(with_bases((run_id for row in board.rows for run_id in row.runs), store))
+    _refuse("run", [run for run in report.runs if run.rejected and run.id in own])
+    _refuse("row", [row for row in report.rows if row.rejected and not own.isdisjoint(row.runs)])
+    if unfinished := [row.title for row in board.rows if row.n < row.planned]:
+        raise UserError(f"not all runs of {unfinished[0]} are finished; a published table is complete")
+    return notes_of(report)
+
+
+def _refuse(what: str, rejected: Sequence[Finding]) -> None:
+    if rejected:
+        first, *others = rejected
+        name = f"{first.id[:12]} ({first.label})" if first.id else first.label
+        more = f" (and {len(others)} more {what}{'s' if len(others) > 1 else ''})" if others else ""
+        why = "; ".join(first.reasons)
+        raise UserError(
+            f"{what} {one_line(name, LONGEST)} is rejected and not published: {one_line(why, LONGEST)}{more}"
+        )

@@ -1,0 +1,237 @@
+"""Two boards of one comparison, old and new: rows that came, went, changed or got worse.
+
+Both are made from their records; what their .md and .json say is not read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hierbench.config.recipe import dataset_name
+from hierbench.config.scored import is_scored
+from hierbench.config.sections import Protocol
+from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.changes import Change, spec_changes
+from hierbench.leaderboard.letters import listed
+from hierbench.leaderboard.paired import Difference, adjusted, differences
+from hierbench.leaderboard.render import ordered_rows
+from hierbench.leaderboard.statistics import Row
+from hierbench.runs.store import RUN_ID, Run, Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+SAME = {  # what two boards must share: key of a spec, what it is called
+    "dataset.name": "dataset",
+    "protocol": "protocol",
+    "dataset.hierarchy": "tree (digest)",
+    "dataset.distance": "distance",
+    "dataset.digest": "data and splits (digest)",
+    "dataset.jpeg_quality": "data (JPEG quality)",
+    "evaluation.drop_last": "test split (drop_last)",
+    "evaluation.drop_order": "test split (drop_order)",
+}
+
+
+@dataclass(frozen=True)
+class ChangedRow:
+    """A row that both boards have, whose runs are not the same.
+
+    Attributes:
+        row: the new one.
+        old: the old one.
+        differences: {metric: new minus old}, p adjusted over all of the board; without one where either row has fewer
+            than two seeds, and {} where only specs or environments changed.
+        specs: in what specs and environments differ.
+    """
+
+    row: Row
+    old: Row
+    differences: dict[str, Difference]
+    specs: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Worse:
+    """A row that got worse: `row` is the new one, or the old one where it is gone."""
+
+    row: Row
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BoardDifference:
+    """New board against old; rows are in the order of a table."""
+
+    old: Board
+    new: Board
+    added: tuple[Row, ...]
+    removed: tuple[Row, ...]
+    changed: tuple[ChangedRow, ...]
+    worse: tuple[Worse, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.added or self.removed or self.changed)
+
+
+def compare_boards(
+    old: Path, new: Path, dataset: str | None = None, protocol: Protocol | None = None
+) -> BoardDifference:
+    """Compare two boards, each a runs folder, a published table or a submission.
+
+    Args:
+        old: FOLDER/<dataset> with records, FOLDER/<dataset>.json beside it, or a folder that holds one such folder.
+        new: the same of the other.
+        dataset: its name or file; needed where a folder has several.
+        protocol: of the runs; None takes that of the newest, of each board.
+
+    Raises:
+        UserError: there is no such board, or they are of different datasets, trees, distances, data or protocols.
+    """
+    sides = [_open(path, dataset, protocol) for path in (old, new)]
+    (old_board, old_store), (new_board, new_store) = sides
+    _check_comparable(*((board, store, path) for (board, store), path in zip(sides, (old, new), strict=True)))
+    pairs, removed, added = _matched(old_board, old_store, new_board, new_store)
+    names = [column.name for column in new_board.columns]
+    found = adjusted([differences(after, before, names) if _moved(before, after) else {} for before, after in pairs])
+    changed = tuple(
+        ChangedRow(after, before, of_row, specs)
+        for (before, after), of_row in zip(pairs, found, strict=True)
+        if (specs := tuple(spec_changes(before, old_store, after, new_store))) or _moved(before, after)
+    )
+    worse = [Worse(row.row, reasons) for row in changed if (reasons := tuple(_reasons(row, new_board)))]
+    worse += [Worse(row, ("removed",)) for row in removed]
+    return BoardDifference(old_board, new_board, tuple(added), tuple(removed), changed, tuple(worse))
+
+
+def _open(path: Path, dataset: str | None, protocol: Protocol | None) -> tuple[Board, Store]:
+    """Return the board of a path and where its records are."""
+    name = None if dataset is None else dataset_name(dataset)
+    folder = path.with_suffix("") if path.suffix == ".json" else path
+    if not folder.is_dir():
+        raise UserError(f"{path}: no such folder of records" if path == folder else f"{path} has no folder {folder}")
+    if not _has_runs(folder):
+        inside = [entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and _holds_runs(entry)]
+        folder = folder / _only(sorted(inside), name, path)
+    store = Store(folder)
+    if dataset is None:
+        found = {name for run in store.runs() if (name := _dataset_of(run)) is not None}
+        dataset = _only(sorted(found), None, path)
+    return board_with_scored(dataset, store, protocol), store
+
+
+def _only(names: Sequence[str], name: str | None, path: Path) -> str:
+    """Return the name if it is among the names, or the only one."""
+    if name in names:
+        return str(name)
+    if name is None and len(names) == 1:
+        return names[0]
+    if not names:
+        raise UserError(f"{path} has no records of runs")
+    known = ", ".join(one_line(each, 60) for each in names)
+    raise UserError(f"{path} has tables of {known}; " + (f"none of {name}" if name else "choose one with --dataset"))
+
+
+def _holds_runs(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and _has_runs(Path(entry.path))
+
+
+def _has_runs(folder: Path) -> bool:
+    return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in os.scandir(folder))
+
+
+def _dataset_of(run: Run) -> str | None:
+    """Return the dataset of a record, None where it cannot be read."""
+    try:
+        content = run.spec()["dataset"]
+        return str(content["name"])
+    except (UserError, KeyError, TypeError):
+        return None
+
+
+def _check_comparable(old: tuple[Board, Store, Path], new: tuple[Board, Store, Path]) -> None:
+    """Raise a UserError that names in what two boards differ that must not."""
+    one, other = (_shared(board, store) for board, store, _ in (old, new))
+    wrong = [
+        f"{title} {_shown(one[key])} -> {_shown(other[key])}"
+        for key, title in SAME.items()
+        if key in one and key in other and one[key] != other[key]
+    ]
+    if wrong:
+        raise UserError(f"{old[2]} and {new[2]} cannot be compared, they differ in: {', '.join(wrong)}")
+
+
+def _shared(board: Board, store: Store) -> dict[str, object]:
+    """Return the values of a board's records that make it comparable; scored predictions have only some."""
+    content = store.run(board.rows[0].runs[0]).spec()
+    found: dict[str, object] = {"protocol": board.protocol}
+    for key in SAME:
+        section, _, name = key.partition(".")
+        if name and name in content.get(section, {}):
+            found[key] = content[section][name]
+    if is_scored(content):
+        del found["protocol"]
+    return found
+
+
+def _shown(value: object) -> str:
+    text = one_line(str(value), 60)
+    return text[:12] if len(text) >= 60 else text
+
+
+def _matched(
+    old: Board, old_store: Store, new: Board, new_store: Store
+) -> tuple[list[tuple[Row, Row]], list[Row], list[Row]]:
+    """Return pairs of rows of one type and method, the rows left of the old board, and those left of the new one.
+
+    Where either board has several rows of a method, those of equal hyperparameters are a pair.
+    """
+    pairs, left = [], {id(row): row for row in ordered_rows(old)}
+    added = []
+    for row in ordered_rows(new):
+        mine = [one for one in new.rows if _name(one) == _name(row)]
+        theirs = [one for one in old.rows if _name(one) == _name(row)]
+        if len(mine) > 1 or len(theirs) > 1:
+            params = _params(row, new_store)
+            theirs = [one for one in theirs if _params(one, old_store) == params]
+        match = next((one for one in theirs if id(one) in left), None)
+        if match is None:
+            added.append(row)
+        else:
+            pairs.append((left.pop(id(match)), row))
+    return pairs, list(left.values()), added
+
+
+def _name(row: Row) -> tuple[bool, str, str]:
+    return row.scored, row.type, row.method
+
+
+def _params(row: Row, store: Store) -> object:
+    """Return the hyperparameters of a row's runs."""
+    return store.run(row.runs[0]).spec().get("method", {}).get("params")
+
+
+def _moved(old: Row, new: Row) -> bool:
+    """Whether two rows have other runs, or the same with other results."""
+    sides = [
+        (sorted(row.runs), row.seeds, {name: repr(cell.values) for name, cell in row.metrics.items()})
+        for row in (old, new)
+    ]
+    return sides[0] != sides[1]  # by text: NaN is equal to itself
+
+
+def _reasons(changed: ChangedRow, board: Board) -> Iterable[str]:
+    """Yield why a row is worse than it was."""
+    if lost := [seed for seed in changed.old.seeds if seed not in changed.row.seeds]:
+        yield f"lost seed{'s' if len(lost) > 1 else ''} {listed(lost)}"
+    elif changed.row.n < changed.old.n:
+        yield f"{changed.row.n} runs instead of {changed.old.n}"
+    for column in board.columns:
+        gap = changed.differences.get(column.name)
+        if gap is not None and gap.significant and (gap.mean < 0) == column.higher:
+            digits = column.digits
+            yield f"{column.title} {gap.mean:+.{digits}f} +/- {gap.ci95:.{digits}f} (p {gap.p_holm:.2g})"

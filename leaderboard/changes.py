@@ -1,0 +1,84 @@
+"""In what the specs and environments of two rows differ, key by key."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hierbench.leaderboard.statistics import Row
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object
+from hierbench.utils.text import one_line
+
+OF_ONE_RUN = ("seed", "base", "schema_version")  # keys of a spec that do not describe its row
+ENVIRONMENT = ("hierbench", "torch", "torchvision", "timm", "python", "system", "device", "devices")
+ABSENT = "none"
+DIGEST = 12  # characters of a digest that are shown
+LONGEST = 80  # of a value, which may be a stranger's
+
+
+@dataclass(frozen=True)
+class Change:
+    """One key that differs: `method.params.gamma`, `train.epochs`, `environment.torch`; values as text."""
+
+    key: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        """Return "key: old -> new"."""
+        return f"{self.key}: {self.old} -> {self.new}"
+
+
+def spec_changes(old: Row, old_store: Store, new: Row, new_store: Store) -> list[Change]:
+    """Return the keys in which the runs of two rows differ, those of the spec first; [] for scored rows."""
+    if old.scored or new.scored:
+        return []
+    one, other = (
+        _settings(row, store) | _environment(row, store) for row, store in ((old, old_store), (new, new_store))
+    )
+    keys = [key for key in dict.fromkeys([*one, *other]) if one.get(key) != other.get(key)]
+    return [Change(key, _text(one.get(key)), _text(other.get(key))) for key in keys]
+
+
+def finished_runs(row: Row, store: Store) -> list[Run]:
+    """Return a row's finished runs, or where it has none those that are planned."""
+    runs = [store.run(run_id) for run_id in row.runs]
+    return [run for run in runs if run.done] or runs
+
+
+def _settings(row: Row, store: Store) -> dict[str, Any]:
+    """Return the spec that a row's runs share as {dotted key: value}."""
+    runs = finished_runs(row, store)
+    return dict(_flat(runs[0].spec())) if runs else {}
+
+
+def _flat(content: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in content.items():
+        if before or key not in OF_ONE_RUN:
+            if isinstance(value, dict) and value:
+                yield from _flat(value, f"{before}{key}.")
+            else:
+                yield f"{before}{key}", value
+
+
+def _environment(row: Row, store: Store) -> dict[str, Any]:
+    """Return the software and hardware of a row's runs as {key: values}; nothing where a record has none."""
+    found: dict[str, set[str]] = {}
+    for run in finished_runs(row, store):
+        try:
+            content = read_json_object(run.folder / "environment.json")
+        except (OSError, ValueError, UserError):
+            continue
+        for name in ENVIRONMENT:
+            if name in content:
+                found.setdefault(f"environment.{name}", set()).add(one_line(str(content[name]), LONGEST))
+    return {name: " / ".join(sorted(values)) for name, values in found.items()}
+
+
+def _text(value: Any) -> str:
+    if value is None or value == {}:
+        return ABSENT
+    text = one_line(str(value), LONGEST)
+    is_digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    return text[:DIGEST] if is_digest else text

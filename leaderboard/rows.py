@@ -1,0 +1,59 @@
+"""The rows of a table, from the records of its runs; a scored row comes from `hierbench.leaderboard.scored`."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from hierbench.config.spec import Spec
+from hierbench.leaderboard.statistics import METRICS, Row, summarise
+from hierbench.runs.store import Run
+from hierbench.utils.files import read_json
+from hierbench.utils.text import one_line
+
+Record = tuple[Spec, Run]
+
+
+def rows_of(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row]:
+    """Group runs by type and method; different hyperparameters make separate rows.
+
+    A seed counts once: of runs of several versions the newest that is done, otherwise the first.
+    """
+    groups: dict[tuple[str, str, str], dict[int, Record]] = {}
+    for spec, run in records:
+        variant = spec.model_copy(update={"seed": 0, "base": None}).id
+        seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
+        if (run.done and run.folder.name not in rejected) or spec.seed not in seeds:
+            seeds[spec.seed] = (spec, run)
+    variants = Counter((feature_type, method) for feature_type, method, _ in groups)
+    for (feature_type, method, _), group in groups.items():
+        spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
+        finished = {
+            seed: run for seed, (_, run) in sorted(group.items()) if run.done and run.folder.name not in rejected
+        }
+        done = list(finished.values())
+        results = [run.metrics()["test"] for run in done]
+        title = one_line(str(done[0].metrics()["title"] if done else method))
+        if variants[feature_type, method] > 1:
+            title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
+        names = [metric for metric in METRICS if all(metric in result for result in results)]
+        values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
+        yield Row(
+            type=feature_type,
+            method=method,
+            title=title,
+            n=len(done),
+            planned=len(runs),
+            metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
+            runs=[run.folder.name for run in runs],
+            tuning=tuning_of(runs[0]),
+            seeds=list(finished),
+        )
+
+
+def tuning_of(run: Run) -> dict[str, Any] | None:
+    """Return the search that chose a run's hyperparameters."""
+    try:
+        content = read_json(run.folder / "tuning.json")
+        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
