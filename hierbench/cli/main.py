@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hierbench import __version__
-from hierbench.cli import data, methods
+from hierbench.cli import data, methods, site
 from hierbench.cli.bench import bench
 from hierbench.cli.collapse import collapse
 from hierbench.cli.compare import compare
@@ -30,6 +30,7 @@ for command in (run, job, leaderboard, compare, power, verify, score, ablate, co
     app.command()(command)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
+app.add_typer(site.app, name="site")
 
 
 def _say_version(asked: bool) -> None:

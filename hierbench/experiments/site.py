@@ -1,0 +1,99 @@
+"""The site of a folder of published tables: finds them, verifies their records, and hands both to the pages."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hierbench.config.sections import PROTOCOLS
+from hierbench.experiments.verification.findings import CAVEAT, Finding, Report
+from hierbench.experiments.verification.verify import verify
+from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.reports.site.build import Site, write_site
+from hierbench.reports.site.content import Command, Said, Table
+from hierbench.reports.site.place import check_apart
+from hierbench.runs.store import Store
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object
+
+SUBMISSIONS = "submissions"
+NO_TABLE = "an empty table"
+
+
+def build_site(folder: Path, target: Path, title: str, base_url: str, data_dir: Path) -> tuple[int, Sequence[Table]]:
+    """Build the site of a folder in the place of `target`; return its number of files and its tables.
+
+    Args:
+        folder: of published tables, or a repository with `submissions/<name>/` of such folders.
+        target: free, or a site that this function made.
+        title: of the site.
+        base_url: where it will be, "" if that is not known.
+        data_dir: prepared data, which gives verification the targets where it is that of the runs.
+
+    Raises:
+        UserError: there are no tables, or `target` is not free.
+    """
+    found = find_tables(folder)
+    check_apart(folder, target)
+    tables = []
+    for submission, place, dataset in found:
+        say(f"verifying {place / dataset}")
+        tables.append(read_table(place, dataset, submission, data_dir))
+    site = Site(title, f"{base_url.rstrip('/')}/" if base_url else "", tables, _command(), CAVEAT)
+    return write_site(site, target), tables
+
+
+def find_tables(folder: Path) -> list[tuple[str, Path, str]]:
+    """Return (submission, folder, dataset) of each published table; the submission is "" for one that is of none."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    places = [("", folder)]
+    submissions = folder / SUBMISSIONS
+    if submissions.is_dir() and not submissions.is_symlink():
+        entries = sorted(os.scandir(submissions), key=lambda entry: entry.name)
+        places += [(entry.name, submissions / entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    found = [(name, place, dataset) for name, place in places for dataset in _datasets_in(place)]
+    if not found:
+        raise UserError(
+            f"{folder} has no published table (<dataset>.json beside <dataset>/), and no submission has one"
+        )
+    return found
+
+
+def _datasets_in(folder: Path) -> list[str]:
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    return [name for name in names if (folder / f"{name}.json").is_file()]
+
+
+def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> Table:
+    """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
+    store = Store(folder / dataset)
+    try:
+        protocol = read_json_object(folder / f"{dataset}.json").get("protocol")
+    except (OSError, ValueError):
+        protocol = None
+    report, trouble = Report(store.root), ""
+    try:
+        (report,) = verify([store.root], data_dir)
+        rejected = [run.id for run in report.runs if run.rejected]
+        known = protocol if protocol in PROTOCOLS else None
+        board = board_with_scored(dataset, store, known, rejected)
+    except UserError as error:
+        board, trouble = Board(dataset, str(protocol), "height", []), str(error)
+    runs = {run.id: _said(run) for run in report.runs}
+    rows, tables = ([_said(finding) for finding in findings] for findings in (report.rows, report.tables))
+    return Table(dataset, submission, folder, store, board, runs, rows, tables, trouble)
+
+
+def _said(finding: Finding) -> Said:
+    label = os.path.basename(finding.label) if os.sep in finding.label and not finding.id else finding.label
+    return Said(label, finding.verdict, tuple(finding.reasons), tuple(finding.notes))
+
+
+def _command() -> Command | None:
+    try:
+        from hierbench.experiments.reproduction import command_of
+    except ImportError:
+        return None
+    found: Command = command_of
+    return found
