@@ -1,7 +1,7 @@
 """The site of a folder of published tables: finds them, verifies their records, and hands both to the pages."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hierbench.config.sections import PROTOCOLS
@@ -15,6 +15,7 @@ from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object
+from hierbench.utils.text import one_line
 
 SUBMISSIONS = "submissions"
 NO_TABLE = "an empty table"
@@ -37,7 +38,7 @@ def build_site(folder: Path, target: Path, title: str, base_url: str, data_dir: 
     check_apart(folder, target)
     tables = []
     for submission, place, dataset in found:
-        say(f"verifying {place / dataset}")
+        say(one_line(f"verifying {place / dataset}"))
         tables.append(read_table(place, dataset, submission, data_dir))
     site = Site(title, f"{base_url.rstrip('/')}/" if base_url else "", tables, _command(), CAVEAT)
     return write_site(site, target), tables
@@ -80,14 +81,22 @@ def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> T
         board = board_with_scored(dataset, store, known, rejected)
     except UserError as error:
         board, trouble = Board(dataset, str(protocol), "height", []), str(error)
-    runs = {run.id: _said(run) for run in report.runs}
-    rows, tables = ([_said(finding) for finding in findings] for findings in (report.rows, report.tables))
+    folders = {f"{store.root}/": "", str(store.root): dataset, str(data_dir): "the folder of data"}
+    runs = {run.id: _said(run, folders) for run in report.runs}
+    rows, tables = ([_said(one, folders) for one in findings] for findings in (report.rows, report.tables))
     return Table(dataset, submission, folder, store, board, runs, rows, tables, trouble)
 
 
-def _said(finding: Finding) -> Said:
-    label = os.path.basename(finding.label) if os.sep in finding.label and not finding.id else finding.label
-    return Said(label, finding.verdict, tuple(finding.reasons), tuple(finding.notes))
+def _said(finding: Finding, folders: Mapping[str, str]) -> Said:
+    """Return a finding without the paths of this machine, which say nothing to a visitor."""
+
+    def told(text: str) -> str:
+        for path, name in folders.items():
+            text = text.replace(path, name)
+        return text
+
+    reasons, notes = (tuple(map(told, lines)) for lines in (finding.reasons, finding.notes))
+    return Said(told(finding.label), finding.verdict, reasons, notes)
 
 
 def _command() -> Command | None:

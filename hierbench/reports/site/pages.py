@@ -46,7 +46,9 @@ class Places:
         self.folder = f"tables/{slug}"
         self._runs, self._rows = Slugs(), Slugs()
         self._of_run: dict[str, str] = {}
-        self.rows = {id(row): self._rows.of(slug_of(f"{row.type}-{row.method}")) for row in ordered_rows(table.board)}
+        self.rows = {
+            id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in ordered_rows(table.board)
+        }
 
     def row(self, row: Row) -> str:
         """Return the page of a row."""

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from hierbench.leaderboard.statistics import Cell, Row
 
 Range = tuple[float, float]
-BAR = 72.0  # width of an interval
+BAR = 96.0  # width of an interval
 MOST_POINTS = 120  # of a curve
 
 
@@ -43,7 +43,7 @@ def interval(cell: Cell | None, ends: Range | None) -> Markup:
         _scale(cell.mean + sign * (cell.ci95 or 0.0), ends, 3.0, BAR - 3.0) for sign in (-1.0, 0.0, 1.0)
     )
     line = f'<path d="M{_c(low)} 4H{_c(high)}"/>' if cell.ci95 else ""
-    return Markup(f'<svg viewBox="0 0 72 8" aria-hidden="true">{line}<circle cx="{_c(middle)}" cy="4" r="2.5"/></svg>')
+    return Markup(f'<svg viewBox="0 0 96 8" aria-hidden="true">{line}<circle cx="{_c(middle)}" cy="4" r="2"/></svg>')
 
 
 def difference_bar(mean: float, half_width: float, limit: float) -> Markup:
@@ -72,7 +72,7 @@ def scatter(rows: Sequence[Row]) -> Markup:
         for x, y, on in sorted(points, key=lambda point: point[2])
     )
     labels = "".join(
-        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{value:.4g}</text>'
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}">{value:.2f}</text>'
         for x, y, anchor, value in (
             (34, 120, "start", xs[0]),
             (228, 120, "end", xs[1]),
