@@ -46,6 +46,7 @@ class Board:
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
     columns: tuple[Column, ...] = PAPER  # of tables; JSON has all cells that the rows have
     seeds: tuple[int, ...] = ()  # that a row needs to be ranked; () where rows have no runs
+    evidence: str = ""  # how many runs have which verdict, where they were verified; printed below the table
 
     def __repr__(self) -> str:
         """Return the dataset, the protocol and the numbers of rows and runs."""
@@ -60,7 +61,7 @@ class Board:
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
         content = asdict(self)
-        del content["remark"], content["columns"]
+        del content["remark"], content["columns"], content["evidence"]
         for row in content["rows"]:
             for key in ("tuning", "scored", "citation", "seeds", "lacking", "verdict"):  # not among the contract's keys
                 if not row[key]:

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import groupby
@@ -101,8 +101,12 @@ def known_differences() -> list[Difference]:
     return sorted(map(Difference.model_validate, tomllib.loads(text)["difference"]), key=lambda known: known.row)
 
 
-def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = None) -> Ledger:
+def ledger_from_runs(
+    dataset: str, store: Store, protocol: Protocol | None = None, rejected: Collection[str] = ()
+) -> Ledger:
     """Return the ledger of the runs on disk; without runs it has only the published numbers, and a note says so.
+
+    Arguments are those of `board_from_runs`.
 
     Raises:
         UserError: the paper has no table of the dataset.
@@ -112,7 +116,7 @@ def ledger_from_runs(dataset: str, store: Store, protocol: Protocol | None = Non
         raise UserError(f"the paper has no table of {dataset} to compare with; --source both takes: {known}")
     published, note = board_from_paper(dataset), ""
     try:
-        ours = board_from_runs(dataset, store, protocol=protocol)
+        ours = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
     except NoRunsError as error:
         ours, note = Board(dataset, protocol or "paper", published.distance, []), str(error)
     return replace(

@@ -30,6 +30,7 @@ CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
     "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
 )
+MARKED = ("claimed", "rejected")  # verdicts that a row's number of runs is followed by
 NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 
@@ -87,7 +88,8 @@ def seeds(row: Row) -> str:
     """Return how many runs are finished, "n of planned" while some are not; for a cited row what its numbers are of."""
     if row.citation is not None:
         return row.citation["sample"]
-    return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+    number = f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+    return f"{number} {row.verdict}" if row.verdict in MARKED else number
 
 
 def pipe_table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:
@@ -140,7 +142,7 @@ def html(board: Board) -> str:
     table = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in line)}</tr>" for line in lines)
     head = "".join(f"<th>{text}</th>" for text in headings)
     about = f"{one_line(board.dataset)}, protocol {board.protocol}, distance {board.distance}. {board.remark}"
-    about = " ".join([about, *citations(board)])
+    about = " ".join([about, *([f"Evidence: {board.evidence}."] if board.evidence else []), *citations(board)])
     return f"<table><caption>{escape(about)}</caption><thead><tr>{head}</tr></thead><tbody>{table}</tbody></table>"
 
 
@@ -157,6 +159,8 @@ def legend(board: Board) -> str:
         lines.append(markdown_escaped(units))
     if board.remark:
         lines.append(f"Settings: {markdown_escaped(board.remark)}.")
+    if board.evidence:
+        lines.append(f"Evidence: {board.evidence}.")
     cited = citations(board)
     if cited:
         lines += ["", cited[0], "", *(f"- {markdown_escaped(line)}" for line in cited[1:])]
@@ -174,8 +178,12 @@ def units_of(board: Board) -> str:
 
 
 def as_csv(board: Board) -> str:
-    """Return CSV with numbers at full precision; with columns sample and source where a row is of other authors."""
+    """Return CSV with numbers at full precision.
+
+    It has columns sample and source where a row is of other authors, and a column verdict where runs were verified.
+    """
     metrics, cited = [column.name for column in shown_columns(board)], bool(cited_sources(board))
+    verified = any(row.verdict for row in board.rows)
     return csv_text(
         [
             {
@@ -187,6 +195,7 @@ def as_csv(board: Board) -> str:
                 "competitive": int(row.competitive),
                 **metric_columns(row, metrics),
                 **({name: (row.citation or {}).get(name) for name in ("sample", "source")} if cited else {}),
+                **({"verdict": row.verdict} if verified else {}),
             }
             for row in ordered_rows(board)
         ]
@@ -232,7 +241,7 @@ def tex_template(name: str) -> Template:
         autoescape=False,  # TeX, escaped by the filter below
     )
     environment.filters["tex"] = latex_escaped
-    environment.globals |= {"headings": TEX_HEADINGS, "number": number, "seeds": seeds}
+    environment.globals |= {"headings": TEX_HEADINGS, "number": number, "seeds": seeds, "marked": MARKED}
     return environment.from_string((resources.files("hierbench.leaderboard") / name).read_text(encoding="utf-8"))
 
 

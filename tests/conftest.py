@@ -77,6 +77,11 @@ def miniatures():
 
 
 @pytest.fixture(scope="session")
+def tamperings():
+    return _load("tamperings")
+
+
+@pytest.fixture(scope="session")
 def rewrite():
     return _load("golden/rewrite")
 
@@ -86,6 +91,12 @@ def cifar100():
     from hierbench import Hierarchy
 
     return Hierarchy.read(ROOT / "benchmarks/hierarchies/cifar100.csv")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path_factory):
+    """No test sees findings that another has kept."""
+    monkeypatch.setenv("HIERBENCH_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)

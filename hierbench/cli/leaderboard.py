@@ -9,6 +9,7 @@ import typer
 from hierbench.cli.options import Format, MetricsOption, ProtocolOfRuns, write_result
 from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
 
 
 def leaderboard(
@@ -24,9 +25,14 @@ def leaderboard(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     publish: Annotated[Path | None, typer.Option(help="Folder for the table and the records of its runs.")] = None,
 ) -> None:
-    """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side."""
+    """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side.
+
+    Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
+    there is a table; hierbench verify has one for findings.
+    """
+    from hierbench.experiments.verification.checked import checked_board, checked_runs, notes_of, with_limit
     from hierbench.leaderboard import ledger, render
-    from hierbench.leaderboard.board import board_with_scored, damaged_runs
+    from hierbench.leaderboard.board import damaged_runs
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.others import board_of_published
@@ -40,18 +46,26 @@ def leaderboard(
     columns = asked_columns(metrics)
     if metrics is not None and source != "runs":
         raise UserError("--metrics is for runs; the paper's tables are as printed")
-    if source != "paper":
-        for line in damaged_runs(dataset, Store(runs)):
-            print(f"note: {line}", file=sys.stderr, flush=True)
+    store = Store(runs)
+    if source == "paper":
+        return write_result(render.FORMATS[format_](board_of_published(dataset)), output)
+    damaged = damaged_runs(dataset, store)
+    _note(damaged)
     if source == "both":
-        both = ledger.ledger_from_runs(dataset, Store(runs), protocol)
-        if both.note:
-            print(f"note: {both.note}", file=sys.stderr, flush=True)
+        counted, report = checked_runs(dataset, store, data_dir)
+        both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
+        _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
-    board = board_of_published(dataset) if source == "paper" else board_with_scored(dataset, Store(runs), protocol)
+    board, report = checked_board(dataset, store, data_dir, protocol)
+    _note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:
-        board = with_columns(board, columns, Store(runs), data_dir)
+        board = with_columns(board, columns, store, data_dir)
     if publish is not None:
-        print(f"wrote {publish_board(board, Store(runs), publish)}, its JSON and the records of its runs")
+        print(f"wrote {publish_board(board, store, publish)}, its JSON and the records of its runs")
         return
     write_result(render.FORMATS[format_](board), output)
+
+
+def _note(lines: list[str]) -> None:
+    for line in lines:
+        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)

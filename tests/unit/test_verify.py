@@ -132,7 +132,10 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
         before = {path: path.stat().st_mtime_ns for path in tampered.folder.parent.rglob("*")}
         report = tampered.report()
         assert [run.verdict for run in report.runs] == [verdict] * 9
-        assert not any(one.reasons or one.notes for one in (*report.runs, *report.rows, *report.tables))
+        assert not any(one.reasons or one.notes for one in (*report.runs, *report.rows))
+        (table,) = report.tables
+        assert not table.reasons and all(note.startswith("it says ") for note in table.notes)
+        assert bool(table.notes) == (verdict == "claimed")  # its predictions, which it was computed from, are not here
         assert len(report.tables) == 1 and len(report.rows) == 3
         done = cli(tampered.folder, "verify", ".", "--data-dir", tampered.data_dir).ok()
         assert f"9 runs: 9 {verdict}" in done.out and CAVEAT in done.out

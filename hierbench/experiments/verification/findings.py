@@ -13,6 +13,10 @@ CAVEAT = (
     "names."
 )
 
+# Notes that a table needs no line for: it shows the one itself, and the other does not weaken the verdict.
+NOT_FINISHED = "is not finished"
+NOT_AGAIN = "not re-ranked again"
+
 
 @dataclass
 class Finding:
@@ -23,6 +27,7 @@ class Finding:
         id: of the run; "" for a row or table.
         reasons: why it is rejected; empty unless it is.
         notes: what a reader must know and no reason to reject it.
+        runs: of a row, the ids of its runs.
     """
 
     label: str
@@ -30,6 +35,7 @@ class Finding:
     verdict: Verdict = "consistent"
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
 
     @property
     def rejected(self) -> bool:
@@ -50,7 +56,8 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
         own = {"id": self.id} if self.id else {}
-        return {**own, "label": self.label, "verdict": self.verdict, "reasons": self.reasons, "notes": self.notes}
+        said = {"label": self.label, "verdict": self.verdict, "reasons": self.reasons, "notes": self.notes}
+        return {**own, **said, **({"runs": self.runs} if self.runs else {})}
 
 
 @dataclass
@@ -66,6 +73,11 @@ class Report:
     def num_rejected(self) -> int:
         """How many runs, rows and tables are rejected."""
         return sum(finding.rejected for finding in (*self.runs, *self.rows, *self.tables))
+
+    @property
+    def rejected_ids(self) -> frozenset[str]:
+        """The ids of the runs that are rejected."""
+        return frozenset(run.id for run in self.runs if run.rejected)
 
     def counts(self) -> dict[str, int]:
         """Return how many runs have each verdict."""

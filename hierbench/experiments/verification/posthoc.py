@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from hierbench.api.method import PostHoc
+from hierbench.experiments.verification.findings import NOT_AGAIN
 from hierbench.experiments.verification.methods import Methods
 from hierbench.experiments.verification.predictions import Loader
 from hierbench.experiments.verification.records import WHAT_FAILS, Record
@@ -40,7 +41,7 @@ def check_reranked(
     if finding.rejected or len(there) < len(bases) or not has_predictions(record.run) or tree is None:
         return
     if broken := [base for base in there if not base.is_intact]:
-        finding.note(f"not re-ranked again: the files of its base {broken[0].run.folder.name[:12]} were changed")
+        finding.note(f"{NOT_AGAIN}: the files of its base {broken[0].run.folder.name[:12]} were changed")
         return
     _rerank(record, there, tree, loader, methods)
 
@@ -58,10 +59,10 @@ def _rerank(record: Record, bases: list[Record], tree: Hierarchy, loader: Loader
     assert spec is not None
     found = methods.that_ran(spec)
     if found is None or not issubclass(found.cls, PostHoc):
-        finding.note("not re-ranked again: the code that ran is not installed")
+        finding.note(f"{NOT_AGAIN}: the code that ran is not installed")
         return
     if found.cls.needs_validation:
-        finding.note("not re-ranked again: it was fitted to validation scores, which are not stored")
+        finding.note(f"{NOT_AGAIN}: it was fitted to validation scores, which are not stored")
         return
     try:
         stored, targets = loader.load(record.run, tree)
@@ -79,4 +80,4 @@ def _rerank(record: Record, bases: list[Record], tree: Hierarchy, loader: Loader
                 finding.reject("re-ranking the predictions of its base again gives other scores")
                 return
     except WHAT_FAILS as error:
-        finding.note(f"not re-ranked again: {error}")
+        finding.note(f"{NOT_AGAIN}: {error}")

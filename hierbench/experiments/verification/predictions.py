@@ -26,6 +26,7 @@ from hierbench.runs.store import Run
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 
+OTHER_TARGETS = "its targets are not those of the dataset's test split"
 Loaded = tuple[NDArray[Any], IntArray]  # scores [N, K], targets [N]
 
 
@@ -96,13 +97,14 @@ def recompute(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -
             return
         ranked, targets = found
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
-        record.facts = _facts(ranked, targets, tree)
         given = known.of(record)
+        record.facts = _facts(ranked, targets, tree, compared=given is not None)
+        record.targets = record.facts.targets
     except WHAT_FAILS as error:
         finding.reject(f"predictions cannot be read: {error}")
         return
     if given is not None and not np.array_equal(given, targets):
-        finding.reject("its targets are not those of the dataset's test split")
+        finding.reject(OTHER_TARGETS)
     if record.facts.num_mistakes == 0:
         finding.note(f"every prediction of its {len(targets)} equals the target")
     recorded = record.metrics["test"]
@@ -140,6 +142,10 @@ def _ranked(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -> 
         raise ValueError(f"{compact.FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
     found = known.with_digest(record, packed.targets)
     if found is None:
+        record.targets = packed.targets
+        if known.of(record) is not None:
+            record.finding.reject(OTHER_TARGETS)
+            return None
         record.finding.note(
             f"not computed from {compact.FILE}: no targets with its digest, neither in {compact.TARGETS} nor prepared"
         )
@@ -182,7 +188,7 @@ def _known(targets: NDArray[Any], num: int, tree: Hierarchy) -> IntArray:
     return targets.astype(np.int64)
 
 
-def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy) -> Facts:
+def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy, *, compared: bool) -> Facts:
     counts = np.bincount(targets, minlength=tree.num_classes)
     return Facts(
         num=len(targets),
@@ -192,4 +198,5 @@ def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy) -> Facts:
         top=sha256(np.ascontiguousarray(ranked[:, 0], dtype="<i4").data).hexdigest(),
         targets=compact.digest_of_targets(targets),
         most=int(counts.max()),
+        compared=compared,
     )

@@ -38,6 +38,7 @@ class Facts:
         top: SHA-256 of the first classes [N].
         targets: SHA-256 of the targets [N].
         most: examples of the most frequent target.
+        compared: whether the targets were compared with those of prepared data.
     """
 
     num: int
@@ -47,6 +48,7 @@ class Facts:
     top: str
     targets: str
     most: int
+    compared: bool
 
     @property
     def free_places(self) -> int:
@@ -67,6 +69,7 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     history: list[HistoryRow] = field(default_factory=list)
     facts: Facts | None = None
+    targets: str | None = None  # SHA-256 of those that its predictions say they are of
     is_intact: bool = False  # its files are those that status.json records
 
     @property

@@ -3,12 +3,15 @@
 import math
 import os
 import re
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hierbench.config.recipe import recipe_names
 from hierbench.config.sections import PROTOCOLS
-from hierbench.experiments.verification.findings import Finding
+from hierbench.experiments.verification.evidence import EVIDENCE, with_verdicts
+from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.experiments.verification.records import WHAT_FAILS
 from hierbench.leaderboard.board import Board, board_from_runs, board_with_scored
 from hierbench.leaderboard.columns import PAPER, Column, column_of
@@ -18,6 +21,7 @@ from hierbench.leaderboard.statistics import METRICS
 from hierbench.runs.further_metrics import has_predictions, read_further
 from hierbench.runs.store import Store
 from hierbench.utils.files import parse_json_object, read_json_object, read_text
+from hierbench.utils.text import one_line
 
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 # Parts of a remark on runs that are not among the published records.
@@ -25,30 +29,46 @@ ELSEWHERE = re.compile(
     r"\d+ finished runs with other settings .*|there are runs under protocol .*"
     r"|\d+ scored predictions are not in this table.*|not all columns could be computed .*"
 )
+EVIDENCE_LINE = "Evidence: "
+STRENGTH = {verdict: place for place, verdict in enumerate(EVIDENCE)}
+LATER = ("seeds", "lacking", "groups")  # keys that came after the first tables
 DEPARTURE = "not as in the recipe: "
 
 
-def check_tables(folder: Path, dataset: str | None, store: Store, data_dir: Path) -> list[Finding]:
-    """Return a finding per table: the published one of `dataset`, or those in a runs folder."""
+def check_tables(
+    report: Report, dataset: str | None, store: Store, data_dir: Path, of: str | None = None
+) -> list[Finding]:
+    """Return a finding per table.
+
+    Args:
+        report: of the runs and rows.
+        dataset: whose published table is beside the folder, None for a runs folder.
+        store: of the folder.
+        data_dir: prepared data, of the trees.
+        of: of a runs folder, only tables of this dataset.
+    """
     if dataset is not None:
-        return [check_table(folder.parent / f"{dataset}.json", store, data_dir, published=True)]
-    found = [path for path in sorted(folder.glob("leaderboard-*.json")) if _is_table(path)]
-    return [check_table(path, store, data_dir, published=False) for path in found]
+        return [check_table(store.root.absolute().parent / f"{dataset}.json", store, data_dir, report)]
+    found = [path for path in sorted(store.root.glob("leaderboard-*.json")) if _is_table(path, of)]
+    return [check_table(path, store, data_dir) for path in found]
 
 
-def _is_table(path: Path) -> bool:
+def _is_table(path: Path, of: str | None) -> bool:
     """Whether a file is a table of runs; it may be one beside the paper's, which has another form."""
     try:
-        rows = read_json_object(path)["rows"]
-        return all(isinstance(row["runs"], list) for row in rows)
+        content = read_json_object(path)
+        return all(isinstance(row["runs"], list) for row in content["rows"]) and of in (None, content.get("dataset"))
     except FileNotFoundError:
         return False
     except WHAT_FAILS:
         return not path.is_symlink()
 
 
-def check_table(path: Path, store: Store, data_dir: Path, *, published: bool) -> Finding:
-    """Compare a table's .json by value and its .md by line with what the records in `store` give."""
+def check_table(path: Path, store: Store, data_dir: Path, report: Report | None = None) -> Finding:
+    """Compare a table's .json by value and its .md by line with what the records in `store` give.
+
+    With a report, the table is a published one of all these records, and what it says of evidence is compared too.
+    """
     finding, page = Finding(str(path.with_suffix(""))), path.with_suffix(".md")
     try:
         content = read_json_object(path)
@@ -58,7 +78,9 @@ def check_table(path: Path, store: Store, data_dir: Path, *, published: bool) ->
         if lost:
             return finding
         lines = read_text(page).split("\n") if os.path.lexists(page) else []
-        board = _board(content, lines, store, data_dir, finding, published=published)
+        board = _board(content, lines, store, data_dir, finding, published=report is not None)
+        if report is not None:
+            board = _as_claimed(content, lines, with_verdicts(board, report), finding)
         _compare_rows(content, parse_json_object(as_json(board)), finding)
         if lines:
             _compare_pages(lines, markdown(board).split("\n"), board, finding)
@@ -94,8 +116,32 @@ def _board(
     return with_columns(board, columns, store, data_dir)  # reads what is kept, and computes nothing
 
 
+def _as_claimed(content: dict[str, Any], page: list[str], board: Board, finding: Finding) -> Board:
+    """Return a board with the evidence that a table claims, after noting where what is here shows less.
+
+    Whoever published it may have had predictions, or have trained runs again.
+    """
+    claims = {tuple(row["runs"]): row.get("verdict", "") for row in content["rows"]}
+    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows]
+    less = [
+        row.title
+        for row, own in zip(rows, board.rows, strict=True)
+        if row.verdict in STRENGTH and (own.verdict not in STRENGTH or STRENGTH[own.verdict] > STRENGTH[row.verdict])
+    ]
+    if less:
+        finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
+    said = next((line for line in page if line.startswith(EVIDENCE_LINE)), "")
+    evidence = said.removeprefix(EVIDENCE_LINE).rstrip(".")
+    if said and evidence != board.evidence:
+        finding.note(f"it says {one_line(evidence)!r}, and what is here gives {board.evidence!r}")
+    return replace(board, rows=rows, evidence=evidence)
+
+
 def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
     """Reject a .json whose values are not those of the records."""
+    if not any("seeds" in row for row in given["rows"]):
+        finding.note("it was made by an earlier version, whose tables do not say which seeds a row has")
+        made = _without(made, LATER)
     for name in sorted((given.keys() | made.keys()) - {"rows"}):
         if given.get(name) != made.get(name):
             finding.reject(f"{name} is {given.get(name)!r}, the records give {made.get(name)!r}")
@@ -109,6 +155,13 @@ def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding)
             finding.reject(f"the row {label}: {difference}")
     for row in left.values():
         finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
+
+
+def _without(content: Any, names: Collection[str]) -> Any:
+    """Return JSON types without the keys of these names, at any depth."""
+    if isinstance(content, dict):
+        return {name: _without(value, names) for name, value in content.items() if name not in names}
+    return [_without(value, names) for value in content] if isinstance(content, list) else content
 
 
 def _difference(given: Any, made: Any, place: str = "") -> str:

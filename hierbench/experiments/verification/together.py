@@ -5,10 +5,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from hierbench.config.spec import Spec
-from hierbench.experiments.verification.findings import Finding
-from hierbench.experiments.verification.predictions import Targets
+from hierbench.experiments.verification.findings import NOT_FINISHED, Finding
 from hierbench.experiments.verification.records import Record
-from hierbench.experiments.verification.values import expected_sizes
+from hierbench.experiments.verification.targets import expected_sizes
 from hierbench.utils.files import read_json_object
 
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance
@@ -20,14 +19,14 @@ MACHINE = ("device", "devices", "torch", "hierbench", "python")
 OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
 
 
-def check_together(records: Sequence[Record], known: Targets) -> list[Finding]:
+def check_together(records: Sequence[Record]) -> list[Finding]:
     """Compare runs with each other, and return the findings of the rows that they make.
 
     Runs that are unfinished or rejected for files of their own still count as seeds of their rows.
     """
     tested = [record for record in records if record.is_tested]
     for group in _groups(tested, lambda record: _split_of(record)):
-        _check_targets(group, known)
+        _check_targets(group)
     rows = _groups([r for r in records if r.spec is not None and r.spec.split == "test"], lambda r: _row_of(r.spec))
     for row in rows:
         _check_copies_in_row(row)
@@ -65,18 +64,15 @@ def _split_of(record: Record) -> Hashable:
     return record.dataset.digest, record.dataset.name, how.drop_order if how is not None and drops else drops
 
 
-def _check_targets(group: Sequence[Record], known: Targets) -> None:
+def _check_targets(group: Sequence[Record]) -> None:
     """Compare the targets of all runs of one test split with each other and with what is known of that split."""
-    there = [record for record in group if record.facts is not None]
-    if not there:
-        return
-    if known.of(there[0]) is None:  # otherwise each has been compared with the data
-        counts = Counter(record.facts.targets for record in there if record.facts)
+    there = [record for record in group if record.targets is not None]
+    if not all(record.facts and record.facts.compared for record in there):
+        counts = Counter(record.targets for record in there)
         (usual, most), *others = counts.most_common()
         tied = bool(others) and others[0][1] == most
         for record in there:
-            assert record.facts is not None
-            if len(counts) > 1 and (tied or record.facts.targets != usual):
+            if len(counts) > 1 and (tied or record.targets != usual):
                 record.finding.reject("its targets are not those of the other runs of the same data")
     for record in there:
         _check_counts(record)
@@ -85,9 +81,8 @@ def _check_targets(group: Sequence[Record], known: Targets) -> None:
 def _check_counts(record: Record) -> None:
     """Reject targets that no part of a built-in dataset's test split has."""
     facts, data = record.facts, record.dataset
-    assert facts is not None
     expected = expected_sizes(data.name)
-    if expected is None:
+    if facts is None or expected is None:
         return
     whole, num_classes = expected.test, expected.level_sizes[-1]
     limit = whole // num_classes if data.name in BALANCED else MOST.get(data.name)
@@ -174,14 +169,15 @@ def _check_row(row: Sequence[Record]) -> Finding:
     """Return the finding of one row: whether its seeds are complete, and where they were run."""
     spec = row[0].spec
     assert spec is not None
-    finding = Finding(f"{spec.dataset.name} {spec.method.name} {spec.type}")
+    label = f"{spec.dataset.name} {spec.method.name} {spec.type}"
+    finding = Finding(label, runs=[record.run.folder.name for record in row])
     seeds = sorted({_seed(record) for record in row})
     missing = sorted(set(range(seeds[-1] + 1)) - set(seeds))
     if missing:
         finding.reject(seeds_missing(missing, seeds[-1] + 1))
     for record in row:
         if record.finding.verdict == "unfinished":
-            finding.note(f"seed {_seed(record)} is not finished")
+            finding.note(f"seed {_seed(record)} {NOT_FINISHED}")
     done = [record for record in row if record.environment]
     for places in _groups(done, lambda record: repr(environment_of(record)))[1:]:
         first = environment_of(done[0])

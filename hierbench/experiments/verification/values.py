@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hierbench.config.recipe import recipe_names
-from hierbench.config.sections import Expected
 from hierbench.experiments.verification.records import Record
+from hierbench.experiments.verification.targets import expected_sizes
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.leaderboard.settings import recipe_of
 from hierbench.metrics.sums import DEFAULT_KS, usable_ks
 
 CLOSE = 1e-9  # relative, of identities between floats
@@ -119,13 +117,6 @@ class _Bounds:
 def distance_bounds(tree: Hierarchy) -> _Bounds:
     """Return the distances between classes of a tree, and what they allow hierdist@k to be."""
     return _Bounds(tree)
-
-
-@lru_cache(maxsize=32)
-def expected_sizes(dataset: str) -> Expected | None:
-    """Return the sizes of a built-in dataset, None for any other."""
-    recipe = recipe_of(dataset, "paper") if dataset in recipe_names() else None
-    return None if recipe is None else recipe.expected
 
 
 def _is_whole(value: float) -> bool:

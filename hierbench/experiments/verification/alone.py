@@ -1,0 +1,66 @@
+"""One run checked by itself, and against its bases: all of a verification that computes."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from hierbench.experiments.verification.further import check_further
+from hierbench.experiments.verification.methods import Methods, check_method
+from hierbench.experiments.verification.posthoc import check_reranked
+from hierbench.experiments.verification.predictions import Loader, Targets, recompute
+from hierbench.experiments.verification.records import WHAT_FAILS, Record
+from hierbench.experiments.verification.values import check_values
+from hierbench.hierarchy.readers import shipped_names, shipped_paths
+from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.runs.evidence import Trees
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError, one_line_of
+
+
+class Checks:
+    """The checks of the runs of one folder, with what they share: trees, targets, methods, the last predictions."""
+
+    def __init__(self, store: Store, data_dir: Path) -> None:
+        self.store = store
+        self.loader, self.methods = Loader(), Methods()
+        self.known, self.trees = Targets(data_dir, store.root), Trees(data_dir)
+
+    def check(self, record: Record, records: Mapping[str, Record]) -> None:
+        """Check one finished run; `records` has its bases by id, which are checked before it."""
+        try:
+            self._check(record, records)
+        except WHAT_FAILS as error:
+            record.finding.reject(f"its record is malformed: {one_line_of(error)}")
+
+    def _check(self, record: Record, records: Mapping[str, Record]) -> None:
+        tree = self._tree_of(record)
+        if tree is not None:
+            check_values(record, tree)
+            if record.is_tested and record.is_intact:
+                recompute(record, tree, self.loader, self.known)
+                check_further(record, self.store, tree)
+        if record.spec is not None:
+            check_method(record, tree, self.methods)
+            if record.spec.bases:
+                check_reranked(record, records, tree, self.loader, self.methods)
+
+    def _tree_of(self, record: Record) -> Hierarchy | None:
+        """Return the tree that a run is on, None with a note where it is not here."""
+        data = record.dataset
+        try:
+            return self.trees.of(record.run)
+        except UserError as error:
+            if (shipped := _shipped_tree(data.hierarchy, data.distance, data.name)) is not None:
+                return shipped
+            record.finding.note(f"nothing is computed: {error}")
+        return None
+
+
+@lru_cache(maxsize=16)
+def _shipped_tree(digest: str, distance: Distance, name: str) -> Hierarchy | None:
+    """Return the tree with a digest among those that the project ships, perhaps for a dataset of another name."""
+    for other in sorted(shipped_names(), key=lambda other: not name.startswith(other)):
+        tree = Hierarchy.from_paths(shipped_paths(other), distance)
+        if tree.digest() == digest:
+            return tree
+    return None

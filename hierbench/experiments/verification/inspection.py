@@ -1,0 +1,56 @@
+"""The runs of one folder, each checked by itself, and then against each other."""
+
+from pathlib import Path
+
+from hierbench.experiments.verification.findings import Finding
+from hierbench.experiments.verification.records import Record, read_record
+from hierbench.experiments.verification.together import check_together
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
+
+
+def inspect(store: Store, data_dir: Path, dataset: str | None = None) -> tuple[list[Record], list[Finding]]:
+    """Return the records of a folder with what was found of each, and the findings of the rows that they make.
+
+    Args:
+        store: of the folder; nothing in it is trusted, run or changed.
+        data_dir: prepared data, which gives trees and targets where it is that of the runs.
+        dataset: only runs that say they are of it; None for all, and for what says nothing.
+    """
+    runs = list(store.runs())
+    runs = [*runs, *store.lost()] if dataset is None else [run for run in runs if _is_of(run, dataset)]
+    records = {record.run.folder.name: record for record in map(read_record, runs)}
+    finished = [record for record in sorted(records.values(), key=_place) if record.metrics]
+    if finished:
+        from hierbench.experiments.verification.alone import Checks  # with PyTorch
+
+        checks = Checks(store, data_dir)
+        for record in finished:
+            checks.check(record, records)
+    rows = check_together(list(records.values()))
+    return sorted(records.values(), key=_place_in_report), rows
+
+
+def _is_of(run: Run, dataset: str) -> bool:
+    try:
+        data = run.spec().get("dataset")
+    except UserError:
+        return False
+    return isinstance(data, dict) and data.get("name") == dataset
+
+
+def _place(record: Record) -> tuple[str, str, int, str, bool]:
+    """Return a key that puts a base right before what re-ranks it, whose predictions are then still in memory."""
+    spec = record.spec
+    if spec is None:
+        return ("", "", 0, record.run.folder.name, False)
+    first = spec.bases[0] if spec.bases else record.run.folder.name
+    return (spec.dataset.name, spec.type, spec.seed, first, bool(spec.bases))
+
+
+def _place_in_report(record: Record) -> tuple[str, str, int, str, str]:
+    """Return a key that orders runs by dataset, method, type and seed."""
+    spec = record.spec
+    if spec is None:
+        return ("", "", 0, record.finding.label, record.run.folder.name)
+    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", record.run.folder.name)

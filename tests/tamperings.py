@@ -1,0 +1,276 @@
+"""Fourteen ways to tamper with a folder of runs or of published records, for the tests of all that reads one.
+
+A folder has runs of ce, crm and flamingo of type-I with seeds 0 to 2, whose predictions are stored (predictions.npz) or
+published (predictions-compact.npz), and a table. Each function changes it as a forger would, who can compute digests
+and seals too, and returns how the forgery must show: lines that name it, and how many runs of a row still count.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hierbench.api.registry import find_method
+from hierbench.config.spec import Spec, digest_of
+from hierbench.metrics import Tally
+from hierbench.runs import compact
+from hierbench.runs.integrity import fingerprints, sealed
+from hierbench.runs.store import Run, Store
+
+PREDICTIONS = "predictions.npz"
+RECORDED = ("metrics.json", PREDICTIONS, compact.FILE, "history.csv", "environment.json")
+
+
+@dataclass
+class Shown:
+    """How a forgery must show.
+
+    Attributes:
+        lines: pairs (who, what) of which each must be in a line: a run's first 12 digits, a row or table, and a regular
+            expression of what is said of it.
+        counted: {method: runs of its row that still count}.
+    """
+
+    lines: list[tuple[str, str]]
+    counted: dict[str, int] = field(default_factory=dict)
+
+
+class Folder:
+    """A folder of runs, or of the records of a published table, of a dataset that is called after it."""
+
+    def __init__(self, path, tree, dataset="shapes"):
+        self.path, self.tree, self.dataset = Path(path), tree, dataset
+
+    def run(self, method, seed):
+        """Return a run by its spec."""
+        for run in Store(self.path).runs():
+            spec = run.spec()
+            if (spec["method"]["name"], spec["seed"]) == (method, seed):
+                return run
+        raise LookupError((method, seed))
+
+    @property
+    def table(self):
+        """The table's JSON."""
+        beside = self.path.parent / f"{self.dataset}.json"
+        return beside if beside.exists() else self.path / f"leaderboard-{self.dataset}.json"
+
+
+def edit(run, name, **values):
+    """Change entries of a JSON file, those of a section with section__key."""
+    path = run.folder / name
+    content = json.loads(path.read_text())
+    for key, value in values.items():
+        section, _, rest = key.rpartition("__")
+        (content[section] if section else content)[rest] = value
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def reseal(run, **digests):
+    """Record the files as they are now; those that are not there keep their digest, or get another."""
+    status = json.loads((run.folder / "status.json").read_text())
+    del status["checksum"]
+    before = status["files"]
+    status["files"] = {name: record for name, record in before.items() if name == PREDICTIONS}
+    for record in status["files"].values():
+        record.update(digests)
+    status["files"] |= fingerprints(run.folder)
+    run.write_record("status.json", sealed(status))
+
+
+def predictions_of(run):
+    """Return scores and targets of a run; of published predictions, scores that rank alike."""
+    if (run.folder / PREDICTIONS).exists():
+        return run.predictions()
+    packed = compact.read_compact(run.folder)
+    scores = np.zeros((len(packed.ranked), packed.num_classes), dtype=np.float32)
+    np.put_along_axis(scores, packed.ranked, np.arange(packed.ranked.shape[1], 0, -1, dtype=np.float32)[None], axis=1)
+    return scores, compact.read_targets(run.folder.parent)
+
+
+def predict(run, scores, targets, tree=None, source=None):
+    """Replace predictions in the form that is there and, with a tree, the metrics that follow from them."""
+    if (run.folder / PREDICTIONS).exists():
+        np.savez(run.folder / PREDICTIONS, scores=scores, targets=targets)
+    if (run.folder / compact.FILE).exists():
+        compact.write_compact(run.folder, scores, targets, source or run.digest_of(PREDICTIONS))
+    if tree is not None:
+        tally = Tally(tree)
+        tally.add(torch.from_numpy(scores), torch.from_numpy(targets))
+        test = {name: None if value != value else value for name, value in tally.metrics().items()}
+        edit(run, "metrics.json", test=test, mistakes_by_distance=tally.mistakes_by_distance())
+
+
+def respecify(run, **changes):
+    """Change the spec of a run and name its folder after it."""
+    edit(run, "spec.json", **changes)
+    return rename(run)
+
+
+def rename(run):
+    """Name a run's folder after its spec."""
+    content = json.loads((run.folder / "spec.json").read_text())
+    target = run.folder.with_name(digest_of(Spec.model_validate(content).content()))
+    run.folder.rename(target)
+    return Run(target)
+
+
+def short(run):
+    """Return the name of a run in lines."""
+    return run.folder.name[:12]
+
+
+def _improve(run, tree=None, source=None):
+    scores, targets = predictions_of(run)
+    scores[np.arange(300), targets[:300]] += 100.0
+    predict(run, scores, targets, tree, source)
+
+
+def edited_metric(folder):
+    """One number of a record is better."""
+    run = folder.run("ce", 1)
+    edit(run, "metrics.json", test__top1=99.2)
+    return Shown([(short(run), "metrics.json")], {"ce": 2})
+
+
+def edited_predictions(folder):
+    """The predictions of a run are better than its metrics."""
+    run = folder.run("ce", 1)
+    _improve(run)
+    return Shown([(short(run), r"predictions\.npz|by its predictions")], {"ce": 2})
+
+
+def both_resealed(folder):
+    """Predictions are better, metrics follow from them, and all is sealed again; what re-ranks them tells."""
+    run, above = folder.run("ce", 2), folder.run("crm", 2)
+    _improve(run, folder.tree, source="e" * 64)
+    reseal(run, sha256="e" * 64)
+    return Shown([(short(above), f"re-ranks other predictions than those that its base {short(run)}")], {"crm": 2})
+
+
+def status_without_digests(folder):
+    """A finished run records no digest of its files."""
+    run = folder.run("flamingo", 0)
+    run.write_record("status.json", sealed({"state": "done", "seconds": 1.0}))
+    return Shown([(short(run), r"status\.json")], {"flamingo": 2})
+
+
+def best_seed_copied(folder):
+    """The best seed is copied over all others."""
+    runs = [folder.run("flamingo", seed) for seed in range(3)]
+    best = max(runs, key=lambda run: run.metrics()["test"]["top1"])
+    for run in runs:
+        for name in RECORDED if run != best else ():
+            if (best.folder / name).exists():
+                shutil.copy(best.folder / name, run.folder / name)
+        reseal(run)
+    return Shown([(short(run), "it has the same") for run in runs], {"flamingo": 0})
+
+
+def worst_seed_dropped(folder):
+    """The worst seed is left out."""
+    runs = [folder.run("flamingo", seed) for seed in range(3)]
+    shutil.rmtree(min(runs, key=lambda run: run.metrics()["test"]["top1"]).folder)
+    return Shown([(f"row {folder.dataset} flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
+
+
+def invented_seeds(folder):
+    """A seed is copied, with another number, to folders with invented names."""
+    run = folder.run("flamingo", 0)
+    folders = [Run(run.folder.with_name(name)) for name in ("f" * 64, "my-best-run", "d" * 64)]
+    for copy in folders:
+        shutil.copytree(run.folder, copy.folder)
+        edit(copy, "spec.json", seed=3)
+        reseal(copy)
+    named = rename(folders.pop())
+    lines = [(short(copy), "its folder is not named after its spec") for copy in folders]
+    return Shown([*lines, (short(named), "it has the same")], {"flamingo": 2})
+
+
+def results_swapped(folder):
+    """Two methods have each other's results, titles included."""
+    one, other = folder.run("ce", 0), folder.run("flamingo", 0)
+    aside = one.folder.parent / "aside"
+    aside.mkdir()
+    for name in RECORDED:
+        if (one.folder / name).exists():
+            (one.folder / name).rename(aside / name)
+            (other.folder / name).rename(one.folder / name)
+            (aside / name).rename(other.folder / name)
+    aside.rmdir()
+    for run, title in ((one, "cross-entropy"), (other, "Flamingo")):
+        edit(run, "metrics.json", title=title)
+        reseal(run)
+    return Shown([(short(run), "history.csv has the loss terms") for run in (one, other)], {"ce": 2, "flamingo": 2})
+
+
+def relabelled_method(folder):
+    """A run of one method says that it is another's."""
+    run = folder.run("ce", 0)
+    edit(run, "spec.json", seed=7, method__name="flamingo", method__code=find_method("flamingo").code)
+    edit(run, "metrics.json", title="Flamingo")
+    run = rename(run)
+    reseal(run)
+    return Shown([(short(run), "history.csv has the loss terms")], {"flamingo": 3})
+
+
+def forged_code(folder):
+    """A run says that it ran other code; the row is shown as one of that code."""
+    run = respecify(folder.run("flamingo", 0), method__code="0" * 64)
+    reseal(run)
+    return Shown([("flamingo type-I seed 0", "other code: flamingo ran with code 000000000000")])
+
+
+def forged_environment(folder):
+    """A run says that it was made elsewhere; the table says so."""
+    run = folder.run("flamingo", 1)
+    edit(run, "environment.json", device="NVIDIA H100")
+    reseal(run)
+    row = f"row {folder.dataset} flamingo type-I"
+    return Shown([(row, "several environments: seed 1 with device NVIDIA H100")], {"flamingo": 3})
+
+
+def impossible_values(folder):
+    """A result that no predictions could have."""
+    run = folder.run("ce", 0)
+    edit(run, "metrics.json", test__mistake_severity=0.5)
+    reseal(run)
+    return Shown([(short(run), "impossible test result: mistake_severity 0.5 is not between")], {"ce": 2})
+
+
+def targets_from_predictions(folder):
+    """The targets of a run are what it predicts, and its metrics follow."""
+    run = folder.run("flamingo", 1)
+    scores, _ = predictions_of(run)
+    predict(run, scores, scores.argmax(axis=1), folder.tree)
+    reseal(run)
+    return Shown([(short(run), "its targets are not those of the")], {"flamingo": 2})
+
+
+def edited_table(folder):
+    """A number of the table is better than its records."""
+    content = json.loads(folder.table.read_text())
+    content["rows"][0]["metrics"]["top1"]["mean"] = 99.2
+    folder.table.write_text(json.dumps(content))
+    return Shown([(f"table {folder.table.with_suffix('')}", "top1 mean is 99.2, the records give")])
+
+
+TAMPERINGS = (
+    edited_metric,
+    edited_predictions,
+    both_resealed,
+    status_without_digests,
+    best_seed_copied,
+    worst_seed_dropped,
+    invented_seeds,
+    results_swapped,
+    relabelled_method,
+    forged_code,
+    forged_environment,
+    impossible_values,
+    targets_from_predictions,
+    edited_table,
+)

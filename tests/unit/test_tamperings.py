@@ -1,0 +1,83 @@
+"""Fourteen tamperings, each named by `verify` and by `leaderboard`, of runs and of published records."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from hierbench.experiments.verification.report import as_text
+from hierbench.experiments.verification.verify import verify
+from hierbench.runs.compact import write_compact, write_targets
+from hierbench.runs.store import Store
+
+RUN = ("run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", "--types", "type-I", "--seeds", "3", "--jobs", "1")
+RUN += ("--mlflow", "off", "--set", "train.epochs=2", "--set", "train.batch_size=96")
+NAMES = (
+    "edited_metric",
+    "edited_predictions",
+    "both_resealed",
+    "status_without_digests",
+    "best_seed_copied",
+    "worst_seed_dropped",
+    "invented_seeds",
+    "results_swapped",
+    "relabelled_method",
+    "forged_code",
+    "forged_environment",
+    "impossible_values",
+    "targets_from_predictions",
+    "edited_table",
+)
+
+
+@pytest.fixture(scope="module")
+def made(cli, data_dir, tmp_path_factory):
+    """A folder with runs of three methods and three seeds, and their published table with compact predictions."""
+    folder = tmp_path_factory.mktemp("made")
+    cli(folder, *RUN, "--data-dir", data_dir).ok()
+    cli(folder, "leaderboard", "--dataset", "shapes", "--data-dir", data_dir, "--publish", "published").ok()
+    for path in folder.glob("runs/*/checkpoint.pt"):
+        path.unlink()
+    for run in Store(folder / "runs").runs():
+        scores, targets = run.predictions()
+        write_compact(folder / "published/shapes" / run.folder.name, scores, targets, run.digest_of("predictions.npz"))
+    write_targets(folder / "published/shapes", targets)
+    return folder
+
+
+@pytest.fixture(params=["runs", "published"])
+def folder(request, made, data_dir, tamperings, shapes, tmp_path):
+    """A copy of the runs, whose data is prepared, or of the published records, whose data is not."""
+    shutil.copytree(made / request.param, tmp_path / request.param)
+    found = tamperings.Folder(
+        tmp_path / ("runs" if request.param == "runs" else "published/shapes"), shapes.hierarchy("height")
+    )
+    found.data_dir = data_dir if request.param == "runs" else tmp_path / "no-data"
+    return found
+
+
+def board(cli, folder):
+    """The JSON table of a folder's rows by method, and the lines on standard error."""
+    options = ("--dataset", "shapes", "--runs", folder.path, "--data-dir", folder.data_dir, "--format", "json")
+    done = cli(folder.path, "leaderboard", *options).ok()
+    return {row["method"]: row for row in json.loads(done.out)["rows"]}, done.err.splitlines()
+
+
+def test_an_honest_folder_gives_no_line(cli, folder, tamperings):
+    rows, lines = board(cli, folder)
+    assert lines == [] and {(row["n"], row["verdict"]) for row in rows.values()} == {(3, "recomputed")}
+    assert [tampering.__name__ for tampering in tamperings.TAMPERINGS] == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tampering_is_named_and_changes_no_number(cli, folder, tamperings, name):
+    shown = getattr(tamperings, name)(folder)
+    (report,) = verify([folder.path], folder.data_dir)
+    rows, said = board(cli, folder)
+    for lines in (as_text([report]).splitlines(), said):
+        for who, what in shown.lines:
+            where = [at for at, line in enumerate(lines) if who in line]
+            assert any(re.search(what, " ".join(lines[at : at + 4])) for at in where), (who, what, lines)
+    assert {method: rows[method]["n"] for method in shown.counted} == shown.counted
+    assert "99.2" not in json.dumps(rows)
