@@ -99,7 +99,7 @@ def write_table(folder, dataset):
 
 
 def hostile_folder(folder):
-    """Two tables whose names, titles, environments and changes are made to break out, and pictures that are no drawings."""
+    """Two tables; names, titles, environments and changes are made to break out, and pictures are no drawings."""
     dataset = "<img src=x onerror=alert(1)>"
     rows = [
         (name, name, kind, 60.0 + 2 * number) for number, name in enumerate(HOSTILE) for kind in ("type-I", "type-II")

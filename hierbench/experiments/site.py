@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hierbench.config.sections import PROTOCOLS
-from hierbench.experiments.verification.findings import CAVEAT, Finding, Report
-from hierbench.experiments.verification.verify import verify
-from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.experiments.verification.checked import checked_board, checked_runs
+from hierbench.experiments.verification.findings import CAVEAT, Finding
+from hierbench.leaderboard.board import Board
 from hierbench.reports.site.build import Site, write_site
 from hierbench.reports.site.content import Command, Said, Table
 from hierbench.reports.site.place import check_apart
@@ -18,7 +18,7 @@ from hierbench.utils.files import read_json_object
 from hierbench.utils.text import one_line
 
 SUBMISSIONS = "submissions"
-NO_TABLE = "an empty table"
+NOT_OF_IT = "its spec cannot be read, or is of another dataset"
 
 
 def build_site(folder: Path, target: Path, title: str, base_url: str, data_dir: Path) -> tuple[int, Sequence[Table]]:
@@ -68,21 +68,21 @@ def _datasets_in(folder: Path) -> list[str]:
 
 def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> Table:
     """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
-    store = Store(folder / dataset)
+    store, trouble = Store(folder / dataset), ""
     try:
         protocol = read_json_object(folder / f"{dataset}.json").get("protocol")
     except (OSError, ValueError):
         protocol = None
-    report, trouble = Report(store.root), ""
+    known = protocol if protocol in PROTOCOLS else None
     try:
-        (report,) = verify([store.root], data_dir)
-        rejected = [run.id for run in report.runs if run.rejected]
-        known = protocol if protocol in PROTOCOLS else None
-        board = board_with_scored(dataset, store, known, rejected)
-    except UserError as error:
+        board, report = checked_board(dataset, store, data_dir, known)
+    except UserError as error:  # verification names what is there, and no table follows from it
         board, trouble = Board(dataset, str(protocol), "height", []), str(error)
+        _, report = checked_runs(dataset, store, data_dir)
     folders = {f"{store.root}/": "", str(store.root): dataset, str(data_dir): "the folder of data"}
     runs = {run.id: _said(run, folders) for run in report.runs}
+    for run in (*store.runs(), *store.lost()):
+        runs.setdefault(run.folder.name, Said(run.folder.name, "rejected", (NOT_OF_IT,)))
     rows, tables = ([_said(one, folders) for one in findings] for findings in (report.rows, report.tables))
     return Table(dataset, submission, folder, store, board, runs, rows, tables, trouble)
 
@@ -96,7 +96,7 @@ def _said(finding: Finding, folders: Mapping[str, str]) -> Said:
         return text
 
     reasons, notes = (tuple(map(told, lines)) for lines in (finding.reasons, finding.notes))
-    return Said(told(finding.label), finding.verdict, reasons, notes)
+    return Said(told(finding.label), finding.verdict, reasons, notes, tuple(finding.runs))
 
 
 def _command() -> Command | None:

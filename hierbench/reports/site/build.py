@@ -95,6 +95,7 @@ def _write_table(site: Site, table: Table, writer: Writer, methods: Methods, slu
     by_row: dict[int, list[Pair]] = {}
     for pair in pairs:
         by_row.setdefault(id(pair.row), []).append(pair)
+    said = {run: one for one in table.rows for run in one.runs}
     shared = {"table": table, "places": places, "title": made.title}
     for row in render.ordered_rows(table.board):
         specs = _write_runs(site, made, row, row.runs, writer)
@@ -108,7 +109,7 @@ def _write_table(site: Site, table: Table, writer: Writer, methods: Methods, slu
             runs=_runs_of(table, row),
             pairs=by_row.get(id(row), []),
             verdict=table.verdict_of(row),
-            said=[said for said in table.rows if said.label.endswith(f" {row.method} {row.type}")],
+            said=list({id(said[run]): said[run] for run in row.runs if run in said}.values()),
             command=_command(site, specs, table.dataset),
             **shared,
         )

@@ -28,6 +28,7 @@ class Said:
     verdict: str
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()  # of a row
 
 
 @dataclass(frozen=True)
