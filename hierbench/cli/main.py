@@ -16,6 +16,7 @@ from hierbench.cli.leaderboard import leaderboard
 from hierbench.cli.mistakes import mistakes
 from hierbench.cli.plot import plot
 from hierbench.cli.power import power
+from hierbench.cli.reproduce import reproduce
 from hierbench.cli.run import ablate, job, run
 from hierbench.cli.score import score
 from hierbench.cli.tune import tune
@@ -26,7 +27,23 @@ from hierbench.utils.text import one_line
 MAX_ERROR = 4000  # characters; a name in damaged data may have a million
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-for command in (run, job, leaderboard, compare, power, verify, score, ablate, collapse, plot, mistakes, tune, bench):
+COMMANDS = (
+    run,
+    job,
+    leaderboard,
+    compare,
+    power,
+    verify,
+    reproduce,
+    score,
+    ablate,
+    collapse,
+    plot,
+    mistakes,
+    tune,
+    bench,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
