@@ -69,10 +69,10 @@ def write_run(folder, spec, title, mean, **extra):
 
 
 def publish(folder, dataset, rows, seeds=3, **extra):
-    """Publish a table of (method, title, type, mean accuracy) rows; return the ids of its runs."""
+    """Publish a table of (method, title, type, mean accuracy[, hyperparameter]) rows; return the ids of its runs."""
     base = base_spec()
     ids = []
-    for method, title, kind, mean in rows:
+    for method, title, kind, mean, *beta in rows:
         for seed in range(seeds):
             spec = base.model_copy(
                 update={
@@ -80,7 +80,7 @@ def publish(folder, dataset, rows, seeds=3, **extra):
                         update={"name": dataset, "digest": "0" * 64, "hierarchy": "1" * 64}
                     ),
                     "method": base.method.model_copy(
-                        update={"name": method, "code": "2" * 64, "params": {"beta": 0.5}}
+                        update={"name": method, "code": "2" * 64, "params": {"beta": beta[0] if beta else 0.5}}
                     ),
                     "type": kind,
                     "seed": seed,

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hierbench.config.sections import PROTOCOLS
+from hierbench.experiments.reproduction import command_of
 from hierbench.experiments.verification.checked import checked_board, checked_runs
 from hierbench.experiments.verification.findings import CAVEAT, Finding
 from hierbench.leaderboard.board import Board
 from hierbench.reports.site.build import Site, write_site
-from hierbench.reports.site.content import Command, Said, Table
+from hierbench.reports.site.content import Said, Table
 from hierbench.reports.site.place import check_apart
 from hierbench.runs.store import Store
 from hierbench.utils.console import say
@@ -40,7 +41,7 @@ def build_site(folder: Path, target: Path, title: str, base_url: str, data_dir: 
     for submission, place, dataset in found:
         say(one_line(f"verifying {place / dataset}"))
         tables.append(read_table(place, dataset, submission, data_dir))
-    site = Site(title, f"{base_url.rstrip('/')}/" if base_url else "", tables, _command(), CAVEAT)
+    site = Site(title, f"{base_url.rstrip('/')}/" if base_url else "", tables, command_of, CAVEAT)
     return write_site(site, target), tables
 
 
@@ -97,12 +98,3 @@ def _said(finding: Finding, folders: Mapping[str, str]) -> Said:
 
     reasons, notes = (tuple(map(told, lines)) for lines in (finding.reasons, finding.notes))
     return Said(told(finding.label), finding.verdict, reasons, notes, tuple(finding.runs))
-
-
-def _command() -> Command | None:
-    try:
-        from hierbench.experiments.reproduction import command_of
-    except ImportError:
-        return None
-    found: Command = command_of
-    return found

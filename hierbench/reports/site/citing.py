@@ -11,6 +11,10 @@ CITATION = re.compile(
     r"(?P<authors>[^,;:]+), (?:(?P<title>[^;]+?), )?(?P<venue>[A-Z][A-Za-z]*) (?P<year>(?:19|20)\d\d)\b(?P<rest>.*)"
 )
 
+# Of the paper that this project starts from, which its methods cite without a title.
+PAPER = "Inducing Neural Collapse to a Fixed Hierarchy-Aware Frame for Reducing Mistake Severity"
+TITLES = {"Liang and Davis ICCV 2023": PAPER}
+
 
 def entry(kind: str, key: str, fields: Iterable[tuple[str, str]]) -> str:
     """Return a BibTeX entry; fields without a value are left out."""
@@ -30,13 +34,14 @@ def bibtex_of_method(name: str, title: str, source: str) -> str:
     if found is None:
         return entry("misc", name, [("title", latex_escaped(title)), ("note", latex_escaped(source))])
     authors = re.sub(r"\s+et al\.?$", " and others", found["authors"]).replace(" & ", " and ")
+    title_of_paper = found["title"] or TITLES.get(f"{authors} {found['venue']} {found['year']}", "")
     rest = found["rest"].strip(" ,;:")
     return entry(
         "inproceedings",
         f"{name}{found['year']}",
         [
             ("author", latex_escaped(authors)),
-            ("title", latex_escaped(found["title"] or "")),
+            ("title", latex_escaped(title_of_paper)),
             ("booktitle", latex_escaped(found["venue"])),
             ("year", found["year"]),
             ("note", latex_escaped(f"{title}: {rest}" if rest else title)),

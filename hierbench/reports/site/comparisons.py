@@ -64,9 +64,10 @@ def pairs_of(board: Board) -> list[Pair]:
     best, baselines = best_row(rows), _baselines(rows)
     found: list[Pair] = []
     columns = shown_columns(board)
-    for why, reference_of in ((BEST, lambda row: best), (OF_TYPE, lambda row: baselines.get(row.type))):
-        pairs = [(row, reference) for row in rows if (reference := reference_of(row)) is not None]
-        found += _compared([(row, other) for row, other in pairs if row is not other], columns, why)
+    of_best = [(row, best) for row in rows if best is not None and row is not best]
+    of_type = [(row, other) for row in rows if (other := baselines.get(row.type)) is not None and row is not other]
+    for why, pairs in ((BEST, of_best), (OF_TYPE, of_type)):
+        found += _compared(pairs, columns, why)
     place = {id(row): number for number, row in enumerate(rows)}
     unique: dict[tuple[int, int], Pair] = {}
     for pair in found:

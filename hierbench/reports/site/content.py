@@ -17,7 +17,8 @@ from hierbench.utils.text import one_line
 MOST = 20  # of reasons, notes, authors or changed rows that a page lists
 # From the strongest to the weakest.
 VERDICTS = ("reproduced", "recomputed", "claimed", "unfinished", "rejected")
-Command = Callable[[Sequence[Spec], str], Sequence[str]]
+# From specs, a dataset and {method: its file} to the arguments of a command.
+Command = Callable[[Sequence[Spec], str, Mapping[str, str]], Sequence[str]]
 
 
 @dataclass(frozen=True)

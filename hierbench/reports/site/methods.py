@@ -24,7 +24,7 @@ class Known:
         name, code: as the specs of its runs say.
         title: of its rows, or what its file declares.
         text: its file, "" where none with this digest is here.
-        origin: where the file is from.
+        file: its path in the folder of the tables, "" for a file of this project.
         cells: (table, row) of its rows.
     """
 
@@ -33,7 +33,7 @@ class Known:
     slug: str
     title: str
     text: str = ""
-    origin: str = ""
+    file: str = ""
     about: About = field(default_factory=About)
     cells: list[tuple[Table, Row]] = field(default_factory=list)
 
@@ -52,10 +52,10 @@ class Methods:
             return None
         if key not in self.known:
             name, code = key
-            text, origin = self._source(table, name, code, folder)
+            text, file = self._source(table, name, code, folder)
             about = about_method(text, name) if text else About()
             title = name_of(about.title or row.title)
-            self.known[key] = Known(name, code, self._slugs.of(name), title, text, origin, about)
+            self.known[key] = Known(name, code, self._slugs.of(name), title, text, file, about)
         self.known[key].cells.append((table, row))
         return self.known[key]
 
@@ -71,16 +71,16 @@ class Methods:
         return None, table.folder
 
     def _source(self, table: Table, name: str, code: str, folder: Path) -> tuple[str, str]:
-        """Return the text of the file whose code has the digest, and where it is from; ("", "") without one."""
+        """Return the text of the file whose code has the digest, and its path if it was published; "" without one."""
         if name.isidentifier():
             installed = self._of_project(name)
             if installed[0] == code:
-                return installed[1], "the file of this project"
+                return installed[1], ""
             published = table.store.root / "methods" / f"{name}-{code[:12]}.py"
             for path in (folder / f"{name}.py", published):
                 digest, text = _read(path)
                 if digest == code:
-                    return text, "the file that was published with the runs"
+                    return text, path.relative_to(table.folder).as_posix()
         return "", ""
 
     def _of_project(self, name: str) -> tuple[str, str]:

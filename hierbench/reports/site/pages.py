@@ -30,7 +30,12 @@ def environment() -> Environment:
         finalize=clean,
         auto_reload=False,
     )
-    made.filters |= {"block": block, "name": name_of, "web_link": web_link}
+    made.filters |= {
+        "block": block,
+        "name": name_of,
+        "web_link": web_link,
+        "minus": lambda text: text.replace("-", "\u2212"),
+    }
     made.globals |= {"svg": svg, "seeds": seeds}
     return made
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from hierbench.leaderboard.render import HEADINGS
 from hierbench.reports.site import svg
 from hierbench.utils.files import read_bytes, read_json_object
 
@@ -37,7 +38,8 @@ class Record:
 
     spec: dict[str, Any]
     settings: Entries
-    results: Entries
+    results: list[tuple[str, str, str]]
+    mistakes: list[int]
     environment: Entries
     tuning: Entries
     files: Entries
@@ -55,12 +57,12 @@ def read_record(folder: Path) -> Record:
     epoch = metrics.get("best_epoch")
     epoch = epoch if isinstance(epoch, int) else None
     time = environment.get("time")
-    results = {name: metrics[name] for name in ("test", "val", "best_epoch", "mistakes_by_distance") if name in metrics}
     files = status.get("files")
     return Record(
         spec=spec,
         settings=flat(spec),
-        results=flat(results),
+        results=_results(metrics),
+        mistakes=_counts(metrics.get("mistakes_by_distance")),
         environment=flat(environment),
         tuning=flat(tuning),
         files=_digests(files if isinstance(files, dict) else {}),
@@ -69,6 +71,18 @@ def read_record(folder: Path) -> Record:
         epoch=epoch,
         time=time_of(time),
     )
+
+
+def _results(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (title, test, validation) of each metric, "-" where a split has it not."""
+    test, val = (found if isinstance(found := metrics.get(split), dict) else {} for split in ("test", "val"))
+    names = list(dict.fromkeys([*test, *val]))[:MOST_ENTRIES]
+    return [(HEADINGS.get(name, name), shown(test.get(name, "–")), shown(val.get(name, "–"))) for name in names]
+
+
+def _counts(value: Any) -> list[int]:
+    whole = isinstance(value, list) and all(isinstance(count, int) and 0 <= count < 1 << 53 for count in value)
+    return value if whole and sum(value) else []
 
 
 def time_of(text: Any) -> str:

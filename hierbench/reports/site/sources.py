@@ -83,7 +83,7 @@ def _strings(cls: ast.ClassDef) -> dict[str, str]:
 
 def _literal(node: ast.AST | None) -> Any:
     try:
-        return None if node is None else ast.literal_eval(node)  # type: ignore[arg-type]
+        return None if node is None else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
 

@@ -120,3 +120,18 @@ def seeds_apart(row: Mapping[int, float], reference: Mapping[int, float]) -> Mar
         finite = [side[seed] for seed in sorted(side) if math.isfinite(side[seed])][:40]
         parts += [f'<circle{kind} cx="{_c(_scale(value, ends, 6, 154))}" cy="{y}" r="3"/>' for value in finite]
     return Markup(f'<svg class="seeds" viewBox="0 0 160 34" aria-hidden="true">{"".join(parts)}</svg>')
+
+
+def histogram(counts: Sequence[int]) -> Markup:
+    """Return a bar per tree distance from 1 on; `counts` begins with distance 0."""
+    bars = counts[1:60]
+    top, width = max([*bars, 1]), 216.0 / max(1, len(bars))
+    rects = "".join(
+        f'<rect x="{_c(2 + width * place)}" y="{_c(78 - 72 * count / top)}" width="{_c(width * 0.8)}" '
+        f'height="{_c(72 * count / top)}"/>'
+        for place, count in enumerate(bars)
+    )
+    return Markup(
+        '<svg class="histogram" viewBox="0 0 220 84" aria-hidden="true">'
+        f'<path class="axis" d="M2 79H218"/>{rects}</svg>'
+    )
