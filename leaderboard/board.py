@@ -21,6 +21,7 @@ from hierbench.leaderboard.rows import Record, rows_of, tuning_of
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.runs.once import OnceRead
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_json
@@ -164,10 +165,10 @@ def board_from_runs(
         UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
     """
     name = dataset_name(dataset)
-    runs = store.runs() if ids is None else map(store.run, ids)
-    records = [
+    asked = store.runs() if ids is None else map(store.run, ids)
+    records: list[Record] = [
         (spec, run)
-        for run in runs
+        for run in map(OnceRead.of, asked)
         if (spec := _spec(run)) is not None and spec.dataset.name == name and spec.split == "test"
         # Runs of an ablation alone have their own table.
         if ids is not None or not (run.folder / "ablation.json").exists()

@@ -1,10 +1,8 @@
 """Finds methods: files in `methods/`, files given by path, and the entry-point group `hierbench.methods`."""
 
-import ast
 import hashlib
 import importlib
 import importlib.util
-import io
 import re
 import sys
 import tokenize
@@ -20,6 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from hierbench.api.code import digest_of_code as digest_of_code
 from hierbench.api.method import Method, Parameters, PostHoc
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
@@ -219,22 +218,3 @@ def _check_bases(name: str, cls: type[PostHoc]) -> None:
         raise BrokenMethodError(f"method {name}: it cannot be its own base")
     if len(set(bases)) < len(bases):
         raise BrokenMethodError(f"method {name}: base names a method twice: {', '.join(bases)}")
-
-
-def digest_of_code(content: bytes) -> str:
-    """Return the SHA-256 of Python source without comments, docstrings and blank lines: only its code counts."""
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-    with io.TextIOWrapper(io.BytesIO(content), encoding) as file:
-        source = file.read()
-    lines = source.splitlines(keepends=True)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column] + "\n"
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            start, end = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
-            if len(node.body) == 1 or node.body[1].lineno > end:  # a docstring that shares a line with code is kept
-                lines[start - 1 : end] = ["\n"] * (end - start + 1)
-    kept = [line.rstrip() for line in lines if line.strip()]
-    return hashlib.sha256("\n".join(kept).encode()).hexdigest()

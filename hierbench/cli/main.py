@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hierbench import __version__
-from hierbench.cli import data, methods, repository
+from hierbench.cli import data, methods, repository, site
 from hierbench.cli.bench import bench
 from hierbench.cli.collapse import collapse
 from hierbench.cli.compare import compare
@@ -17,6 +17,7 @@ from hierbench.cli.mistakes import mistakes
 from hierbench.cli.plot import plot
 from hierbench.cli.power import power
 from hierbench.cli.publish import publish
+from hierbench.cli.reproduce import reproduce
 from hierbench.cli.run import ablate, job, run
 from hierbench.cli.score import score
 from hierbench.cli.tune import tune
@@ -27,7 +28,7 @@ from hierbench.utils.text import one_line
 MAX_ERROR = 4000  # characters; a name in damaged data may have a million
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-for command in (
+COMMANDS = (
     run,
     job,
     leaderboard,
@@ -35,6 +36,7 @@ for command in (
     compare,
     power,
     verify,
+    reproduce,
     score,
     ablate,
     collapse,
@@ -42,11 +44,13 @@ for command in (
     mistakes,
     tune,
     bench,
-):
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(methods.app, name="methods")
 app.add_typer(data.app, name="data")
 app.add_typer(repository.app, name="repository")
+app.add_typer(site.app, name="site")
 
 
 def _say_version(asked: bool) -> None:

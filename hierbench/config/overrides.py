@@ -1,9 +1,14 @@
 """Changes of a recipe's content before it is validated: a section of it, and `--set KEY=VALUE`."""
 
+import json
+import re
 import tomllib
 from typing import Any
 
 from hierbench.utils.errors import UserError
+
+BARE = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_.:-]*")  # text that --set takes without quotes
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")  # a part of a dotted key
 
 
 def merged(content: dict[str, Any], changes: dict[str, Any], where: str = "") -> dict[str, Any]:
@@ -42,3 +47,27 @@ def apply_override(content: dict[str, Any], override: str) -> None:
         content.pop("init", None)
         content.pop("weights", None)
     content[parts[-1]] = value
+
+
+def override_of(key: str, value: Any) -> str:
+    """Return `KEY=VALUE` that sets a key of the content to a value of JSON.
+
+    Raises:
+        UserError: no option can: a value is null, or a part of the key is not a plain name.
+    """
+    if value is None or not all(NAME.fullmatch(part) for part in key.split(".")):
+        raise UserError(f"{key!a} = {value!r} cannot be given with --set")
+    bare = isinstance(value, str) and BARE.fullmatch(value) is not None
+    return f"{key}={value if bare else toml_text(value)}"
+
+
+def toml_text(value: Any) -> str:
+    """Return a value of JSON other than null as TOML, tables inline; what does not print is escaped."""
+    if isinstance(value, dict):
+        items = ", ".join(f"{toml_text(key)} = {toml_text(item)}" for key, item in value.items())
+        return f"{{ {items} }}" if items else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_text, value))}]"
+    text = json.dumps(value, ensure_ascii=False)
+    # TOML has no surrogate pairs.
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)

@@ -1,6 +1,5 @@
 """Tuned hyperparameters: one TOML file per dataset, with the search that each set came from."""
 
-import json
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -9,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from hierbench.config.overrides import toml_text
 from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.validation import Closed
 from hierbench.utils.errors import UserError
@@ -86,16 +86,9 @@ def write_tuned(file: Path, found: AllTuned) -> None:
         with Lock(file.parent, "tuned"):
             text = HEADER
             for (protocol, method, feature_type), tuned in sorted({**read_tuned(file), **found}.items()):
-                text += f"\n[{protocol}.{_toml(method)}.{feature_type}]\n"
+                text += f"\n[{protocol}.{toml_text(method)}.{feature_type}]\n"
                 entries = tuned.model_dump(exclude_none=True).items()
-                text += "".join(f"{key} = {_toml(value)}\n" for key, value in entries)
+                text += "".join(f"{key} = {toml_text(value)}\n" for key, value in entries)
             write_text(file, text)
     except OSError as error:
         raise UserError(f"{file} cannot be written ({error.strerror or error}); choose another with --output") from None
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        items = ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items())
-        return f"{{ {items} }}" if items else "{}"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has no surrogate pairs

@@ -79,7 +79,8 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is finished and its files are uncorrupted."""
-        return self.status.get("state") == "done" and not self.damaged()
+        status = self.status
+        return status.get("state") == "done" and not self._damaged_by(status)
 
     @property
     def state(self) -> str:
@@ -95,7 +96,12 @@ class Run:
             predictions: "optional" may be missing, as in published records; "needed" may not; of both, size and time
                 are compared; "read" also compares the digest.
         """
-        status = self.status
+        return self._damaged_by(self.status, predictions)
+
+    def _damaged_by(
+        self, status: dict[str, Any], predictions: Literal["optional", "needed", "read"] = "optional"
+    ) -> list[str]:
+        """Return what `damaged` does, by a status that was read."""
         if status.get("state") != "done":
             return ["status.json"] if status.get("state") == "damaged" else []
         files: dict[str, dict[str, Any]] = status["files"]

@@ -1,0 +1,41 @@
+"""`hierbench site`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.config.options import DataOption
+from hierbench.utils.errors import UserError
+
+app = typer.Typer(help="Make published tables into a web site.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def group() -> None:
+    """Make published tables into a web site."""
+
+
+@app.command()
+def build(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of published tables, or a repository with submissions/<name>/ of such.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the site; one that this command made is replaced.")],
+    title: Annotated[str, typer.Option(help="Title of the site.")] = "Hierarchy-aware classification",
+    base_url: Annotated[str, typer.Option(help="Where the site will be, for its feed and BibTeX.")] = "",
+    data_dir: DataOption = Path("data"),
+) -> None:
+    """Verify the tables of a folder and write them as static pages that load nothing from elsewhere."""
+    from hierbench.experiments.site import build_site
+    from hierbench.reports.site.names import web_link
+
+    if base_url and web_link(base_url) is None:
+        raise UserError(f"--base-url {base_url!r} is not an http or https address")
+    if not title.strip():
+        raise UserError("--title is empty")
+    files, tables = build_site(folder, out, title, base_url, data_dir)
+    rejected = sum(table.counts().get("rejected", 0) for table in tables)
+    parts = [f"{len(tables)} table{'s' if len(tables) != 1 else ''}", f"{files} files"]
+    parts += [f"{rejected} rejected runs"] if rejected else []
+    print(f"wrote {out / 'index.html'} ({', '.join(parts)})")

@@ -1,0 +1,210 @@
+"""Planning the command of a row, carrying it out in a folder of its own, and comparing the results."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from hierbench.api.registry import Found, find_method
+from hierbench.config.options import Options
+from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.spec import Spec
+from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.execution.scheduler import states
+from hierbench.experiments.comparison import find_methods, names_asked
+from hierbench.experiments.reproduction.command import needs_weights
+from hierbench.experiments.reproduction.rows import Recorded, environment_of, passed
+from hierbench.experiments.session import Session
+from hierbench.experiments.verification.retrain import is_close
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.leaderboard.measured import measure
+from hierbench.leaderboard.statistics import METRICS
+from hierbench.planning.dry_run import costs, lines_of_plan
+from hierbench.planning.plan import make_plan, with_bases
+from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.job import Job
+from hierbench.runs.store import Run, Store
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json
+
+Verdict = Literal["bitwise", "close", "differs", "failed"]
+FIELDS = {"--methods": "methods", "--types": "types", "--dataset": "dataset", "--protocol": "protocol"}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One seed of a row, recorded and again.
+
+    Attributes:
+        verdict: "bitwise" the same predictions and metrics, "close" within the tolerance for another machine, or not.
+        metrics: {name: (recorded, again)}; None for a severity without mistakes.
+    """
+
+    seed: int
+    verdict: Verdict
+    metrics: dict[str, tuple[float | None, float | None]]
+
+
+def options_of(command: Sequence[str], **more: Any) -> Options:
+    """Return the options of a command from `command_of`; `more` replaces fields or adds others."""
+    words: dict[str, Any] = {"overrides": []}
+    for option, value in zip(command[2::2], command[3::2], strict=True):
+        if option == "--set":
+            words["overrides"].append(value)
+        elif option == "--seeds":
+            words["seeds"] = int(value)
+        elif option in FIELDS:
+            words[FIELDS[option]] = value
+    return Options(**(words | more))
+
+
+def check_plan(found: Recorded, data_dir: Path) -> str:
+    """Plan the command of a row as `hierbench run` does, on the recorded data; return why it cannot be planned, or "".
+
+    The command leaves nothing to the backbone's library, which is not asked.
+
+    Raises:
+        UserError: the plan has other jobs than the record.
+    """
+    if found.files:
+        return f"not planned: the code of {', '.join(found.files)} that came with the record is run with --run alone"
+    options, spec = options_of(found.command), found.spec
+    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+    if needs_weights(spec) and recipe.model.weights == "none":
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
+    if not recipe.model.crops:
+        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
+    data = _data_of(spec, recipe, data_dir)
+    methods = [find_method(name) for name in names_asked(options)]
+    plan = make_plan(recipe, data, methods, [spec.type], options.seeds or 0, spec.weights)
+    _check_ids(found, plan)
+    return ""
+
+
+def _data_of(spec: Spec, recipe: Recipe, data_dir: Path) -> Prepared:
+    """Return the data of a run where it is prepared, else what planning needs of it: its digests."""
+    there = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), data_dir)
+    if there is not None and there.digest == spec.dataset.digest:
+        return there
+    return Prepared(Path(), {"digest": spec.dataset.digest}, {recipe.distance: cast(Hierarchy, _Tree(spec))})
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """The tree of a run, of which its digest alone is known."""
+
+    spec: Spec
+
+    def digest(self) -> str:
+        return self.spec.dataset.hierarchy
+
+
+def _check_ids(found: Recorded, plan: Sequence[Job]) -> None:
+    if lacking := found.specs.keys() - {job.id for job in plan}:
+        labels = sorted(found.specs[id_].label for id_ in lacking)
+        raise UserError(f"the command does not give {labels[0]}: hyperparameters or versions of its method differ here")
+
+
+def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list[Compared]:
+    """Carry out the command of a row in another runs folder, and compare seed by seed; other seeds are not trained.
+
+    On a CPU the jobs compute with as many threads as the record says, because results are rounded as their number says.
+
+    Args:
+        found: the row.
+        store: of the records.
+        options: fields of `Options`: runs, data_dir, device, jobs, weights, source.
+
+    Raises:
+        UserError: the runs folder is that of the records; or data, weights or code are not those of the record.
+    """
+    if Path(options["runs"]).resolve() == store.root.resolve():
+        raise UserError(f"--runs {options['runs']} holds the records themselves; give another folder")
+    asked = options_of(found.command, mlflow="off", **options)
+    asked = replace(asked, methods=_with_copies(found, asked))
+    session = Session(asked)
+    methods, _ = find_methods(names_asked(asked))
+    inputs, spec = session.open(methods), found.spec
+    assert inputs.prepared is not None
+    if inputs.prepared.digest != spec.dataset.digest:
+        raise UserError(
+            f"{spec.dataset.name} is prepared in {asked.data_dir} with digest {inputs.prepared.digest[:12]}, and the "
+            f"record's is {spec.dataset.digest[:12]}: other images, splits or classes give other runs"
+        )
+    if inputs.digest != spec.weights:
+        here, there = (str(digest)[:12] for digest in (inputs.digest, spec.weights))
+        raise UserError(f"the weights here have the SHA-256 {here}, and the record's are {there}; give --weights FILE")
+    plan = make_plan(session.recipe, inputs.prepared, methods, session.types, session.num_seeds, inputs.digest)
+    _check_ids(found, plan)
+    plan = [job for job in plan if job.id in found.specs]
+    return _carry_out(found, store, session, plan, methods)
+
+
+def _with_copies(found: Recorded, asked: Options) -> str:
+    """Return --methods with copies of kept files beside the runs, named as their methods."""
+    names = names_asked(asked)
+    for name, file in found.files.items():
+        say(f"note: running {file}, which came with the record")
+        if file.stem != name:
+            copy = Path(asked.runs) / "methods" / f"{name}.py"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy, follow_symlinks=False)
+            names = [str(copy) if given == passed(name, file) else given for given in names]
+    return ",".join(names)
+
+
+def _carry_out(
+    found: Recorded, store: Store, session: Session, plan: list[Job], methods: Sequence[Found]
+) -> list[Compared]:
+    state = states(plan, session.store)
+    trained = list(with_bases(methods).values())
+    session.announce(lines_of_plan(plan, state), partial(costs, session.recipe, trained, session.types), trained)
+    if session.setting.device == "cpu":
+        session.setting = replace(session.setting, threads=_threads(found) or session.setting.threads)
+    labels = {job.id: job.spec.label for job in plan}
+
+    def compare() -> tuple[list[Compared], Path]:
+        compared = compare_runs(found, store, session.store, session.options.data_dir)
+        file = session.options.runs / f"reproduction-{found.row.method}-{found.row.type}.json"
+        write_json(file, {"command": found.command, "seeds": list(map(vars, compared))})
+        return compared, file
+
+    compared, failed = session.carry_out(plan, "reproduce", labels, compare)
+    session.say_failures(failed, labels)
+    return compared
+
+
+def _threads(found: Recorded) -> int | None:
+    threads = environment_of(next(iter(found.runs.values()))).get("threads")
+    return threads if type(threads) is int and threads > 0 else None
+
+
+def compare_runs(found: Recorded, store: Store, again: Store, data_dir: Path) -> list[Compared]:
+    """Compare the runs of a row with those of the same ids in another folder."""
+    pairs = {seed: (run, again.run(run.folder.name)) for seed, run in found.runs.items()}
+    done = {seed: pair for seed, pair in pairs.items() if pair[1].done}
+    names = [name for name in found.metrics if name not in METRICS]
+    old, new = (
+        measure([pair[side] for pair in done.values()], names, where, data_dir)
+        for side, where in ((0, store), (1, again))
+    )
+    compared = []
+    for seed, (run, other) in pairs.items():
+        if seed not in done:
+            compared.append(Compared(seed, "failed", {}))
+            continue
+        values = (run.metrics()["test"] | old[run.folder.name], other.metrics()["test"] | new[run.folder.name])
+        metrics = {name: (values[0].get(name), values[1].get(name)) for name in found.metrics}
+        compared.append(Compared(seed, _verdict(run, other, metrics), metrics))
+    return compared
+
+
+def _verdict(run: Run, other: Run, metrics: Mapping[str, tuple[float | None, float | None]]) -> Verdict:
+    same = run.digest_of(PREDICTIONS) == other.digest_of(PREDICTIONS) is not None
+    if same and all(one == two or (one != one and two != two) for one, two in metrics.values()):
+        return "bitwise"
+    num = int(environment_of(other).get("data", {}).get("splits", {}).get("test", 1))
+    return "close" if all(is_close(name, *pair, num) for name, pair in metrics.items()) else "differs"

@@ -1,0 +1,219 @@
+"""The rows of a published table or of a runs folder, with the records behind them and what cannot be had of them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+from pydantic import ValidationError
+
+from hierbench.api.code import digest_of_code
+from hierbench.config.sections import FEATURE_TYPES, Protocol
+from hierbench.config.spec import Spec
+from hierbench.experiments.reproduction.command import code_here, command_of, needs_weights, rows_of, weights_name
+from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.columns import Column, column_of, further
+from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.paired import named_rows
+from hierbench.leaderboard.statistics import Cell, Row
+from hierbench.runs.store import Run, Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_bytes, read_json_object
+
+PACKAGES = ("hierbench", "torch", "python", "device", "threads")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A row, its finished runs and the command that gives them.
+
+    Attributes:
+        row: of the board.
+        runs: {seed: finished run} of the row.
+        specs: {id: spec} of these and of all that they re-rank.
+        command: words of `hierbench run`.
+        files: {method: file that came with the record} for methods that are not installed with the code that ran.
+        notes: what has to be had, or differs.
+        metrics: that are shown and compared.
+    """
+
+    row: Row
+    runs: dict[int, Run]
+    specs: dict[str, Spec]
+    command: list[str]
+    files: dict[str, Path]
+    metrics: tuple[str, ...]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of the first seed."""
+        return self.specs[next(iter(self.runs.values())).folder.name]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the finished runs."""
+        return list(self.runs)
+
+    def cell(self, metric: str) -> Cell:
+        """Return a metric's cell."""
+        return self.row.metrics[metric]
+
+    @property
+    def environments(self) -> dict[str, list[str]]:
+        """The values that the runs' environments have: versions, device and threads."""
+        found: dict[str, list[str]] = {}
+        for run in self.runs.values():
+            environment = environment_of(run)
+            for name in PACKAGES:
+                if (value := str(environment.get(name, "unknown"))) not in found.setdefault(name, []):
+                    found[name].append(value)
+        return found
+
+
+def environment_of(run: Run) -> dict[str, Any]:
+    """Return a run's environment.json, {} where it cannot be read."""
+    try:
+        return read_json_object(run.folder / "environment.json")
+    except (OSError, ValueError):
+        return {}
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """Return the row, METHOD or METHOD:TYPE, and the metric of ROW[:METRIC]."""
+    method, *rest = text.split(":")
+    kind = rest.pop(0) if rest and rest[0] in FEATURE_TYPES else ""
+    return f"{method}:{kind}" if kind else method, ":".join(rest) if rest else None
+
+
+def find_rows(
+    place: Path, name: str, dataset: str | None, protocol: Protocol | None = None, data_dir: Path = Path("data")
+) -> tuple[Board, Store, list[Recorded]]:
+    """Return the rows that ROW[:METRIC] names in a published table or in a runs folder.
+
+    Args:
+        place: FOLDER/<dataset> of a published table, its .json or .md, or a runs folder.
+        name: METHOD[:TYPE][:METRIC].
+        dataset: its name or a user's file; None where all runs are of one dataset, which is built in.
+        protocol: only runs under it; None takes that of the newest.
+        data_dir: for a metric that has to be computed from predictions.
+
+    Raises:
+        UserError: no such folder, row or metric; several datasets; or no command gives the runs.
+    """
+    folder = place.with_suffix("") if place.suffix in (".json", ".md") and not place.is_dir() else place
+    if not folder.is_dir():
+        raise UserError(f"{place}: no such folder of records")
+    store = Store(folder)
+    dataset = dataset or _only_dataset(store)
+    board = board_from_runs(dataset, store, protocol=protocol)
+    row_name, metric = split_name(name)
+    if metric is not None:
+        board = _with_metric(board, column_of(metric), store, data_dir)
+    rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
+    found = [_recorded(row, store, dataset, metric) for row in rows]
+    return board, store, found
+
+
+def _only_dataset(store: Store) -> str:
+    names = set()
+    for run in store.runs():
+        try:
+            names.add(Spec.model_validate(run.spec()).dataset.name)
+        except (ValidationError, UserError):
+            continue
+    if len(names) != 1:
+        what = f"runs of {len(names)} datasets ({', '.join(sorted(names))})" if names else "no runs of jobs"
+        raise UserError(f"{store.root} holds {what}; name one with --dataset")
+    return names.pop()
+
+
+def _with_metric(board: Board, column: Column, store: Store, data_dir: Path) -> Board:
+    return with_columns(board, [column], store, data_dir) if further([column]) else board
+
+
+def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recorded:
+    """Return a row with its records and its command."""
+    if row.scored:
+        raise UserError(f"{row.title} are predictions made elsewhere: no command of hierbench makes them")
+    runs = [run for run in map(store.run, row.runs) if run.done]
+    specs = _specs([run.folder.name for run in runs], store)
+    if not runs:
+        raise UserError(f"{row.method}:{row.type} has no finished runs")
+    if metric is not None and (metric not in row.metrics or row.metrics[metric].mean is None):
+        raise UserError(f"{row.method}:{row.type} has no value of {metric}")
+    files = _kept_files(specs, store)
+    command = command_of(list(specs.values()), dataset, {name: passed(name, file) for name, file in files.items()})
+    by_seed = {specs[run.folder.name].seed: run for run in runs}
+    shown = (
+        (metric,) if metric is not None else tuple(name for name in row.metrics if row.metrics[name].mean is not None)
+    )
+    notes = _notes(rows_of(list(specs.values())), specs, files)
+    if row.planned > len(runs):
+        notes.append(f"{row.planned - len(runs)} of the row's {row.planned} runs are not finished, and not compared")
+    return Recorded(row, dict(sorted(by_seed.items())), specs, command, files, shown, notes)
+
+
+def _specs(ids: Sequence[str], store: Store) -> dict[str, Spec]:
+    """Return {id: spec} of runs and of all that they re-rank."""
+    found: dict[str, Spec] = {}
+    waiting = list(ids)
+    while waiting:
+        if (id_ := waiting.pop(0)) in found:
+            continue
+        try:
+            spec = Spec.model_validate(store.run(id_).spec())
+        except ValidationError:
+            raise UserError(f"run {id_[:12]}: its record is missing, or of another version of hierbench") from None
+        if spec.id != id_:
+            raise UserError(f"run {id_[:12]}: its folder is not named after its spec")
+        found[id_] = spec
+        waiting += spec.bases
+    return found
+
+
+def _kept_files(specs: Mapping[str, Spec], store: Store) -> dict[str, Path]:
+    """Return {method: file} of source files kept with the records that are the code that ran; none is run here."""
+    found: dict[str, Path] = {}
+    for id_, spec in specs.items():
+        name = spec.method.name
+        if name in found or "/" in name or code_here(name) == spec.method.code:
+            continue
+        for path in (
+            store.run(id_).folder / f"{name}.py",
+            store.root / "methods" / f"{name}-{spec.method.code[:12]}.py",
+        ):
+            if os.path.lexists(path) and _is_code(path, spec.method.code):
+                found[name] = path
+                break
+    return found
+
+
+def passed(name: str, file: Path) -> str:
+    """Return what --methods takes for a kept file: its path, or that of a copy, as file and method share a name."""
+    return str(file) if file.stem == name else f"./{name}.py"
+
+
+def _is_code(path: Path, digest: str) -> bool:
+    try:
+        return digest_of_code(read_bytes(path)) == digest
+    except (OSError, SyntaxError, ValueError, TokenError):
+        return False
+
+
+def _notes(tops: Sequence[Spec], specs: Mapping[str, Spec], files: Mapping[str, Path]) -> list[str]:
+    """Return what has to be had for a command, and what else it gives."""
+    notes, first = [], tops[0]
+    if needs_weights(first):
+        notes.append(f"{weights_name(first)} stands for the file of weights with SHA-256 {first.weights}")
+    for name, path in files.items():
+        code = next(spec.method.code for spec in specs.values() if spec.method.name == name)
+        copy = "" if path.stem == name else f"; copy it to ./{name}.py"
+        notes.append(f"{path}, code {code[:12]} of {name}, came with the record: read it before it is run{copy}")
+    seeds = [spec.seed for spec in tops]
+    if others := sorted(set(range(seeds[-1] + 1)) - set(seeds)):
+        which = ", ".join(map(str, others[:9])) + (", ..." if len(others) > 9 else "")
+        notes.append(f"the row has no seed {which}: the command trains these too")
+    return notes

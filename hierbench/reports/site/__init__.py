@@ -1,0 +1,1 @@
+"""Leaderboards as a static site: pages, downloads, a feed."""

@@ -1,0 +1,64 @@
+"""BibTeX of a table and of the methods in it."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from hierbench.leaderboard.render import latex_escaped
+from hierbench.reports.site.names import slug_of
+
+# "Authors, Title, VENUE YEAR" or "Authors, VENUE YEAR", with anything after it.
+CITATION = re.compile(
+    r"(?P<authors>[^,;:]+), (?:(?P<title>[^;]+?), )?(?P<venue>[A-Z][A-Za-z]*) (?P<year>(?:19|20)\d\d)\b(?P<rest>.*)"
+)
+
+# Of the paper that this project starts from, which its methods cite without a title.
+PAPER = "Inducing Neural Collapse to a Fixed Hierarchy-Aware Frame for Reducing Mistake Severity"
+TITLES = {"Liang and Davis ICCV 2023": PAPER}
+
+
+def entry(kind: str, key: str, fields: Iterable[tuple[str, str]]) -> str:
+    """Return a BibTeX entry; fields without a value are left out."""
+    lines = [f"  {name} = {{{value}}}" for name, value in fields if value]
+    return f"@{kind}{{{_key(key)},\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _key(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9:_-]+", "-", slug_of(text.lower())).strip("-") or "entry"
+
+
+def bibtex_of_method(name: str, title: str, source: str) -> str:
+    """Return the entry of a method from the citation that its file declares, "" without one."""
+    if not source.strip():
+        return ""
+    found = CITATION.match(source)
+    if found is None:
+        return entry("misc", name, [("title", latex_escaped(title)), ("note", latex_escaped(source))])
+    authors = re.sub(r"\s+et al\.?$", " and others", found["authors"]).replace(" & ", " and ")
+    title_of_paper = found["title"] or TITLES.get(f"{authors} {found['venue']} {found['year']}", "")
+    rest = found["rest"].strip(" ,;:")
+    return entry(
+        "inproceedings",
+        f"{name}{found['year']}",
+        [
+            ("author", latex_escaped(authors)),
+            ("title", latex_escaped(title_of_paper)),
+            ("booktitle", latex_escaped(found["venue"])),
+            ("year", found["year"]),
+            ("note", latex_escaped(f"{title}: {rest}" if rest else title)),
+        ],
+    )
+
+
+def bibtex_of_table(dataset: str, protocol: str, *, authors: Sequence[str], year: str, runs: int, link: str) -> str:
+    """Return the entry of a table."""
+    return entry(
+        "misc",
+        f"hierbench-{dataset}",
+        [
+            ("author", latex_escaped(" and ".join(authors)) or "{hierbench}"),
+            ("title", latex_escaped(f"Hierarchy-aware classifiers on {dataset}: a leaderboard")),
+            ("year", year),
+            ("howpublished", f"\\url{{{link}}}" if link and not re.search(r"[{}\\%#^~]", link) else ""),
+            ("note", latex_escaped(f"protocol {protocol}, {runs} runs, made with hierbench")),
+        ],
+    )

@@ -1,0 +1,98 @@
+"""Writes pages: templates in which every expression is cleaned and escaped, and the addresses of everything."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hierbench.leaderboard.render import ordered_rows, seeds
+from hierbench.leaderboard.statistics import Row
+from hierbench.reports.site import svg
+from hierbench.reports.site.content import Table
+from hierbench.reports.site.names import Slugs, block, clean, name_of, slug_of, web_link
+from hierbench.runs.store import RUN_ID
+
+ASSETS = ("style.css", "tables.js", "icon.svg")
+
+
+@lru_cache
+def environment() -> Environment:
+    """Return the templates; compiled once in a process."""
+    made = Environment(
+        loader=PackageLoader("hierbench.reports.site", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=clean,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "block": block,
+        "name": name_of,
+        "web_link": web_link,
+        "minus": lambda text: text.replace("-", "\u2212"),
+    }
+    made.globals |= {"svg": svg, "seeds": seeds}
+    return made
+
+
+class Places:
+    """The addresses of a table's pages, within the table's folder.
+
+    Attributes:
+        folder: of the table, relative to the site's root.
+    """
+
+    def __init__(self, table: Table, slug: str) -> None:
+        self.folder = f"tables/{slug}"
+        self._runs, self._rows = Slugs(), Slugs()
+        self._of_run: dict[str, str] = {}
+        self.rows = {
+            id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in ordered_rows(table.board)
+        }
+
+    def row(self, row: Row) -> str:
+        """Return the page of a row."""
+        return f"row-{self.rows[id(row)]}.html"
+
+    def pair(self, row: Row, reference: Row) -> str:
+        """Return the page of a comparison."""
+        return f"{self.rows[id(row)]}-minus-{self.rows[id(reference)]}.html"
+
+    def run(self, run_id: str) -> str:
+        """Return the page of a run, whose folder may have any name."""
+        if run_id not in self._of_run:
+            self._of_run[run_id] = self._runs.of(run_id[:16] if RUN_ID.fullmatch(run_id) else run_id)
+        return f"run-{self._of_run[run_id]}.html"
+
+
+class Writer:
+    """Writes the files of a site below a folder.
+
+    Attributes:
+        files: what was written, relative to the folder.
+    """
+
+    def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
+        self.root, self.title, self.files, self._wrote = root, title, list[str](), wrote
+        package = resources.files("hierbench.reports.site") / "templates"
+        for name in ASSETS:
+            self.write(name, (package / name).read_bytes())
+
+    def page(self, path: str, template: str, **content: Any) -> None:
+        """Render a page."""
+        up = "../" * path.count("/")
+        text = environment().get_template(f"{template}.html.j2").render(site=self.title, up=up, **content)
+        self.write(path, text)
+
+    def write(self, path: str, content: str | bytes) -> None:
+        """Write a file."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
+        self.files.append(path)
+        self._wrote()

@@ -1,0 +1,170 @@
+"""What the page of one run shows: its spec, curves, environment, verdict and files."""
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from hierbench.leaderboard.render import HEADINGS
+from hierbench.reports.site import svg
+from hierbench.utils.files import read_bytes, read_json_object
+
+LONGEST_HISTORY = 4 << 20  # bytes
+MOST_CURVES = 18
+MOST_ENTRIES = 120  # of a record that a page lists
+TIME = re.compile(r"[12]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+Entries = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One column of history.csv."""
+
+    name: str
+    first: float
+    last: float
+    line: Markup
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run's record, as text; parts that are missing or malformed are empty."""
+
+    spec: dict[str, Any]
+    settings: Entries
+    results: list[tuple[str, str, str]]
+    mistakes: list[int]
+    environment: Entries
+    tuning: Entries
+    files: Entries
+    curves: list[Curve]
+    state: str
+    epoch: int | None
+    time: str
+
+
+def read_record(folder: Path) -> Record:
+    """Return the record in a folder; nothing in it is trusted."""
+    spec, metrics, environment, tuning, status = (
+        _object(folder / f"{name}.json") for name in ("spec", "metrics", "environment", "tuning", "status")
+    )
+    epoch = metrics.get("best_epoch")
+    epoch = epoch if isinstance(epoch, int) else None
+    time = environment.get("time")
+    files = status.get("files")
+    return Record(
+        spec=spec,
+        settings=flat(spec),
+        results=_results(metrics),
+        mistakes=_counts(metrics.get("mistakes_by_distance")),
+        environment=flat(environment),
+        tuning=flat(tuning),
+        files=_digests(files if isinstance(files, dict) else {}),
+        curves=curves_of(folder / "history.csv", epoch),
+        state=str(status.get("state", "planned")),
+        epoch=epoch,
+        time=time_of(time),
+    )
+
+
+def _results(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (title, test, validation) of each metric, "-" where a split has it not."""
+    test, val = (found if isinstance(found := metrics.get(split), dict) else {} for split in ("test", "val"))
+    names = list(dict.fromkeys([*test, *val]))[:MOST_ENTRIES]
+    return [(HEADINGS.get(name, name), shown(test.get(name, "–")), shown(val.get(name, "–"))) for name in names]
+
+
+def _counts(value: Any) -> list[int]:
+    whole = isinstance(value, list) and all(isinstance(count, int) and 0 <= count < 1 << 53 for count in value)
+    return value if whole and sum(value) else []
+
+
+def time_of(text: Any) -> str:
+    """Return a record's time if it is one, else ""."""
+    if not (isinstance(text, str) and TIME.fullmatch(text)):
+        return ""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    return text
+
+
+def moment_of(date: str) -> str:
+    """Return the moment of a date or a time, "" for anything else."""
+    return time_of(date) or time_of(f"{date}T00:00:00Z")
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        return read_json_object(path)
+    except (OSError, ValueError):
+        return {}
+
+
+def flat(content: Mapping[str, Any]) -> Entries:
+    """Return (dotted name, value) of what a JSON object holds; lists of numbers on one line."""
+    found = list(_flat(content, ""))
+    if len(found) > MOST_ENTRIES:
+        found = [*found[:MOST_ENTRIES], ("…", f"{len(found) - MOST_ENTRIES} more")]
+    return found
+
+
+def _flat(content: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    for name, value in content.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, list):
+            yield before + name, ", ".join(map(shown, value[:40])) + (" …" if len(value) > 40 else "")
+        else:
+            yield before + name, shown(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value of a record as text."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _digests(files: Mapping[str, Any]) -> Entries:
+    found = []
+    for name, record in list(files.items())[:20]:
+        if isinstance(record, dict):
+            found.append((str(name), f"{str(record.get('sha256', ''))[:64]}, {record.get('size', '?')} bytes"))
+    return found
+
+
+def curves_of(path: Path, tested: int | None) -> list[Curve]:
+    """Return the columns of a history over its epochs: loss and validation first, then the terms of the loss."""
+    try:
+        lines = list(csv.reader(read_bytes(path, LONGEST_HISTORY).decode().splitlines()))
+    except (OSError, ValueError, csv.Error):
+        return []
+    if len(lines) < 2:
+        return []
+    names = [name for name in lines[0] if name != "epoch" and not name.startswith("lr_")]
+    names.sort(key=lambda name: (name != "train_loss", not name.startswith("val_")))
+    found = []
+    for name in names[:MOST_CURVES]:
+        place = lines[0].index(name)
+        values = [_number(line[place]) if place < len(line) else math.nan for line in lines[1:]]
+        known = [value for value in values if math.isfinite(value)]
+        if known:
+            found.append(Curve(name.replace("_", " "), known[0], known[-1], svg.curve(values, tested)))
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if len(text) < 40 else math.nan
+    except ValueError:
+        return math.nan

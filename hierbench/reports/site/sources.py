@@ -1,0 +1,142 @@
+"""What the file of a method says of it, read without importing it: a stranger's code is never run."""
+
+import ast
+import io
+import keyword
+import tokenize
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from hierbench.reports.site.names import block
+
+LONGEST = 60_000  # characters of a file that a page shows
+MARKS = {tokenize.COMMENT: "c", tokenize.STRING: "s"}
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One declared hyperparameter, as text."""
+
+    name: str
+    kind: str
+    default: str
+    bounds: str
+    grid: str
+
+
+@dataclass(frozen=True)
+class About:
+    """What a method's class declares.
+
+    Attributes:
+        title, source, version: as declared, "" where they are not plain strings.
+        doc: the docstrings of the file and the class, with the method's formula.
+        base: what it re-ranks, "" for a method that trains.
+        hyperparameters: in the order of the file.
+    """
+
+    title: str = ""
+    source: str = ""
+    version: str = "1"
+    doc: str = ""
+    types: str = ""
+    base: str = ""
+    hyperparameters: tuple[Hyperparameter, ...] = ()
+
+
+def about_method(source: str, name: str) -> About:
+    """Return what the class of a method declares in its file; nothing where the file is no Python."""
+    try:
+        tree = ast.parse(source)
+        found = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
+        if not found:
+            return About()
+        cls, names = found[0], _strings(found[0])
+        docs = [ast.get_docstring(tree), ast.get_docstring(cls)]
+        return About(
+            title=names.get("title", ""),
+            source=names.get("source", ""),
+            version=names.get("version", "1"),
+            doc="\n\n".join(filter(None, docs)),
+            types=names.get("types", "type-I, type-II"),
+            base=names.get("base", ""),
+            hyperparameters=tuple(_hyperparameters(cls)),
+        )
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return About()
+
+
+def _strings(cls: ast.ClassDef) -> dict[str, str]:
+    """Return the class attributes that are strings, or tuples of strings."""
+    found = {}
+    for node in cls.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        value = _literal(getattr(node, "value", None))
+        if isinstance(target, ast.Name) and isinstance(value, str):
+            found[target.id] = value
+        elif isinstance(target, ast.Name) and isinstance(value, tuple):
+            found[target.id] = ", ".join(map(str, value))
+    return found
+
+
+def _literal(node: ast.AST | None) -> Any:
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _hyperparameters(cls: ast.ClassDef) -> list[Hyperparameter]:
+    found = []
+    for inner in cls.body:
+        if not (isinstance(inner, ast.ClassDef) and inner.name == "Params"):
+            continue
+        for node in inner.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.append(_hyperparameter(node.target.id, ast.unparse(node.annotation), node.value))
+    return found
+
+
+def _hyperparameter(name: str, kind: str, value: ast.expr | None) -> Hyperparameter:
+    if not isinstance(value, ast.Call):
+        return Hyperparameter(name, kind, ast.unparse(value) if value else "", "", "")
+    given = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
+    default = ast.unparse(value.args[0]) if value.args else given.get("default", "")
+    ends = [f"{sign} {given[key]}" for key, sign in (("low", "≥"), ("high", "≤")) if key in given]
+    return Hyperparameter(name, kind, default, ", ".join(ends), given.get("grid", ""))
+
+
+def highlighted(source: str) -> Markup:
+    """Return Python source for a <pre>: comments, strings and keywords marked, all of it escaped."""
+    if len(source) > LONGEST:
+        return block(source, LONGEST)
+    lines = source.splitlines(keepends=True)
+    parts: list[Markup] = []
+    row, column = 1, 0
+
+    def up_to(end: tuple[int, int]) -> str:
+        nonlocal row, column
+        taken = []
+        while row < end[0] and row <= len(lines):
+            taken.append(lines[row - 1][column:])
+            row, column = row + 1, 0
+        if row <= len(lines):
+            taken.append(lines[row - 1][column : end[1]])
+            column = end[1]
+        return "".join(taken)
+
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            word = token.type == tokenize.NAME and keyword.iskeyword(token.string)
+            mark = "k" if word else MARKS.get(token.type)
+            if mark:
+                parts += [block(up_to(token.start)), _marked(mark, up_to(token.end))]
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return block(source)
+    return Markup("").join([*parts, block(up_to((len(lines) + 1, 0)))])
+
+
+def _marked(mark: str, text: str) -> Markup:
+    return Markup('<span class="{}">{}</span>').format(escape(mark), block(text))

@@ -1,0 +1,122 @@
+"""`hierbench reproduce --run`: the runs of a row again, bitwise, from a runs folder and from published records."""
+
+import json
+import shutil
+
+import pytest
+
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Store
+
+SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--mlflow", "off", "--jobs", "1")
+METHOD = '''"""A method of a user's."""
+from hierbench.methods.ce import CrossEntropy
+
+class Mine(CrossEntropy):
+    name = title = source = "mine"
+'''
+
+
+@pytest.fixture(scope="module")
+def made(cli, data_dir, tmp_path_factory):
+    """Two seeds of cross-entropy with a rate of its own, of CRM on it, and of a user's method."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(data_dir / "prepared", folder / "data/prepared")
+    (folder / "mine.py").write_text(METHOD)
+    rate = ("--set", "methods.ce.lr.classifier=0.1")
+    cli(
+        folder,
+        "run",
+        "--methods",
+        "ce,crm,./mine.py",
+        "--dataset",
+        "shapes",
+        "--types",
+        "type-I",
+        "--seeds",
+        "2",
+        *SMALL,
+        *rate,
+    ).ok()
+    (folder / "mine.py").unlink()
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    (tmp_path / "data").symlink_to(made / "data")
+    shutil.copytree(made / "runs", tmp_path / "runs")
+    return tmp_path
+
+
+def test_a_re_ranked_row_and_its_base_again(cli, folder):
+    done = cli(folder, "reproduce", "runs", "crm:type-I", "--run", "--runs", "again", "--jobs", "1").ok()
+    assert done.out.count("bitwise the same (top1 ") == 2
+    old, new = Store(folder / "runs"), Store(folder / "again")
+    specs = [run.spec() for run in new.runs()]
+    assert sorted((spec["method"]["name"], spec["seed"]) for spec in specs) == [
+        ("ce", 0),
+        ("ce", 1),
+        ("crm", 0),
+        ("crm", 1),
+    ]
+    for run in new.runs():
+        assert run.digest_of("predictions.npz") == old.run(run.folder.name).digest_of("predictions.npz")
+    # The printed command is the same, and so is what it gives.
+    words = json.loads(cli(folder, "reproduce", "runs", "crm:type-I", "--json").ok().out)["rows"][0]["command"]
+    said = cli(folder, *words[1:], "--runs", "again", "--mlflow", "off", "--jobs", "1").ok()
+    assert "4 cached" in said.err
+
+
+def test_another_result_is_named(cli, folder, monkeypatch):
+    """A record whose top-1 was raised: the new runs are kept, and the exit code says so."""
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    done = cli(folder, "reproduce", "runs", "ce:type-I:top1", "--run", "--jobs", "1").ok()
+    assert done.out.count("bitwise the same (top1 ") == 2 and not list(folder.glob("hierbench-reproduce-*"))
+    run = next(
+        run for run in Store(folder / "runs").runs() if run.spec()["method"]["name"] == "ce" and run.spec()["seed"] == 1
+    )
+    content = run.metrics()
+    content["test"]["top1"] = 99.0
+    run.write_record("metrics.json", content)
+    run.set_status(
+        "done", **{k: v for k, v in run.status.items() if k != "state"} | {"files": fingerprints(run.folder)}
+    )
+    done = cli(folder, "reproduce", "runs", "ce:type-I:top1", "--run", "--jobs", "1")
+    assert done.code == 1 and "again    seed 0: bitwise the same" in done.out
+    assert "again    seed 1: differs (top1 99 -> " in done.out
+    (kept,) = folder.glob("hierbench-reproduce-*")
+    assert f"the new runs are in {kept}" in done.out
+    compared = json.loads((kept / "reproduction-ce-type-I.json").read_text())
+    assert [seed["verdict"] for seed in compared["seeds"]] == ["bitwise", "differs"]
+
+
+def test_a_user_s_method_is_run_from_the_record_only_on_demand(cli, folder):
+    cli(folder, "leaderboard", "--dataset", "shapes", "--publish", "published").ok()
+    shown = cli(folder, "reproduce", "published/shapes", "mine").ok()
+    assert "came with the record: read it before it is run" in shown.out and "not planned" in shown.out
+    assert "note: running" not in shown.err
+    file = next((folder / "published/shapes").glob("*/mine.py")).relative_to(folder)
+    words = shown.out.splitlines()[0].split()
+    assert words[3] == str(file)
+    done = cli(folder, "reproduce", "published/shapes", "mine", "--run", "--jobs", "1").ok()
+    assert done.out.count("bitwise the same") == 2 and f"note: running {file}" in done.err
+    for file in (folder / "published/shapes").glob("*/mine.py"):
+        file.write_text("raise RuntimeError('never run')")
+    cli(folder, "reproduce", "published/shapes", "mine", "--run").one_line("mine is not installed: its file, mine.py")
+
+
+def test_other_data_is_named_before_anything_is_trained(cli, folder):
+    from hierbench.data.datasets import shapes as generated
+    from hierbench.data.prepare import prepare
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generated, "PER_CLASS", {"train": 4, "val": 1, "test": 2})
+        prepare("shapes", folder / "other")
+    done = cli(folder, "reproduce", "runs", "ce", "--run", "--runs", "again", "--data-dir", "other", "--jobs", "1")
+    assert (
+        done.code == 2
+        and "shapes is prepared in other with digest" in done.err
+        and not list(Store(folder / "again").runs())
+    )

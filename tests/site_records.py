@@ -1,0 +1,137 @@
+"""Published tables made by hand, for the tests of the site: records of invented methods on invented datasets."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from hierbench.config.spec import Spec
+from hierbench.leaderboard.board import board_with_scored
+from hierbench.leaderboard.render import as_json, markdown
+from hierbench.runs.integrity import fingerprints, sealed
+from hierbench.runs.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ROOT / "leaderboard/published"
+# What a stranger may call a class, a method, a dataset or himself to break out of a page.
+BREAK_OUT = "</script><img src=x onerror=alert(1)>"
+QUOTED = '" onmouseover="alert(1)" x="'
+HIDDEN = "plain\u202etxt.exe\u200b\u2066 \u0000\u001b[31m"
+HOSTILE = (
+    BREAK_OUT,
+    QUOTED,
+    HIDDEN,
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "</pre></style><svg/onload=alert(1)>",
+)
+
+
+def base_spec():
+    """A spec of the shipped table."""
+    path = min(SHIPPED.glob("tiny-imagenet-frozen/*/spec.json"))
+    return Spec.model_validate(json.loads(path.read_text()))
+
+
+def write_run(folder, spec, title, mean, **extra):
+    """Write the record of a finished run whose metrics lie around `mean`; the seed decides how far."""
+    epochs = spec.train.epochs
+    noise = np.random.default_rng([spec.seed, len(title), *map(ord, spec.method.name[:8])]).normal(size=4).tolist()
+    run = Store(folder).run(spec.id)
+    run.folder.mkdir(parents=True)
+    top1 = round(min(max(mean + 0.4 * noise[0], 1.0), 99.0), 2)
+    severity = 2.0 + 0.05 * noise[1] + (mean - 60.0) / 50.0
+    metrics = {
+        "top1": top1,
+        "mistake_severity": severity,
+        "hierdist@1": severity * (100 - top1) / 100,
+        "hierdist@5": 1.9 + 0.02 * noise[2],
+        "hierdist@20": 2.4 + 0.02 * noise[3],
+    }
+    content = {"schema": 1, "title": title, "test": metrics, "val": metrics, "best_epoch": epochs}
+    run.write_record("spec.json", spec.content())
+    run.write_record("metrics.json", content)
+    columns = ["epoch", "train_loss", *(f"val_{name}" for name in metrics)]
+    lines = [",".join(columns)]
+    for epoch in range(1, epochs + 1):  # the last is the tested one
+        far = [0.1 * (epochs - epoch) * (-1 if name == "top1" else 1) for name in metrics]
+        values = [value + more for value, more in zip(metrics.values(), far, strict=True)]
+        lines.append(",".join(map(repr, [epoch, 3 * math.exp(-epoch / 3), *values])))
+    (run.folder / "history.csv").write_text("\n".join(lines) + "\n")
+    data = {"digest": spec.dataset.digest, "splits": {"train": 40, "val": 20, "test": 20}, "remark": ""}
+    environment = {"python": "3.11.7", "device": "cpu", "time": "2026-11-22T11:34:45Z", "data": data}
+    run.write_record("environment.json", environment | extra)
+    predictions = {"sha256": spec.id, "size": 1000, "mtime_ns": 1}  # not published
+    files = fingerprints(run.folder) | {"predictions.npz": predictions}
+    run.write_record("status.json", sealed({"state": "done", "seconds": 1.0, "files": files}))
+    return run
+
+
+def publish(folder, dataset, rows, seeds=3, **extra):
+    """Publish a table of (method, title, type, mean accuracy[, hyperparameter]) rows; return the ids of its runs."""
+    base = base_spec()
+    ids = []
+    for method, title, kind, mean, *beta in rows:
+        for seed in range(seeds):
+            spec = base.model_copy(
+                update={
+                    "dataset": base.dataset.model_copy(
+                        update={"name": dataset, "digest": "0" * 64, "hierarchy": "1" * 64}
+                    ),
+                    "method": base.method.model_copy(
+                        update={"name": method, "code": "2" * 64, "params": {"beta": beta[0] if beta else 0.5}}
+                    ),
+                    "type": kind,
+                    "seed": seed,
+                }
+            )
+            ids.append(write_run(folder / dataset, spec, title, mean, **extra).folder.name)
+    write_table(folder, dataset)
+    return ids
+
+
+def write_table(folder, dataset):
+    """Write the files of a table as its records give it."""
+    board = board_with_scored(dataset, Store(folder / dataset))
+    (folder / f"{dataset}.json").write_text(as_json(board))
+    (folder / f"{dataset}.md").write_text(markdown(board))
+
+
+def hostile_folder(folder):
+    """Two tables; names, titles, environments and changes are made to break out, and pictures are no drawings."""
+    dataset = "<img src=x onerror=alert(1)>"
+    rows = [
+        (name, name, kind, 60.0 + 2 * number) for number, name in enumerate(HOSTILE) for kind in ("type-I", "type-II")
+    ]
+    publish(folder, dataset, rows, python=BREAK_OUT, **{QUOTED: HIDDEN})
+    change = {
+        "date": BREAK_OUT,
+        "because": QUOTED,
+        "added": [BREAK_OUT],
+        "changed": [{"row": HIDDEN, "top1": [1, QUOTED]}],
+    }
+    (folder / f"{dataset}-changes.json").write_text(json.dumps([change, 5]))
+    (folder / f"{dataset}-tradeoff.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+    )
+    (folder / f"{dataset}-severity.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg"><rect width="9" height="9" onload="alert(1)"/></svg>'
+    )
+    (folder / f"{dataset}-verdict.json").write_text(json.dumps({"counts": {"reproduced": 3, BREAK_OUT: 4}}))
+    write_card(folder)
+    plain = [
+        ("ce", "cross-entropy", "type-I", 60.0),
+        ("mine", "Mine", "type-I", 64.0),
+        ("mine", "Mine", "type-II", 61.0),
+    ]
+    publish(folder, "birds", plain)
+    return dataset
+
+
+def write_card(folder):
+    """Write a card whose author and links are made to break out, and one link that is a link."""
+    links = ["javascript:alert(1)", "https://example.org/paper", f"https://example.org/{QUOTED}", "data:text/html,x"]
+    fields = {"authors": [BREAK_OUT, HIDDEN], "title": QUOTED, "link": links, "licence": BREAK_OUT, "notes": QUOTED}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    (folder / "card.toml").write_text("\n".join(lines) + "\n")
