@@ -115,7 +115,8 @@ def _open(path: Path, dataset: str | None, protocol: Protocol | None) -> tuple[B
     if not folder.is_dir():
         raise UserError(f"{path}: no such folder of records" if path == folder else f"{path} has no folder {folder}")
     if not _has_runs(folder):
-        inside = [entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and _holds_runs(entry)]
+        with os.scandir(folder) as entries:
+            inside = [entry.name for entry in entries if not entry.name.startswith(".") and _holds_runs(entry)]
         folder = folder / _only(sorted(inside), name, path)
     store = Store(folder)
     if dataset is None:
@@ -141,7 +142,8 @@ def _holds_runs(entry: os.DirEntry[str]) -> bool:
 
 
 def _has_runs(folder: Path) -> bool:
-    return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in os.scandir(folder))
+    with os.scandir(folder) as entries:
+        return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in entries)
 
 
 def _dataset_of(run: Run) -> str | None:
