@@ -48,7 +48,7 @@ def is_published(folder: Path, dataset: str) -> bool:
 def _verify(folder: Path, dataset: str | None, data_dir: Path, retrain: int, device: Device) -> Report:
     """Verify one folder."""
     store = Store(folder)
-    records, rows = inspect(store, data_dir)
+    records, rows = inspect(store, data_dir, anew=True)
     if not records:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
