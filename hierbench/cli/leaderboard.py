@@ -33,7 +33,7 @@ def leaderboard(
     from hierbench.experiments.verification.checked import checked_board, checked_runs, notes_of, with_limit
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import damaged_runs
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import asked_columns, further
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.others import board_of_published
     from hierbench.leaderboard.publish import publish_board
@@ -56,7 +56,7 @@ def leaderboard(
         both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
         _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
-    board, report = checked_board(dataset, store, data_dir, protocol)
+    board, report = checked_board(dataset, store, data_dir, protocol, further(columns))
     _note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:
         board = with_columns(board, columns, store, data_dir)

@@ -1,6 +1,6 @@
 """One run checked by itself, and against its bases: all of a verification that computes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,10 +20,16 @@ from hierbench.utils.errors import UserError, one_line_of
 
 
 class Checks:
-    """The checks of the runs of one folder, with what they share: trees, targets, methods, the last predictions."""
+    """The checks of the runs of one folder, with what they share: trees, targets, methods, the last predictions.
 
-    def __init__(self, store: Store, data_dir: Path) -> None:
-        self.store = store
+    Args:
+        store: of the folder.
+        data_dir: prepared data.
+        metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
+    """
+
+    def __init__(self, store: Store, data_dir: Path, metrics: Collection[str] | None = None) -> None:
+        self.store, self.metrics = store, metrics
         self.loader, self.methods = Loader(), Methods()
         self.known, self.trees = Targets(data_dir, store.root), Trees(data_dir)
 
@@ -52,7 +58,7 @@ class Checks:
             check_values(record, tree)
             if record.is_tested and record.is_intact:
                 recompute(record, tree, self.loader, self.known)
-                check_further(record, self.store, tree)
+                check_further(record, self.store, tree, self.metrics)
         if record.spec is not None:
             check_method(record, tree, self.methods)
             if record.spec.bases:

@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
@@ -61,8 +61,11 @@ class Cache:
         self.started = time.time_ns()
         self.path = None if (folder := cache_folder()) is None else folder / FILE
 
-    def read(self, runs: Iterable[Run]) -> dict[str, Record]:
-        """Return the records, by id, of those of the runs whose findings still hold."""
+    def read(self, runs: Iterable[Run], metrics: Collection[str] | None = ()) -> dict[str, Record]:
+        """Return the records, by id, of those of the runs whose findings still hold.
+
+        Metrics beyond the paper's must have been compared where these are kept; None stands for all.
+        """
         found: dict[str, Record] = {}
         with self._database() as database:
             if database is None:
@@ -73,7 +76,9 @@ class Cache:
                 with suppress(Exception):  # a damaged entry, of which there may be any kind
                     row = database.execute(query, key).fetchone()
                     if row is not None and self._holds(row[0]):
-                        found[run.folder.name] = from_kept(run, row[1])
+                        record = from_kept(run, row[1])
+                        if not (record.unchecked if metrics is None else set(metrics) & set(record.unchecked)):
+                            found[run.folder.name] = record
         return found
 
     def keep(self, record: Record, depends: Iterable[Path]) -> None:

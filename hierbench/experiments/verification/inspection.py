@@ -1,5 +1,6 @@
 """The runs of one folder, each checked by itself, and then against each other."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from hierbench.experiments.verification.cache import Cache
@@ -11,7 +12,12 @@ from hierbench.utils.errors import UserError
 
 
 def inspect(
-    store: Store, data_dir: Path, dataset: str | None = None, *, anew: bool = False
+    store: Store,
+    data_dir: Path,
+    dataset: str | None = None,
+    *,
+    metrics: Collection[str] | None = (),
+    anew: bool = False,
 ) -> tuple[list[Record], list[Finding]]:
     """Return the records of a folder with what was found of each, and the findings of the rows that they make.
 
@@ -19,10 +25,11 @@ def inspect(
         store: of the folder; nothing in it is trusted, run or changed.
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         dataset: only runs that say they are of it; None for all, and for what says nothing.
+        metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
         anew: check every run, also those whose findings are in the cache and still hold.
     """
     runs, cache = list(store.runs()), Cache(store.root, data_dir)
-    kept = {} if anew else cache.read(runs)
+    kept = {} if anew else cache.read(runs, metrics)
     if dataset is None:
         runs += store.lost()
     else:
@@ -32,7 +39,7 @@ def inspect(
     if new:
         from hierbench.experiments.verification.alone import Checks  # with PyTorch
 
-        checks = Checks(store, data_dir)
+        checks = Checks(store, data_dir, metrics)
         for record in sorted(new, key=_place):
             checks.check(record, records)
             cache.keep(record, checks.sources_of(record))

@@ -30,6 +30,7 @@ def as_kept(record: Record) -> str:
         "environment": _text({name: value for name, value in record.environment.items() if name != "time"}),
         "facts": None if record.facts is None else asdict(record.facts),
         "targets": record.targets,
+        "unchecked": record.unchecked,
         "is_intact": record.is_intact,
     }
     return _text(content)
@@ -53,6 +54,7 @@ def from_kept(run: Run, text: str) -> Record:
         environment=_object(content["environment"]),
         facts=None if facts is None else Facts(**facts),
         targets=content["targets"],
+        unchecked=content["unchecked"],
         is_intact=content["is_intact"],
     )
 
