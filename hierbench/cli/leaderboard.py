@@ -11,6 +11,8 @@ from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
+LONGEST = 600  # characters of a note
+
 
 def leaderboard(
     dataset: DatasetOption,
@@ -68,4 +70,4 @@ def leaderboard(
 
 def _note(lines: list[str]) -> None:
     for line in lines:
-        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+        print(f"note: {one_line(line, LONGEST)}", file=sys.stderr, flush=True)
