@@ -11,6 +11,8 @@ from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
+LONGEST = 600  # characters of a note
+
 
 def leaderboard(
     dataset: DatasetOption,
@@ -33,7 +35,7 @@ def leaderboard(
     from hierbench.experiments.verification.checked import checked_board, checked_runs, notes_of, with_limit
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import damaged_runs
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import asked_columns, further
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.others import board_of_published
     from hierbench.runs.store import Store
@@ -63,7 +65,7 @@ def leaderboard(
         both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
         _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
-    board, report = checked_board(dataset, store, data_dir, protocol)
+    board, report = checked_board(dataset, store, data_dir, protocol, further(columns))
     _note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:
         board = with_columns(board, columns, store, data_dir)
@@ -72,4 +74,4 @@ def leaderboard(
 
 def _note(lines: list[str]) -> None:
     for line in lines:
-        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+        print(f"note: {one_line(line, LONGEST)}", file=sys.stderr, flush=True)

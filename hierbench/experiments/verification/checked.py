@@ -1,6 +1,6 @@
 """A leaderboard of what verification leaves: without rejected runs, and with the evidence behind each row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,9 @@ class Verified(Store):
         return (run for run in super().runs() if run.folder.name not in self.without)
 
 
-def checked_board(dataset: str, store: Store, data_dir: Path, protocol: Protocol | None = None) -> tuple[Board, Report]:
+def checked_board(
+    dataset: str, store: Store, data_dir: Path, protocol: Protocol | None = None, metrics: Collection[str] = ()
+) -> tuple[Board, Report]:
     """Return the table of a dataset without the runs that verification rejects, and all that it found.
 
     Rejected runs count as planned and not as finished. Rows whose seeds are rejected, as one of them is missing, are
@@ -39,21 +41,22 @@ def checked_board(dataset: str, store: Store, data_dir: Path, protocol: Protocol
         store: of a runs folder, or of the records of a published table, which is then compared with them.
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         protocol: only runs under it; None takes that of the newest.
+        metrics: names of the metrics beyond the paper's that will be shown, compared where they are kept.
 
     Raises:
         UserError: as `board_from_runs`.
     """
     name = dataset_name(dataset)
-    counted, report = checked_runs(name, store, data_dir)
+    counted, report = checked_runs(name, store, data_dir, metrics)
     board = board_with_scored(dataset, counted, protocol, report.rejected_ids)
     published = name if is_published(store.root.parent, store.root.absolute().name) else None
     report.tables = check_tables(report, published, store, data_dir, of=name)
     return with_verdicts(board, report), report
 
 
-def checked_runs(dataset: str, store: Store, data_dir: Path) -> tuple[Store, Report]:
+def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Store, Report]:
     """Return what was found of a dataset's runs, and a store without those that their folder is not named after."""
-    records, rows = inspect(store, data_dir, dataset)
+    records, rows = inspect(store, data_dir, dataset, metrics=metrics)
     impostors = [record.run.folder.name for record in records if record.spec is None and record.scored is None]
     counted = Verified(store.root, store.apart, frozenset(impostors))
     return counted, Report(store.root, [record.finding for record in records], rows)

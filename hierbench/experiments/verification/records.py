@@ -70,6 +70,7 @@ class Record:
     history: list[HistoryRow] = field(default_factory=list)
     facts: Facts | None = None
     targets: str | None = None  # SHA-256 of those that its predictions say they are of
+    unchecked: list[str] = field(default_factory=list)  # metrics beyond the paper's that were kept, and not compared
     is_intact: bool = False  # its files are those that status.json records
 
     @property

@@ -178,7 +178,7 @@ def _check_row(row: Sequence[Record]) -> Finding:
     for record in row:
         if record.finding.verdict == "unfinished":
             finding.note(f"seed {_seed(record)} {NOT_FINISHED}")
-    done = [record for record in row if record.environment]
+    done = [record for record in row if environment_of(record)]
     for places in _groups(done, lambda record: repr(environment_of(record)))[1:]:
         first = environment_of(done[0])
         differ = [f"{name} {value}" for name, value in environment_of(places[0]).items() if first.get(name) != value]
@@ -210,7 +210,7 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
         last = max(map(_seed, row)) + 1
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
-    places = [{_machine(record) for record in row if record.environment} for row in rows]
+    places = [{_machine(record) for record in row if environment_of(record)} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
         if odd := sorted(of_row - {place for place, _ in usual}):
