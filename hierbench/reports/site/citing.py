@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from hierbench.leaderboard.render import latex_escaped
+from hierbench.leaderboard.tex import latex_escaped
 from hierbench.reports.site.names import slug_of
 
 # "Authors, Title, VENUE YEAR" or "Authors, VENUE YEAR", with anything after it.
