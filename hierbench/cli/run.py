@@ -17,17 +17,31 @@ def run(
     tuned: Annotated[bool, typer.Option("--tuned", help="Use the hyperparameters that hierbench tune found.")] = False,
     tuned_file: Annotated[Path | None, typer.Option(help="File with them, if not in the runs folder.")] = None,
     metrics: MetricsOption = None,
+    until_separated: Annotated[
+        str | None,
+        typer.Option(
+            "--until-separated", metavar="A,B", help="Further seeds for two rows until a test separates them."
+        ),
+    ] = None,
+    max_seeds: Annotated[int | None, typer.Option("--max-seeds", help="Seeds after which that gives up.")] = None,
+    separation_metric: Annotated[
+        str | None, typer.Option("--separation-metric", help="Metric of that test; by default mistake_severity.")
+    ] = None,
 ) -> int:
     """Train and re-rank what is missing, and print the leaderboard."""
     from hierbench.experiments.plan_cache import answer_from_cache
     from hierbench.leaderboard.columns import asked_columns
 
-    columns = asked_columns(metrics)
-    if not tuned and tuned_file is None and answer_from_cache(options, columns):
+    columns, until = asked_columns(metrics), None
+    if any(option is not None for option in (until_separated, max_seeds, separation_metric)):
+        from hierbench.experiments.separation.record import asked_separation
+
+        until = asked_separation(until_separated, max_seeds, separation_metric)
+    if not tuned and tuned_file is None and until is None and answer_from_cache(options, columns):
         return 0
     from hierbench.experiments.comparison import compare
 
-    return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns)
+    return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
 
 
 @trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False, source=None)  # has its own

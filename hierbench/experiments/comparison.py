@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hierbench.api.registry import Broken, Found, find_or_broken, method_group
 from hierbench.config.options import Options, is_path
@@ -14,7 +15,7 @@ from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands
 from hierbench.experiments.plan_cache import plan_writer
 from hierbench.experiments.publishing import publish_board, show_board
-from hierbench.experiments.session import Session
+from hierbench.experiments.session import Further, Session
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
 from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
@@ -24,9 +25,18 @@ from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
+if TYPE_CHECKING:  # loaded where two rows are to be separated
+    from hierbench.experiments.separation.record import Asked
+    from hierbench.experiments.separation.separate import Separation
+
 
 def compare(
-    options: Options, *, tuned: bool = False, file: Path | None = None, columns: Sequence[Column] = PAPER
+    options: Options,
+    *,
+    tuned: bool = False,
+    file: Path | None = None,
+    columns: Sequence[Column] = PAPER,
+    until: "Asked | None" = None,
 ) -> int:
     """Run the command and return its exit code: 0, or 1 where a job failed.
 
@@ -35,11 +45,13 @@ def compare(
         tuned: use the hyperparameters that tuning found, for the methods where it found any.
         file: holds them; None for those in the runs folder and those shipped.
         columns: of the leaderboard.
+        until: two rows that get further seeds until they are separated.
     """
     session = Session(options)
     asked = session.recipe
     with redirect_stdout(sys.stderr):
         methods, broken = find_methods(names_asked(options))
+    rows = None if until is None else _separation(until, session, methods)
     tuned_by = tuned_params(session, methods, file) if tuned else {}
     inputs, types, seeds = session.open(methods), session.types, session.num_seeds
     recipe, prepared = session.recipe, inputs.prepared
@@ -47,20 +59,36 @@ def compare(
         check_columns(columns, prepared.hierarchy(recipe.distance))
     params = {key: entry.params for key, entry in tuned_by.items()}
     plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
+    if rows is not None:
+        say(rows.describe())
+        if prepared is not None:
+            rows.plan(recipe, prepared, inputs.digest, params)
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
-    cache_plan = (lambda plan: None) if prepared is None or tuned or broken else plan_writer(options, asked, prepared)
+    uncached = prepared is None or tuned or broken or rows is not None
+    cache_plan = (lambda plan: None) if uncached or prepared is None else plan_writer(options, asked, prepared)
     trained = list(with_bases(methods).values())
     if not session.announce(lines, partial(costs, recipe, trained, types), trained):
         return 0
+    if rows is not None:
+        rows.begin(plan, session.store)
     if session.options.plan_only:
+        if rows is not None:
+            say(rows.record.conclusion())
+            state = states(plan, session.store)
         planned(plan, session.store, say)
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return 1 if broken else 0
-    failed = carry_out(session, plan, tuned_by, columns)
+    failed = carry_out(session, plan, tuned_by, columns, rows)
     if not failed:
         cache_plan(plan)
     return 1 if failed or broken else 0
+
+
+def _separation(until: "Asked", session: Session, methods: Sequence[Found]) -> "Separation":
+    from hierbench.experiments.separation.separate import Separation
+
+    return Separation(until, methods, session.types, session.num_seeds)
 
 
 def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) -> dict[tuple[str, FeatureType], Tuned]:
@@ -95,13 +123,17 @@ def carry_out(
     plan: list[Job],
     tuned: Mapping[tuple[str, FeatureType], Tuned],
     columns: Sequence[Column] = PAPER,
+    rows: "Separation | None" = None,
 ) -> dict[str, str]:
-    """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed."""
+    """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed.
+
+    `rows` may add jobs to the plan until they are separated.
+    """
     options, setting = session.options, session.setting
     labels = {job.id: job.spec.label for job in plan}
-    method_of = {job.id: job.spec.method.name for job in plan}
 
     def publish() -> tuple[Board, Path]:
+        method_of = {job.id: job.spec.method.name for job in plan}
         for job in plan:
             (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was requested as a row
             # What is re-ranked was tuned as its bases; the first of them that was says how.
@@ -114,8 +146,11 @@ def carry_out(
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]
-    board, failed = session.carry_out(plan, ",".join(names), labels, publish)
-    show_board(board, options)
+    further: Further = (lambda execution: None) if rows is None else partial(rows.go_on, plan, labels)
+    board, failed = session.carry_out(plan, ",".join(names), labels, publish, further)
+    if rows is not None:
+        say(f"\n{rows.record.conclusion()} ({rows.record.file})")
+    show_board(board, options, None if rows is None else {"separation": rows.record.content()})
     session.say_failures(failed, labels)
     return failed
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options
@@ -36,6 +36,7 @@ from hierbench.utils.errors import UserError
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 Costs = dict[tuple[FeatureType, str], Cost]
 Result = TypeVar("Result")
+Further: TypeAlias = Callable[["Execution"], None]
 
 
 class Session:
@@ -115,7 +116,12 @@ class Session:
         return True
 
     def carry_out(
-        self, plan: list[Job], what: str, labels: Mapping[str, str], finish: Callable[[], tuple[Result, Path]]
+        self,
+        plan: list[Job],
+        what: str,
+        labels: Mapping[str, str],
+        finish: Callable[[], tuple[Result, Path]],
+        further: Further = lambda execution: None,
     ) -> tuple[Result, dict[str, str]]:
         """Run what is not cached; return the result of `finish`, and {id: error} of failed jobs.
 
@@ -124,10 +130,12 @@ class Session:
             what: the name of the parent run in MLflow, before the time.
             labels: {id: what users see}.
             finish: called when all jobs have ended; returns a result, and a file to attach to the parent run.
+            further: called before that, to run what the results of the plan call for.
         """
         work = sum(work_of(job) for job in plan if not is_finished(job.spec, self.setting.store))
         with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
             execution.run(plan, labels)
+            further(execution)
             result, table = finish()  # after the progress bars, as it may show its own
             execution.mirror.attach(table)
         return result, execution.failed

@@ -1,0 +1,164 @@
+"""The design of --until-separated: its level against simulation, its power and cost, its intervals, its record."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from hierbench.experiments.separation.design import LEVEL, Design, adjusted_p, crossing, look_at, make_design
+from hierbench.experiments.separation.record import Plan, Record, open_record, record_file
+from hierbench.leaderboard.power import Effect, power_of
+from hierbench.utils.errors import UserError
+
+PATHS = 40_000  # simulated: a share of 5 % has a standard error of 0.11 %
+DESIGNS = [(3, 4), (3, 10), (5, 20), (5, 50)]
+
+
+def stopped(differences, design):
+    """Whether each path of differences [B, N] is separated at any look, and at how many seeds it stops.
+
+    Written independently of the design: p of SciPy's t-test of the first n differences.
+    """
+    separated = np.zeros(len(differences), dtype=bool)
+    seeds = np.full(len(differences), design.most)
+    for n in range(design.start, design.most + 1):
+        first = differences[:, :n]
+        mean, error = first.mean(axis=1), first.std(axis=1, ddof=1) / math.sqrt(n)
+        t = np.divide(mean, error, out=np.zeros_like(mean), where=error > 1e-12 * np.abs(mean))
+        now = ~separated & (2 * scipy.stats.t.sf(np.abs(t), n - 1) < design.nominal)
+        seeds[now] = n
+        separated |= now
+    return separated, seeds
+
+
+@pytest.mark.parametrize(("start", "most"), DESIGNS)
+def test_equal_rows_are_separated_in_five_of_a_hundred_cases(start, most):
+    design = make_design(start, most)
+    assert crossing(start, most, design.nominal) == pytest.approx(LEVEL, abs=1e-6)
+    rng = np.random.default_rng(11)
+    shared = rng.normal(0, 4, (PATHS, most))  # what a seed has in common
+    one, other = shared + rng.normal(0, 1, (PATHS, most)), shared + rng.normal(0, 3, (PATHS, most))
+    found = stopped(one - other, design)[0].mean()
+    assert found == pytest.approx(LEVEL, abs=0.0045), found  # four standard errors
+
+
+def test_one_look_is_the_t_test_and_more_are_between_it_and_bonferroni():
+    assert make_design(5, 5).nominal == LEVEL and crossing(5, 5, LEVEL) == pytest.approx(LEVEL, abs=1e-9)
+    nominal = [make_design(3, most).nominal for most in (4, 10, 20, 40)]
+    assert nominal == sorted(nominal, reverse=True)
+    assert all(LEVEL / (most - 2) < value < LEVEL for most, value in zip((4, 10, 20, 40), nominal, strict=True))
+    # Two looks, by integration over the plane of (t at the first, the new difference): SciPy knows no design.
+    rng = np.random.default_rng(12)
+    level = stopped(rng.normal(size=(400_000, 4)), Design(3, 4, 0.03))[0].mean()
+    assert crossing(3, 4, 0.03) == pytest.approx(level, abs=0.0015)
+
+
+def test_other_levels_and_repeatable_numbers():
+    assert crossing(3, 12, make_design(3, 12, 0.01).nominal) == pytest.approx(0.01, abs=1e-6)
+    assert make_design(3, 10).nominal == pytest.approx(0.012050, abs=2e-6)  # the number of docs/seeds.md
+
+
+@pytest.mark.parametrize(
+    ("draw", "highest"),
+    [
+        (lambda rng, shape: rng.standard_t(3, shape), 0.05),  # heavy tails
+        (lambda rng, shape: rng.normal(0, 1, shape) * np.where(rng.random(shape) < 0.5, 1, 3), 0.055),  # two variances
+        (lambda rng, shape: rng.gamma(2, 1, shape) - rng.gamma(2, 1, shape), 0.05),  # two equally skewed rows
+        (lambda rng, shape: rng.gamma(2, 1, shape) - 2 - 2 * (rng.gamma(2, 1, shape) - 2), 0.075),  # unequally skewed
+        (lambda rng, shape: np.round(rng.normal(0, 2, shape) / 0.26) * 0.26, 0.055),  # top-1 of 384 images
+    ],
+)
+def test_differences_that_are_not_normal(draw, highest):
+    rng = np.random.default_rng(13)
+    for start, most in ((3, 10), (5, 20)):
+        assert stopped(draw(rng, (PATHS, most)), make_design(start, most))[0].mean() < highest
+
+
+def test_power_and_seeds_against_a_test_of_fixed_size():
+    """What stopping early costs in power, and saves in seeds: the numbers of docs/seeds.md."""
+    rng, design, found = np.random.default_rng(14), make_design(5, 20), {}
+    for size in (0.5, 1.0, 2.0):
+        separated, seeds = stopped(rng.normal(size, 1, (PATHS, 20)), design)
+        found[size] = float(separated.mean()), float(seeds.mean())
+        fixed = float(power_of(Effect(size, (1.0,)), 20))
+        assert found[size][0] < fixed + 0.01 and found[size][1] < 20
+    assert found[0.5] == pytest.approx((0.41, 16.9), abs=0.1) and found[1.0] == pytest.approx((0.955, 10.4), abs=0.1)
+    assert found[2.0] == pytest.approx((1.0, 5.8), abs=0.1)
+
+
+def test_looking_with_the_ordinary_level_finds_three_times_as_many():
+    """Why there is a design at all: p < 0.05 at any of 16 looks."""
+    found = stopped(np.random.default_rng(15).normal(size=(PATHS, 20)), Design(5, 20, 0.05))[0].mean()
+    assert 0.15 < found < 0.2 and crossing(5, 20, 0.05) == pytest.approx(found, abs=0.007)
+
+
+def test_intervals_of_all_looks_hold_together():
+    rng, design = np.random.default_rng(16), make_design(3, 8)
+    missed = 0
+    paths = rng.normal(0.7, 2.0, (4000, 8))
+    for path in paths:
+        looks = [look_at(path[:n], design.nominal) for n in range(3, 9)]
+        missed += any(abs(look.mean - 0.7) > look.ci for look in looks)
+        assert all((look.p < design.nominal) == (abs(look.mean) > look.ci) for look in looks)
+    assert missed / len(paths) == pytest.approx(LEVEL, abs=0.014)
+
+
+def test_adjusted_p():
+    design = make_design(3, 10)
+    at_level = [look_at(np.array(x), design.nominal) for x in ([1.0, 1.1, 0.9], [0.3, -0.2, 0.1, 0.4])]
+    assert adjusted_p(design, at_level) == crossing(3, 10, at_level[0].p) > at_level[0].p
+    assert (adjusted_p(design, at_level) < LEVEL) == (at_level[0].p < design.nominal)
+    equal = look_at(np.zeros(4), design.nominal)
+    assert equal.p == 1.0 and look_at(np.full(4, 0.3), design.nominal).p == 1.0 and adjusted_p(design, [equal]) == 1.0
+    t = scipy.stats.ttest_1samp([0.3, -0.2, 0.1, 0.4], 0)
+    assert at_level[1].p == pytest.approx(t.pvalue) and at_level[1].mean == pytest.approx(0.15)
+
+
+def plan(**changes):
+    design = make_design(3, 6)
+    values = {
+        "dataset": "shapes", "protocol": "paper", "rows": ("a:type-I", "b:type-I"), "settings": ("0", "1"),
+        "metric": "top1", "level": LEVEL, "nominal": design.nominal, "start": 3, "most": 6,
+    }  # fmt: skip
+    return Plan(**(values | changes))
+
+
+def test_the_record_of_a_plan(tmp_path):
+    file = record_file(tmp_path, "shapes", ("b:type-I", "a:type-I"))
+    assert file.name == "separation-shapes-a-type-I-b-type-I.json"
+    record = open_record(file, plan(there={"a:type-I": (3, 4)}))
+    record.write()
+    assert json.loads(file.read_text())["outcome"] == "open"
+    same = open_record(file, plan())
+    assert same.plan == record.plan and same.plan.there == {"a:type-I": (3, 4)}
+    swapped = open_record(file, plan(rows=("b:type-I", "a:type-I"), settings=("1", "0")))
+    assert swapped.plan.rows == ("a:type-I", "b:type-I")
+    for changes, what in (
+        ({"most": 7}, "most 6"), ({"metric": "hierdist@1"}, "metric top1"), ({"start": 4}, "start 3"),
+        ({"settings": ("2", "1")}, "other settings of a row"), ({"protocol": "authors"}, "protocol paper"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"with {what}: a second plan would add its own chance"):
+            open_record(file, plan(**changes))
+    file.write_text("{}")
+    with pytest.raises(UserError, match="damaged"):
+        open_record(file, plan())
+
+
+def test_what_is_said(tmp_path):
+    record = Record(tmp_path / "x", plan())
+    assert "no look was made" in record.conclusion() and record.outcome == "open"
+    nominal = record.plan.nominal
+    record.looks = [look_at(np.array([0.3, -0.1, 0.2]), nominal)]
+    assert "not separated yet" in record.conclusion() and "look at 3 seeds: top1 +0.1333 +/-" in record.line()
+    record.looks.append(look_at(np.array([0.30, 0.31, 0.29, 0.30]), nominal))
+    assert record.outcome == "separated" and "are separated in top1 after 4 seeds: +0.3 +/- 0.0" in record.conclusion()
+    assert record.content()["looks"][1]["seeds"] == 4 and record.content()["adjusted_p"] < 0.01
+    record.looks = [look_at(np.array([0.3, -0.1, 0.2]), nominal)] * 4
+    assert (
+        record.outcome == "not separated"
+        and "hierbench power --dataset shapes a:type-I b:type-I" in record.conclusion()
+    )
+    record.looks = [look_at(np.zeros(3), nominal)]
+    assert "all differences are +0; a t-test needs some that vary" in record.line()
