@@ -59,6 +59,7 @@ class Plan:
         seeds: of each row, None for more than 1,000.
         between: the seeds if the difference is at the ends of its 95% interval, fewer first; None if it was assumed.
         row, reference: None for an effect that was assumed as a whole.
+        reached: power of this whole number of seeds, at least what was asked for; None where there is none.
     """
 
     effect: Effect
@@ -66,6 +67,7 @@ class Plan:
     between: tuple[int | None, int | None] | None
     row: Row | None = None
     reference: Row | None = None
+    reached: float | None = None
 
 
 def power_of(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) -> NDArray[np.float64]:
@@ -122,7 +124,8 @@ def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> Pl
         ends = abs(effect.difference) + effect.ci95, max(abs(effect.difference) - effect.ci95, 0.0)
         few, many = (seeds_needed(Effect(end, effect.deviations), power, level) for end in ends)
         between = few, many
-    return Plan(effect, seeds_needed(effect, power, level), between)
+    seeds = seeds_needed(effect, power, level)
+    return Plan(effect, seeds, between, reached=None if seeds is None else float(power_of(effect, seeds, level)))
 
 
 def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *, paired: bool = True) -> Effect | None:

@@ -27,16 +27,18 @@ def markdown(setting: Setting, plans: Sequence[Plan]) -> str:
     """Return a table with a row per plan, and below it what the numbers are."""
     named, ranged = setting.dataset is not None, any(plan.between for plan in plans)
     lines = [
-        [*(_rows(plan) if named else []), *_numbers(plan), *([_between(plan)] if ranged else [])] for plan in plans
+        [*(_rows(plan) if named else []), *_numbers(plan), _reached(plan), *([_between(plan)] if ranged else [])]
+        for plan in plans
     ]
     headings = [
         *(["Model", "Method", "minus"] if named else []),
-        *("Difference", "Deviation", "Test", f"Seeds for {100 * setting.power:g}%"),
+        *("Difference", "Deviation", "Test", f"Seeds for {100 * setting.power:g}%", "Power"),
         *(["Range"] if ranged else []),
     ]
     note = (
         f"Seeds: of each row, for a power of {100 * setting.power:g}% in a two-sided t-test at level "
         f"{setting.level:g}, without a correction for further comparisons.\n"
+        "Power: what this whole number of seeds gives.\n"
         "Deviation: standard deviation over seeds, of the paired differences, or of each row for Welch's test."
     )
     if ranged:
@@ -57,6 +59,10 @@ def _numbers(plan: Plan) -> list[str]:
     effect = plan.effect
     test = TESTS[effect.test] if effect.n is None else f"{TESTS[effect.test]}, from {effect.n} seeds"
     return [f"{effect.difference:+.4g}", ", ".join(f"{s:.4g}" for s in effect.deviations), test, _seeds(plan.seeds)]
+
+
+def _reached(plan: Plan) -> str:
+    return "-" if plan.reached is None else f"{100 * plan.reached:.1f}%"
 
 
 def _between(plan: Plan) -> str:
@@ -81,6 +87,7 @@ def records(plans: Sequence[Plan]) -> list[dict[str, Any]]:
         effect = plan.effect
         record |= {"test": effect.test, "difference": effect.difference}
         record |= {"deviations": list(effect.deviations), "effect": effect.size, "n": effect.n, "seeds": plan.seeds}
+        record["reached"] = plan.reached
         if plan.between:
             record |= {"ci95": effect.ci95, "seeds at least": plan.between[0], "seeds at most": plan.between[1]}
         found.append(record)

@@ -72,7 +72,7 @@ def _planned(found: "Recorded", data_dir: Path) -> str:
     """Plan the command without running anything; return what is to be said."""
     from contextlib import redirect_stdout
 
-    from hierbench.experiments.reproduction.again import check_plan
+    from hierbench.experiments.reproduction.planned import check_plan
 
     with redirect_stdout(sys.stderr):  # a method may print
         return check_plan(found, data_dir)

@@ -120,3 +120,23 @@ def test_other_data_is_named_before_anything_is_trained(cli, folder):
         and "shapes is prepared in other with digest" in done.err
         and not list(Store(folder / "again").runs())
     )
+
+
+def test_weights_that_were_given_have_to_be_given_again(cli, folder):
+    import torch
+
+    from hierbench.models.backbones import build_own
+
+    torch.manual_seed(3)
+    torch.save(build_own("wrn10-1-s2", "activated").layers.state_dict(), folder / "mine.pt")
+    run = ("run", "--methods", "ce", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SMALL)
+    cli(folder, *run, "--weights", "mine.pt", "--runs", "started").ok()
+    shown = cli(folder, "reproduce", "started", "ce:top1").ok()
+    (spec,) = (run.spec() for run in Store(folder / "started").runs())
+    assert f"--weights weights-{spec['weights'][:12]} " in shown.out and f"SHA-256 {spec['weights']}" in shown.out
+    torch.save(build_own("wrn10-1-s2", "activated").layers.state_dict(), folder / "other.pt")
+    again = ("reproduce", "started", "ce:top1", "--run", "--jobs", "1")
+    for given in ((), ("--weights", "other.pt")):
+        done = cli(folder, *again, *given)
+        assert done.code == 2 and f"and the record's {spec['weights'][:12]}: give --weights FILE" in done.err, done.err
+    assert "bitwise the same" in cli(folder, *again, "--weights", "mine.pt").ok().out

@@ -102,6 +102,26 @@ def test_planned_pairs_have_the_power_they_were_planned_for(size):
     assert found[0] == pytest.approx(float(power_of(Effect(size, (1.0,)), n)), abs=0.01)
 
 
+@pytest.mark.parametrize("deviations", [(1.0,), (1.0, 1.0)])
+def test_a_whole_number_of_seeds_gives_80_percent_or_a_little_more(deviations):
+    """From 24 seeds on 80 to 82 %, below that up to what one seed adds; simulated, what the plan says is what it is."""
+    rng = np.random.default_rng(17)
+    for place, size in enumerate(np.geomspace(0.15, 3, 40)):
+        planned = plan(Effect(float(size), deviations))
+        n, before = planned.seeds, power_of(Effect(float(size), deviations), planned.seeds - 1)
+        assert 0.8 <= planned.reached < 0.8 + (planned.reached - before)
+        assert n < 24 or planned.reached <= 0.82, (size, n)
+        if place % 5 == 4 and n < 200:
+            rows = [rng.normal(0, 1, (TABLES, n)) for _ in deviations]
+            if len(rows) == 1:
+                p = scipy.stats.ttest_1samp(rows[0] + size, 0, axis=1).pvalue
+            else:
+                p = scipy.stats.ttest_ind(rows[0] + size, rows[1], axis=1, equal_var=False).pvalue
+            found = float((p < 0.05).mean())
+            rough = 0.012 if len(rows) == 1 or n >= 10 else 0.025  # Welch's degrees of freedom are an approximation
+            assert found >= 0.78 and found == pytest.approx(planned.reached, abs=rough), (size, n)
+
+
 @pytest.mark.parametrize("deviations", [(1.0, 1.0), (0.5, 1.5)])
 def test_planned_rows_without_shared_seeds_have_their_power(deviations):
     rng = np.random.default_rng(6)
@@ -221,14 +241,17 @@ def test_the_command_with_the_paper_s_numbers(cli, tmp_path):
 
 def test_the_command_with_planned_numbers(cli, tmp_path):
     planned = cli(tmp_path, "power", "--difference", "-0.5", "--deviation", "1").ok().out
-    assert planned.splitlines()[2].split() == "| -0.5 | 1 | paired by seed | 34 |".split() and "level 0.05" in planned
+    assert (
+        planned.splitlines()[2].split() == "| -0.5 | 1 | paired by seed | 34 | 80.8% |".split()
+        and "level 0.05" in planned
+    )
     more = ["--difference", "0.5", "--deviation", "1", "--unpaired", "--power", "0.9", "--format", "json"]
     found = json.loads(cli(tmp_path, "power", *more).ok().out)
     assert (found["power"], found["plans"][0]["seeds"], found["plans"][0]["test"]) == (0.9, 86, "welch")
     strict = json.loads(cli(tmp_path, "power", "--level", "0.005", *more).ok().out)
     assert strict["plans"][0]["seeds"] == seeds_needed(Effect(0.5, (1.0, 1.0)), 0.9, 0.005) > 86
     none = cli(tmp_path, "power", "--difference", "0", "--deviation", "1", "--format", "csv").ok().out.splitlines()
-    assert none == ["test,difference,deviations,effect,n,seeds", "paired,0.0,1.0,0.0,,"]
+    assert none == ["test,difference,deviations,effect,n,seeds,reached", "paired,0.0,1.0,0.0,,,"]
 
 
 @pytest.mark.parametrize(

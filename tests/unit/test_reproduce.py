@@ -15,14 +15,15 @@ from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.reproduction import command_of
-from hierbench.experiments.reproduction.again import options_of
+from hierbench.experiments.reproduction.planned import options_of
 from hierbench.experiments.reproduction.rows import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet-frozen"
 
 
 def planned(shapes, method, kind, overrides=(), protocol="paper", seeds=2, weights=None, dataset="shapes"):
@@ -182,6 +183,21 @@ def test_files_of_methods_and_weights_are_named(shapes):
     words = command_of([spec], "shapes", {"mine": "./mine.py"})
     assert words[2:4] == ["--methods", "./mine.py"]
     assert words[words.index("--weights") + 1] == "weights-abababababab"
+
+
+def test_the_file_of_a_user_s_dataset_is_its_recipe(shapes, tmp_path):
+    text = (ROOT / "benchmarks/shapes.toml").read_text().replace('"shapes"', '"birds"', 1)
+    file = tmp_path / "my birds.toml"
+    file.write_text(text + '\n[source]\nimages = "images"\ntree = "shapes"\nsplits = {val = 0.1, test = 0.1}\n')
+    specs = [
+        changed(spec, dataset__name="birds")
+        for spec in planned(shapes, "haframe", "type-II", ["methods.haframe.alpha=0.5"], protocol="authors")
+    ]
+    words = command_of(specs, str(file))
+    assert words[words.index("--dataset") + 1] == str(file) and words[-2:] == ["--set", "methods.haframe.alpha=0.5"]
+    assert shlex.split(shlex.join(words)) == words
+    with pytest.raises(UserError, match="of shapes, not of birds"):
+        command_of(planned(shapes, "ce", "type-I"), str(file))
 
 
 def test_no_pytorch_is_imported():

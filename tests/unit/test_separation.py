@@ -88,10 +88,10 @@ def test_power_and_seeds_against_a_test_of_fixed_size():
     assert found[2.0] == pytest.approx((1.0, 5.8), abs=0.1)
 
 
-def test_looking_with_the_ordinary_level_finds_three_times_as_many():
+def test_looking_with_the_ordinary_level_finds_almost_four_times_as_many():
     """Why there is a design at all: p < 0.05 at any of 16 looks."""
     found = stopped(np.random.default_rng(15).normal(size=(PATHS, 20)), Design(5, 20, 0.05))[0].mean()
-    assert 0.15 < found < 0.2 and crossing(5, 20, 0.05) == pytest.approx(found, abs=0.007)
+    assert 0.18 < found < 0.2 and crossing(5, 20, 0.05) == pytest.approx(found, abs=0.007)
 
 
 def test_intervals_of_all_looks_hold_together():

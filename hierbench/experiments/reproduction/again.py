@@ -1,24 +1,20 @@
-"""Planning the command of a row, carrying it out in a folder of its own, and comparing the results."""
+"""Carrying out the command of a row in a folder of its own, and comparing the results."""
 
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from hierbench.api.registry import Found, find_method
+from hierbench.api.registry import Found
 from hierbench.config.options import Options
-from hierbench.config.recipe import Recipe, load_recipe
-from hierbench.config.spec import Spec
-from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.execution.scheduler import states
 from hierbench.experiments.comparison import find_methods, names_asked
-from hierbench.experiments.reproduction.command import needs_weights
+from hierbench.experiments.reproduction.planned import check_ids, options_of
 from hierbench.experiments.reproduction.rows import Recorded, environment_of, passed
 from hierbench.experiments.session import Session
 from hierbench.experiments.verification.retrain import is_close
-from hierbench.hierarchy.tree import Hierarchy
 from hierbench.leaderboard.measured import measure
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.planning.dry_run import costs, lines_of_plan
@@ -31,7 +27,6 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
 Verdict = Literal["bitwise", "close", "differs", "failed"]
-FIELDS = {"--methods": "methods", "--types": "types", "--dataset": "dataset", "--protocol": "protocol"}
 
 
 @dataclass(frozen=True)
@@ -46,66 +41,6 @@ class Compared:
     seed: int
     verdict: Verdict
     metrics: dict[str, tuple[float | None, float | None]]
-
-
-def options_of(command: Sequence[str], **more: Any) -> Options:
-    """Return the options of a command from `command_of`; `more` replaces fields or adds others."""
-    words: dict[str, Any] = {"overrides": []}
-    for option, value in zip(command[2::2], command[3::2], strict=True):
-        if option == "--set":
-            words["overrides"].append(value)
-        elif option == "--seeds":
-            words["seeds"] = int(value)
-        elif option in FIELDS:
-            words[FIELDS[option]] = value
-    return Options(**(words | more))
-
-
-def check_plan(found: Recorded, data_dir: Path) -> str:
-    """Plan the command of a row as `hierbench run` does, on the recorded data; return why it cannot be planned, or "".
-
-    The command leaves nothing to the backbone's library, which is not asked.
-
-    Raises:
-        UserError: the plan has other jobs than the record.
-    """
-    if found.files:
-        return f"not planned: the code of {', '.join(found.files)} that came with the record is run with --run alone"
-    options, spec = options_of(found.command), found.spec
-    recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-    if needs_weights(spec) and recipe.model.weights == "none":
-        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
-    if not recipe.model.crops:
-        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
-    data = _data_of(spec, recipe, data_dir)
-    methods = [find_method(name) for name in names_asked(options)]
-    plan = make_plan(recipe, data, methods, [spec.type], options.seeds or 0, spec.weights)
-    _check_ids(found, plan)
-    return ""
-
-
-def _data_of(spec: Spec, recipe: Recipe, data_dir: Path) -> Prepared:
-    """Return the data of a run where it is prepared, else what planning needs of it: its digests."""
-    there = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), data_dir)
-    if there is not None and there.digest == spec.dataset.digest:
-        return there
-    return Prepared(Path(), {"digest": spec.dataset.digest}, {recipe.distance: cast(Hierarchy, _Tree(spec))})
-
-
-@dataclass(frozen=True)
-class _Tree:
-    """The tree of a run, of which its digest alone is known."""
-
-    spec: Spec
-
-    def digest(self) -> str:
-        return self.spec.dataset.hierarchy
-
-
-def _check_ids(found: Recorded, plan: Sequence[Job]) -> None:
-    if lacking := found.specs.keys() - {job.id for job in plan}:
-        labels = sorted(found.specs[id_].label for id_ in lacking)
-        raise UserError(f"the command does not give {labels[0]}: hyperparameters or versions of its method differ here")
 
 
 def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list[Compared]:
@@ -135,10 +70,12 @@ def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list
             f"record's is {spec.dataset.digest[:12]}: other images, splits or classes give other runs"
         )
     if inputs.digest != spec.weights:
-        here, there = (str(digest)[:12] for digest in (inputs.digest, spec.weights))
-        raise UserError(f"the weights here have the SHA-256 {here}, and the record's are {there}; give --weights FILE")
+        here, there = ("none" if digest is None else digest[:12] for digest in (inputs.digest, spec.weights))
+        raise UserError(
+            f"the backbone's weights here are {here} (SHA-256), and the record's {there}: give --weights FILE"
+        )
     plan = make_plan(session.recipe, inputs.prepared, methods, session.types, session.num_seeds, inputs.digest)
-    _check_ids(found, plan)
+    check_ids(found, plan)
     plan = [job for job in plan if job.id in found.specs]
     return _carry_out(found, store, session, plan, methods)
 

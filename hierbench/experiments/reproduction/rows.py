@@ -139,7 +139,7 @@ def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recor
     if row.scored:
         raise UserError(f"{row.title} are predictions made elsewhere: no command of hierbench makes them")
     runs = [run for run in map(store.run, row.runs) if run.done]
-    specs = _specs([run.folder.name for run in runs], store)
+    specs = specs_with_bases([run.folder.name for run in runs], store)
     if not runs:
         raise UserError(f"{row.method}:{row.type} has no finished runs")
     if metric is not None and (metric not in row.metrics or row.metrics[metric].mean is None):
@@ -156,7 +156,7 @@ def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recor
     return Recorded(row, dict(sorted(by_seed.items())), specs, command, files, shown, notes)
 
 
-def _specs(ids: Sequence[str], store: Store) -> dict[str, Spec]:
+def specs_with_bases(ids: Sequence[str], store: Store) -> dict[str, Spec]:
     """Return {id: spec} of runs and of all that they re-rank."""
     found: dict[str, Spec] = {}
     waiting = list(ids)

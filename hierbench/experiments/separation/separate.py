@@ -53,6 +53,7 @@ class Separation:
             raise UserError(f"--max-seeds {asked.most}: the first look is already at {self.start} seeds")
         self._jobs: list[list[Job]] = []  # by seed: the jobs of both rows and of what they re-rank
         self._tops: list[tuple[str, str]] = []  # by seed: ids of the two rows' runs
+        self._finished = 0  # seeds whose runs were found finished
 
     def describe(self) -> str:
         """Return the plan in one line."""
@@ -149,9 +150,10 @@ class Separation:
         record = self.record
         while record.outcome == "open":
             seeds = record.plan.start + len(record.looks)
-            jobs = [job for of_seed in self._jobs[:seeds] for job in of_seed]
-            if not all(is_finished(job.spec, store) for job in jobs):
-                return jobs
+            new = [job for of_seed in self._jobs[self._finished : seeds] for job in of_seed]
+            if not all(is_finished(job.spec, store) for job in new):
+                return new
+            self._finished = seeds
             record.looks.append(self._look(record, seeds, store))
             record.write()
             note(record.line())
