@@ -111,7 +111,7 @@ def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
     if names:
         chosen = {id(row) for name in names for row in named_rows(board.rows, name)}
         if lacking := [row.title for row in board.rows if id(row) in chosen and row.lacking]:
-            raise UserError(f"{lacking[0]} lacks seeds of the table, so it is in no group; compare REFERENCE has it")
+            raise UserError(f"{lacking[0]} lacks seeds of the table and is in no group; compare it with a REFERENCE")
         rows = [row for row in rows if id(row) in chosen]
     if len(rows) > MOST_ROWS:
         raise UserError(f"{len(rows)} rows are more than the {MOST_ROWS} that are compared with each other; name some")
