@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.columns import PAPER, column_of
-from hierbench.leaderboard.letters import compact, letter, listed, number_of, tie_groups
-from hierbench.leaderboard.paired import difference, holm, values_by_seed
+from hierbench.leaderboard.letters import MOST_ROWS, compact, letter, listed, number_of, tie_groups
+from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
+from hierbench.leaderboard.paired_tables import FORMATS
+from hierbench.leaderboard.render import markdown
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
-from hierbench.leaderboard.ties import MOST_ROWS, family_of, group_rows, pairwise_p, tied_rows
+from hierbench.leaderboard.ties import family_of, group_rows, pairwise_p, tied_rows
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
@@ -174,8 +176,10 @@ def test_the_best_row_is_in_the_first_group():
         tied_rows(few, column_of("top1"))
     same = [f"m{number}" for number in range(MOST_ROWS + 1)]
     many = board_of({name: {"top1": {0: 1.0, 1: 2.0}} for name in same}, range(2))
-    with pytest.raises(UserError, match="more than the 200 that are compared"):
+    with pytest.raises(UserError, match="more than the 100 that are compared"):
         tied_rows(many, column_of("top1"))
+    assert group_rows(many.rows, many.columns, many.seeds) is None
+    assert "No letters: they are for tables of at most 100 ranked rows." in markdown(many)
     assert tied_rows(many, column_of("top1"), same[:3]).groups == [("a",)] * 3
 
 
@@ -310,3 +314,40 @@ def test_the_command(cli, tmp_path, published):
     cli(tmp_path, "compare", "--ties", "top1", "--metrics", "ece", *where).one_line("--metrics is for differences")
     cli(tmp_path, "compare", *where).one_line("REFERENCE", "--ties METRIC")
     cli(tmp_path, "compare", "ce", "crm").one_line("--dataset", "two boards")
+
+
+def test_differences_from_a_reference_are_one_family(published):
+    store = Store(published)
+    board = board_from_runs("tiny-imagenet-frozen", store)
+    pairs = compare_rows(board, store, "ce")
+    gaps = [gap for pair in pairs for gap in pair.differences.values()]
+    assert len(pairs) == 4 and len(gaps) == 20 and all(gap.test == "paired" for gap in gaps)
+    assert [gap.p_holm for gap in gaps] == holm([gap.p for gap in gaps])
+    texts = {form: of(board, pairs) for form, of in FORMATS.items()}
+    assert "correction over all 20 differences" in texts["markdown"] and "- CRM type-I" not in texts["markdown"]
+    bold = sum(gap.significant for gap in gaps)
+    assert 0 < bold == texts["markdown"].count(" **") == texts["html"].count("<b>") == texts["latex"].count(r"\textbf{")
+    assert len(texts["csv"].splitlines()) == 21 and len(json.loads(texts["json"])["specs"]) == 4
+    two = compare_rows(board, store, "ce:type-I", ["soft_labels:type-I"])
+    assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
+    assert "- soft labels type-I is not cross-entropy in: method.name: ce -> soft_labels" in FORMATS["markdown"](
+        board, two
+    )
+    with_fewer = compare_rows(
+        board_from_runs("tiny-imagenet-frozen", store, rejected=board.rows[0].runs[:4]), store, "ce"
+    )
+    assert len(with_fewer) == 4 and {len(pair.differences) for pair in with_fewer} == {
+        0,
+        5,
+    }  # one seed is no difference
+
+
+def test_html_through_the_command(cli, tmp_path, published):
+    where = ["--dataset", "tiny-imagenet-frozen", "--runs", published, "--format", "html"]
+    page = cli(tmp_path, "leaderboard", *where).ok().out
+    assert page.startswith("<!DOCTYPE html>") and page.count("<tr>") == 7 and "<sup>a</sup>" in page
+    both = cli(
+        tmp_path, "leaderboard", "--dataset", "fgvc", "--source", "both", "--format", "html", "--runs", tmp_path
+    ).ok()
+    assert both.out.startswith("<!DOCTYPE html>") and both.out.count("<tr>") == 1 + 9 * 5
+    assert cli(tmp_path, "compare", "ce", *where).ok().out.count("<tr>") == 5
