@@ -17,12 +17,11 @@ from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.scored import scored_rows
-from hierbench.leaderboard.settings import departures, recipe_of
+from hierbench.leaderboard.settings import departures, recipe_of, remark_of, tuning_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
 from hierbench.runs.known import KnownRun, comparison_of, row_of
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
-from hierbench.utils.files import read_json
 from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
@@ -207,11 +206,11 @@ def board_from_runs(
     ):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     if mixed:
-        tuned = all(_tuning(run) for spec, run in found if spec.type in mixed)
+        tuned = all(tuning_of(run) for spec, run in found if spec.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
     if (recipe := recipe_of(dataset, newest.protocol)) is not None and recipe.remark:
         remarks.append(recipe.remark)
-    remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
+    remarks += sorted({remark_of(run) for _, run in found if run.done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
     shared = newest.comparison
@@ -278,15 +277,6 @@ def damaged_runs(dataset: str, store: Store) -> list[str]:
     return lines
 
 
-def _remark(run: Run) -> str:
-    """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
-    try:
-        place = run.folder / "environment.json"
-        return str((run.environment if isinstance(run, KnownRun) else read_json(place))["data"]["remark"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
 def _rows(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
@@ -318,15 +308,6 @@ def _rows(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row
             planned=len(runs),
             metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
             runs=[run.folder.name for run in runs],
-            tuning=_tuning(runs[0]),
+            tuning=tuning_of(runs[0]),
             seeds=list(finished),
         )
-
-
-def _tuning(run: Run) -> dict[str, Any] | None:
-    """Return the search that chose a run's hyperparameters."""
-    try:
-        content = read_json(run.folder / "tuning.json")
-        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

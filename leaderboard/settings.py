@@ -7,7 +7,10 @@ from hierbench.config.pretrained import KNOWN
 from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names
 from hierbench.config.spec import Spec
+from hierbench.runs.known import KnownRun
+from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json
 
 MISSING = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
@@ -92,3 +95,21 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):
         odd.append(f"the weights are not the published file of {spec.model.weights}")
     return odd
+
+
+def remark_of(run: Run) -> str:
+    """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
+    try:
+        place = run.folder / "environment.json"
+        return str((run.environment if isinstance(run, KnownRun) else read_json(place))["data"]["remark"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def tuning_of(run: Run) -> dict[str, Any] | None:
+    """Return the search that chose a run's hyperparameters."""
+    try:
+        content = read_json(run.folder / "tuning.json")
+        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import Protocol
 from hierbench.experiments.verification.evidence import with_verdicts
-from hierbench.experiments.verification.findings import NOT_AGAIN, NOT_FINISHED, Finding, Report
+from hierbench.experiments.verification.findings import NOT_AGAIN, NOT_FINISHED, TARGETS_KNOWN, Finding, Report
 from hierbench.experiments.verification.inspection import inspect
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.experiments.verification.verify import is_published
@@ -15,6 +15,7 @@ from hierbench.leaderboard.board import Board, board_with_scored
 from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Run, Store
 
+HIDDEN = (NOT_AGAIN, TARGETS_KNOWN)
 LIMIT = 20  # lines that a table is preceded by
 
 
@@ -110,7 +111,7 @@ def _grouped(kind: str, findings: Sequence[Finding]) -> list[str]:
     of: dict[str, list[str]] = {}
     for finding in findings:
         for note in finding.notes:
-            hidden = finding.verdict == "unfinished" or note.endswith(NOT_FINISHED) or note.startswith(NOT_AGAIN)
+            hidden = finding.verdict == "unfinished" or note.endswith(NOT_FINISHED) or note.startswith(HIDDEN)
             if not hidden and not (finding.rejected and finding.id):
                 of.setdefault(note, []).append(finding.label)
     return [
