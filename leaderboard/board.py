@@ -17,14 +17,13 @@ from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import Record, rows_of, tuning_of
+from hierbench.leaderboard.rows import Record, rows_of
 from hierbench.leaderboard.scored import scored_rows
-from hierbench.leaderboard.settings import departures, recipe_of
+from hierbench.leaderboard.settings import departures, recipe_of, remark_of, tuning_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.runs.once import OnceRead
+from hierbench.runs.known import KnownRun, comparison_of
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
-from hierbench.utils.files import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +45,8 @@ class Board:
     rows: list[Row]
     remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
     columns: tuple[Column, ...] = PAPER  # of tables; JSON has all cells that the rows have
-    seeds: tuple[int, ...] = ()  # that a row needs to be ranked; () where rows have no runs
     evidence: str = ""  # how many runs have which verdict, where they were verified; printed below the table
+    seeds: tuple[int, ...] = ()  # that a row needs to be ranked; () where rows have no runs
 
     def __repr__(self) -> str:
         """Return the dataset, the protocol and the numbers of rows and runs."""
@@ -165,10 +164,10 @@ def board_from_runs(
         UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
     """
     name = dataset_name(dataset)
-    asked = store.runs() if ids is None else map(store.run, ids)
-    records: list[Record] = [
+    runs = store.runs() if ids is None else map(store.run, ids)
+    records = [
         (spec, run)
-        for run in map(OnceRead.of, asked)
+        for run in runs
         if (spec := _spec(run)) is not None and spec.dataset.name == name and spec.split == "test"
         # Runs of an ablation alone have their own table.
         if ids is not None or not (run.folder / "ablation.json").exists()
@@ -184,8 +183,8 @@ def board_from_runs(
         command = f"hierbench run --methods paper --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
     done = {run.folder.name for _, run in found if run.folder.name not in rejected and run.done}
-    finished = [spec for spec, run in found if run.folder.name in done]
-    newest = finished[-1] if finished else found[-1][0]
+    finished = [(spec, run) for spec, run in found if run.folder.name in done]
+    newest = (finished or found)[-1][0]
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
@@ -198,10 +197,11 @@ def board_from_runs(
     shipped = ids is None and name in recipe_names()
     table_seeds = rank(rows, recipe.seeds if shipped and recipe is not None else None)
     remarks = _remarks(dataset, newest, found, recipe)
-    remarks += sorted({_remark(run) for _, run in found if run.folder.name in done} - {""})
+    remarks += sorted({remark_of(run) for _, run in found if run.folder.name in done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
-    if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
+    shared = newest.comparison
+    if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
         remarks.append(f"{others} finished runs with other settings are not in this table")
     distance = newest.dataset.distance
     return Board(name, newest.protocol, distance, rows, "; ".join(remarks), seeds=table_seeds)
@@ -237,7 +237,8 @@ def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> lis
     Code may differ between methods, learning rates between the types of a method; within one, the newest counts.
     Re-ranked runs have the learning rates of their first base.
     """
-    records = [(spec, run) for spec, run in records if spec.comparison == newest.comparison]
+    shared = newest.comparison
+    records = [(spec, run) for spec, run in records if comparison_of(spec, run) == shared]
     rates = {(spec.method.name, spec.type): spec.train.lr for spec, _ in records}
     code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in records}
     records = [
@@ -258,6 +259,8 @@ def _types_of_several_rates(records: list[Record]) -> set[str]:
 
 def _spec(run: Run) -> Spec | None:
     """Return a run's spec, None where it is damaged or of another version."""
+    if isinstance(run, KnownRun):
+        return run.known
     try:
         return Spec.model_validate(run.spec())
     except (ValidationError, UserError):
@@ -279,11 +282,3 @@ def damaged_runs(dataset: str, store: Store) -> list[str]:
                 again = "remove its folder and score the file again"
             lines.append(f"{what} is damaged ({', '.join(names)}) and not counted; {again}")
     return lines
-
-
-def _remark(run: Run) -> str:
-    """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
-    try:
-        return str(read_json(run.folder / "environment.json")["data"]["remark"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""

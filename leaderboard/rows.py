@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from hierbench.config.spec import Spec
+from hierbench.leaderboard.settings import tuning_of
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
+from hierbench.runs.known import KnownRun, row_of
 from hierbench.runs.store import Run
-from hierbench.utils.files import read_json
 from hierbench.utils.text import one_line
 
 Record = tuple[Spec, Run]
@@ -24,7 +24,7 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
     """
     groups: dict[tuple[str, str, str], dict[int, Record]] = {}
     for spec, run in records:
-        variant = spec.model_copy(update={"seed": 0, "base": None}).id
+        variant = run.row if isinstance(run, KnownRun) else row_of(spec)
         seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
         if run.folder.name in done or spec.seed not in seeds:
             seeds[spec.seed] = (spec, run)
@@ -50,12 +50,3 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
             tuning=tuning_of(runs[0]),
             seeds=list(finished),
         )
-
-
-def tuning_of(run: Run) -> dict[str, Any] | None:
-    """Return the search that chose a run's hyperparameters."""
-    try:
-        content = read_json(run.folder / "tuning.json")
-        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

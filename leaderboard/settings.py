@@ -1,12 +1,16 @@
 """The settings of a run by the keys of recipes, compared with the recipes of the protocols."""
 
+from functools import lru_cache
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.rates import Rates
-from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.recipe import Recipe, load_recipe, recipe_names
 from hierbench.config.spec import Spec
+from hierbench.runs.known import KnownRun
+from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json
 
 MISSING = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
@@ -15,6 +19,15 @@ SECTIONS = ("model", "train", "augment", "evaluation")
 
 def recipe_of(dataset: str, protocol: str) -> Recipe | None:
     """Return the recipe of a dataset under a protocol, None where there is none."""
+    return _shipped(dataset, protocol) if dataset in recipe_names() else _recipe(dataset, protocol)
+
+
+@lru_cache(maxsize=32)
+def _shipped(dataset: str, protocol: str) -> Recipe | None:
+    return _recipe(dataset, protocol)
+
+
+def _recipe(dataset: str, protocol: str) -> Recipe | None:
     try:
         return load_recipe(dataset, protocol="authors" if protocol == "authors" else "paper")
     except UserError:
@@ -82,3 +95,21 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):
         odd.append(f"the weights are not the published file of {spec.model.weights}")
     return odd
+
+
+def remark_of(run: Run) -> str:
+    """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
+    try:
+        place = run.folder / "environment.json"
+        return str((run.environment if isinstance(run, KnownRun) else read_json(place))["data"]["remark"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def tuning_of(run: Run) -> dict[str, Any] | None:
+    """Return the search that chose a run's hyperparameters."""
+    try:
+        content = read_json(run.folder / "tuning.json")
+        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

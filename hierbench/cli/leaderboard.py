@@ -32,7 +32,7 @@ def leaderboard(
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
-    from hierbench.experiments.verification.checked import checked_board, checked_runs, notes_of, with_limit
+    from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import damaged_runs
     from hierbench.leaderboard.columns import asked_columns, further
@@ -58,14 +58,14 @@ def leaderboard(
         said = publish_table(request)
         print_said(said.notes, said.lines)
         return
-    damaged = damaged_runs(dataset, store)
+    counted, report = checked_runs(dataset, store, data_dir, further(columns))
+    damaged = damaged_runs(dataset, counted)
     _note(damaged)
     if source == "both":
-        counted, report = checked_runs(dataset, store, data_dir)
         both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
         _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
-    board, report = checked_board(dataset, store, data_dir, protocol, further(columns))
+    board = board_of(dataset, counted, report, data_dir, protocol)
     _note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:
         board = with_columns(board, columns, store, data_dir)

@@ -13,9 +13,10 @@ CAVEAT = (
     "names."
 )
 
-# Notes that a table needs no line for: it shows the one itself, and the other does not weaken the verdict.
+# Parts of notes that a table needs no line for: it shows it itself, or the verdict is none the weaker.
 NOT_FINISHED = "is not finished"
 NOT_AGAIN = "not re-ranked again"
+TARGETS_KNOWN = "its targets are those of"
 
 
 @dataclass

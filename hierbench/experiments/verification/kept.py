@@ -1,18 +1,17 @@
 """A checked record as a line of JSON, and back: what other runs, rows and tables need of it."""
 
 import json
+import sys
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 from hierbench.config.scored import Scored
-from hierbench.config.spec import Spec
 from hierbench.experiments.verification.findings import Finding
 from hierbench.experiments.verification.records import Facts, Record
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.known import OF_ONE, spec_of_row
 from hierbench.runs.store import Run
-
-OF_ONE = ("seed", "base")  # what differs between the specs of a row
 
 
 def as_kept(record: Record) -> str:
@@ -22,8 +21,8 @@ def as_kept(record: Record) -> str:
     files = {} if digest is None else {PREDICTIONS: {"sha256": digest}}
     content = {
         "finding": [record.finding.label, record.finding.verdict, record.finding.reasons, record.finding.notes],
-        "own": None if spec is None else {name: spec.pop(name) for name in OF_ONE},
-        "spec": None if spec is None else _text(spec),
+        "own": None if spec is None else {name: spec[name] for name in OF_ONE},
+        "row": None if spec is None else record.row,
         "scored": None if record.scored is None else record.scored.content(),
         "status": {"state": "done", "files": files},
         "metrics": record.metrics,
@@ -44,10 +43,10 @@ def from_kept(run: Run, text: str) -> Record:
     content = json.loads(text)
     label, verdict, reasons, notes = content["finding"]
     own, facts = content["own"], content["facts"]
-    return Record(
+    record = Record(
         run,
         Finding(label, run.folder.name, verdict, reasons, notes),
-        spec=None if own is None else _spec(content["spec"]).model_copy(update=_own(own)),
+        spec=None if own is None else spec_of_row(content["row"], **_own(own)),
         scored=None if content["scored"] is None else Scored.model_validate(content["scored"]),
         status=content["status"],
         metrics=content["metrics"],
@@ -57,6 +56,8 @@ def from_kept(run: Run, text: str) -> Record:
         unchecked=content["unchecked"],
         is_intact=content["is_intact"],
     )
+    vars(record)["row"] = sys.intern(content["row"] or "")
+    return record
 
 
 def _own(own: dict[str, Any]) -> dict[str, Any]:
@@ -66,11 +67,6 @@ def _own(own: dict[str, Any]) -> dict[str, Any]:
 
 def _text(content: dict[str, Any]) -> str:
     return json.dumps(content, separators=(",", ":"))
-
-
-@lru_cache(maxsize=512)
-def _spec(text: str) -> Spec:
-    return Spec.model_validate({**json.loads(text), "seed": 0})
 
 
 @lru_cache(maxsize=512)

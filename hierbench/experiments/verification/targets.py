@@ -1,6 +1,8 @@
-"""What is known of the test splits of built-in datasets without their data."""
+"""What is known of the test splits of built-in datasets without their data: sizes, and digests of the targets."""
 
-from functools import lru_cache
+import tomllib
+from functools import cache, lru_cache
+from importlib import resources
 
 from hierbench.config.recipe import recipe_names
 from hierbench.config.sections import Expected
@@ -12,3 +14,11 @@ def expected_sizes(dataset: str) -> Expected | None:
     """Return the sizes of a built-in dataset, None for any other."""
     recipe = recipe_of(dataset, "paper") if dataset in recipe_names() else None
     return None if recipe is None else recipe.expected
+
+
+@cache
+def shipped_targets() -> dict[tuple[str, str], tuple[int, str]]:
+    """Return {(dataset, order in which examples are dropped or ""): (examples, SHA-256 of the targets)}."""
+    file = resources.files("hierbench.benchmarks").joinpath("targets/test-splits.toml")
+    splits = tomllib.loads(file.read_text(encoding="utf-8"))["split"]
+    return {(one["dataset"], one["drop_order"]): (one["examples"], one["sha256"]) for one in splits}

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from hierbench.config.spec import Spec
-from hierbench.experiments.verification.findings import NOT_FINISHED, Finding
+from hierbench.experiments.verification.findings import NOT_FINISHED, TARGETS_KNOWN, Finding
 from hierbench.experiments.verification.records import Record
-from hierbench.experiments.verification.targets import expected_sizes
+from hierbench.experiments.verification.targets import expected_sizes, shipped_targets
+from hierbench.runs.known import comparison_of_row
 from hierbench.utils.files import read_json_object
 
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance
@@ -27,7 +27,7 @@ def check_together(records: Sequence[Record]) -> list[Finding]:
     tested = [record for record in records if record.is_tested]
     for group in _groups(tested, lambda record: _split_of(record)):
         _check_targets(group)
-    rows = _groups([r for r in records if r.spec is not None and r.spec.split == "test"], lambda r: _row_of(r.spec))
+    rows = _groups([r for r in records if r.spec is not None and r.spec.split == "test"], lambda r: r.row)
     for row in rows:
         _check_copies_in_row(row)
     for group in _groups([record for record in tested if record.trains], lambda record: record.dataset):
@@ -45,16 +45,10 @@ def _groups(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[A
     return list(found.values())
 
 
-def _row_of(spec: Spec | None) -> str:
-    """Return what the runs of a row share: all but the seed."""
-    assert spec is not None
-    return spec.model_copy(update={"seed": 0, "base": None}).id
-
-
 def _table_of(record: Record) -> Hashable:
     """Return what the rows of a table share; runs of an ablation alone have a table of their own."""
     assert record.spec is not None
-    return record.spec.comparison, (record.run.folder / "ablation.json").exists()
+    return comparison_of_row(record.row), (record.run.folder / "ablation.json").exists()
 
 
 def _split_of(record: Record) -> Hashable:
@@ -76,6 +70,28 @@ def _check_targets(group: Sequence[Record]) -> None:
                 record.finding.reject("its targets are not those of the other runs of the same data")
     for record in there:
         _check_counts(record)
+        if record.facts is None or not record.facts.compared:
+            _check_shipped(record)
+
+
+def _check_shipped(record: Record) -> None:
+    """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that."""
+    how = None if record.spec is None else record.spec.evaluation
+    order = how.drop_order if how is not None and how.drop_last else ""
+    num, digest = shipped_targets().get((record.dataset.name, order), (0, ""))
+    expected = expected_sizes(record.dataset.name)
+    if not digest or expected is None:
+        return
+    splits = record.environment.get("data", {}).get("splits", {})
+    claimed = splits.get("test") == expected.test if record.spec is not None else _num_of(record) == num
+    if record.targets == digest:
+        record.finding.note(f"{TARGETS_KNOWN} the test split of {record.dataset.name}, whose digest ships")
+    elif claimed:
+        record.finding.reject("its targets are not those of the dataset's test split, whose digest ships")
+
+
+def _num_of(record: Record) -> int:
+    return 0 if record.facts is None else record.facts.num
 
 
 def _check_counts(record: Record) -> None:
@@ -114,11 +130,10 @@ def _check_copies_in_row(row: Sequence[Record]) -> None:
 
 def _check_copies_between_rows(group: Sequence[Record]) -> None:
     """Reject trained runs of different methods, types or seeds that have the same predictions."""
-    row_of = {id(record): _row_of(record.spec) for record in group}
     for what, key, surprises in ALIKE[:2]:
         for copies in _groups([record for record in group if key(record)], key):
             for record in copies if len(copies) > 1 else ():
-                others = (other for other in copies if row_of[id(other)] != row_of[id(record)])
+                others = (other for other in copies if other.row != record.row)
                 if (twin := next(others, None)) is None or not surprises(record):
                     continue
                 line = f"the same {what} as {twin.finding.label} ({twin.run.folder.name[:12]})"

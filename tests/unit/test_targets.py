@@ -1,0 +1,49 @@
+"""The digests of test targets that ship, each from its source, and what verification makes of them without data."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hierbench.config.spec import DatasetSpec
+from hierbench.data.datasets import shapes, tieredimagenet_h
+from hierbench.data.datasets.split_lists import read_lists
+from hierbench.data.loader import evaluated_rows
+from hierbench.experiments.verification import together
+from hierbench.experiments.verification.findings import Finding
+from hierbench.experiments.verification.records import Record
+from hierbench.experiments.verification.targets import expected_sizes, shipped_targets
+from hierbench.runs.compact import digest_of_targets
+
+
+def labels_of(dataset, request, tmp_path):
+    """The labels of a whole test split."""
+    if dataset == "shapes":
+        return np.tile(np.arange(len(shapes.class_paths())), shapes.PER_CLASS["test"])
+    lists = request.getfixturevalue("shared") / "data/making-better-mistakes"
+    return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, lists).labels["test"]
+
+
+@pytest.mark.parametrize(("dataset", "order"), sorted(shipped_targets()))
+def test_a_digest_is_that_of_its_source(dataset, order, request, tmp_path):
+    labels = labels_of(dataset, request, tmp_path)
+    assert len(labels) == expected_sizes(dataset).test
+    evaluation = SimpleNamespace(drop_last=bool(order), drop_order=order or "class")
+    spec = SimpleNamespace(train=SimpleNamespace(batch_size=256), evaluation=evaluation, seed=0)
+    kept = labels[evaluated_rows(labels, "test", spec)]
+    assert shipped_targets()[dataset, order] == (len(kept), digest_of_targets(kept))
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize(("right", "whole"), [(True, True), (False, True), (False, False)])
+def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole, dropped):
+    data = DatasetSpec(name="shapes", digest="d", hierarchy="h", distance="height")
+    how = SimpleNamespace(drop_last=dropped, drop_order="class")
+    spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, method=None)
+    run = SimpleNamespace(folder=SimpleNamespace(name="r"))
+    record = Record(run, Finding("r", "r", "claimed"), spec=spec, metrics={"test": {}})
+    record.environment["data"] = {"splits": {"test": 1920 if whole else 384}}
+    record.targets = shipped_targets()["shapes", "class" if dropped else ""][1] if right else "0" * 64
+    together._check_targets([record])
+    assert record.finding.rejected == (not right and whole)
+    assert bool(record.finding.notes) == right
