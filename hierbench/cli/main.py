@@ -19,6 +19,7 @@ from hierbench.cli.power import power
 from hierbench.cli.publish import publish
 from hierbench.cli.run import ablate, job, run
 from hierbench.cli.score import score
+from hierbench.cli.submit import submit
 from hierbench.cli.tune import tune
 from hierbench.cli.verify import verify
 from hierbench.utils.errors import UserError
@@ -32,6 +33,7 @@ for command in (
     job,
     leaderboard,
     publish,
+    submit,
     compare,
     power,
     verify,
