@@ -14,7 +14,7 @@ from hierbench.experiments.publication.place import checked_place, is_published,
 from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.verification.checked import checked_board
-from hierbench.leaderboard.board import Board, NoRunsError
+from hierbench.leaderboard.board import Board, NoRunsError, damaged_runs
 from hierbench.leaderboard.boards import compare_boards
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
@@ -106,7 +106,11 @@ def _check_there(folder: Path, name: str, update: bool) -> bool:
 def _runs(request: Request, columns: Sequence[Column]) -> tuple[Board, Part, list[str]]:
     """Return the table to publish, after verification, and its runs, with the values of further columns computed."""
     store = Store(request.runs)
-    board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
+    try:
+        board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
+    except UserError as error:
+        damaged = damaged_runs(request.dataset, store)  # perhaps why
+        raise UserError("; ".join([str(error), *damaged[:1]])) from None
     notes = refuse_rejected(board, report, store)
     if further(columns):
         with_columns(board, columns, store, request.data_dir)
