@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
+from typing import Any
 
 from hierbench.config.sections import FeatureType
 from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
@@ -16,7 +17,7 @@ from hierbench.leaderboard.render import (
     shown_metrics,
     tex_template,
 )
-from hierbench.leaderboard.statistics import Row, mark_best
+from hierbench.leaderboard.statistics import Cell, Row, mark_best
 from hierbench.leaderboard.tex import latex_escaped
 from hierbench.runs.store import Store
 from hierbench.utils.errors import unknown_name
@@ -123,7 +124,8 @@ def markdown(tables: Sequence[Ablation]) -> str:
     legend = [
         "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed to "
         "the hierarchy-aware frame. L_COS: cosine loss.",
-        "Mean +/- half-width of the 95% t-interval over runs. **Bold**: best mean of the dataset.",
+        "Mean +/- half-width of the 95% t-interval over runs. **Bold**: best mean of the dataset, of rows with all "
+        "seeds.",
         *map(markdown_escaped, settings(tables)),
     ]
     return "\n".join([pipe_table(lines, headings), "", *legend, ""])
@@ -174,13 +176,19 @@ def as_json(tables: Sequence[Ablation]) -> str:
             **variant.parts,
             "n": row.n,
             "planned": row.planned,
-            "metrics": {name: asdict(cell) for name, cell in row.metrics.items()},
+            "metrics": {name: _cell_content(cell) for name, cell in row.metrics.items()},
             "runs": row.runs,
         }
         for table in tables
         for variant, row in zip(VARIANTS, table.rows, strict=True)
     ]
     return as_json_text({"schema": 1, "protocol": tables[0].protocol, "rows": rows})
+
+
+def _cell_content(cell: Cell) -> dict[str, Any]:
+    content = asdict(cell)
+    del content["groups"]  # of the leaderboard alone
+    return content
 
 
 def latex(tables: Sequence[Ablation]) -> str:

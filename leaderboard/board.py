@@ -182,12 +182,13 @@ def board_from_runs(
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods paper --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
-    finished = [spec for spec, run in found if run.done and run.folder.name not in rejected]
+    done = {run.folder.name for _, run in found if run.folder.name not in rejected and run.done}
+    finished = [spec for spec, run in found if run.folder.name in done]
     newest = finished[-1] if finished else found[-1][0]
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
-    rows = list(rows_of(found, rejected))
+    rows = list(rows_of(found, done))
     if ids is None:  # a base that is no method of its own is no row of its own
         rows = [row for row in rows if not row.method.startswith("_")] or rows
     recipe = recipe_of(dataset, newest.protocol)
@@ -196,6 +197,7 @@ def board_from_runs(
     shipped = ids is None and name in recipe_names()
     table_seeds = rank(rows, recipe.seeds if shipped and recipe is not None else None)
     remarks = _remarks(dataset, newest, found, recipe)
+    remarks += sorted({_remark(run) for _, run in found if run.folder.name in done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
     if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
@@ -214,8 +216,10 @@ def _remarks(dataset: str, newest: Spec, found: list[Record], recipe: Recipe | N
         f"{newest.model.backbone}{views}{weights}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"
     ]
     mixed = _types_of_several_rates(found)
+    # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.
+    kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec, _ in found}.values()
     if odd := dict.fromkeys(
-        line for spec, _ in found for line in departures(spec, dataset, with_rates=spec.type not in mixed)
+        line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
     ):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     if mixed:
@@ -223,7 +227,7 @@ def _remarks(dataset: str, newest: Spec, found: list[Record], recipe: Recipe | N
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
     if recipe is not None and recipe.remark:
         remarks.append(recipe.remark)
-    return remarks + sorted({_remark(run) for _, run in found if run.done} - {""})
+    return remarks
 
 
 def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:

@@ -115,7 +115,8 @@ def _open(path: Path, dataset: str | None, protocol: Protocol | None) -> tuple[B
     if not folder.is_dir():
         raise UserError(f"{path}: no such folder of records" if path == folder else f"{path} has no folder {folder}")
     if not _has_runs(folder):
-        inside = [entry.name for entry in os.scandir(folder) if not entry.name.startswith(".") and _holds_runs(entry)]
+        with os.scandir(folder) as entries:
+            inside = [entry.name for entry in entries if not entry.name.startswith(".") and _holds_runs(entry)]
         folder = folder / _only(sorted(inside), name, path)
     store = Store(folder)
     if dataset is None:
@@ -141,7 +142,8 @@ def _holds_runs(entry: os.DirEntry[str]) -> bool:
 
 
 def _has_runs(folder: Path) -> bool:
-    return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in os.scandir(folder))
+    with os.scandir(folder) as entries:
+        return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in entries)
 
 
 def _dataset_of(run: Run) -> str | None:
@@ -190,20 +192,26 @@ def _matched(
 
     Where either board has several rows of a method, those of equal hyperparameters are a pair.
     """
-    pairs, left = [], {id(row): row for row in ordered_rows(old)}
-    added = []
+    pairs, added, left = [], [], {id(row): row for row in ordered_rows(old)}
+    mine, theirs = _by_name(new), _by_name(old)
     for row in ordered_rows(new):
-        mine = [one for one in new.rows if _name(one) == _name(row)]
-        theirs = [one for one in old.rows if _name(one) == _name(row)]
-        if len(mine) > 1 or len(theirs) > 1:
+        found = theirs.get(_name(row), [])
+        if len(mine[_name(row)]) > 1 or len(found) > 1:
             params = _params(row, new_store)
-            theirs = [one for one in theirs if _params(one, old_store) == params]
-        match = next((one for one in theirs if id(one) in left), None)
+            found = [one for one in found if _params(one, old_store) == params]
+        match = next((one for one in found if id(one) in left), None)
         if match is None:
             added.append(row)
         else:
             pairs.append((left.pop(id(match)), row))
     return pairs, list(left.values()), added
+
+
+def _by_name(board: Board) -> dict[tuple[bool, str, str], list[Row]]:
+    found: dict[tuple[bool, str, str], list[Row]] = {}
+    for row in board.rows:
+        found.setdefault(_name(row), []).append(row)
+    return found
 
 
 def _name(row: Row) -> tuple[bool, str, str]:

@@ -1,6 +1,6 @@
 """In what the specs and environments of two rows differ, key by key."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +34,8 @@ def spec_changes(old: Row, old_store: Store, new: Row, new_store: Store) -> list
     """Return the keys in which the runs of two rows differ, those of the spec first; [] for scored rows."""
     if old.scored or new.scored:
         return []
-    one, other = (
-        _settings(row, store) | _environment(row, store) for row, store in ((old, old_store), (new, new_store))
-    )
+    sides = [finished_runs(row, store) for row, store in ((old, old_store), (new, new_store))]
+    one, other = (_settings(runs) | _environment(runs) for runs in sides)
     keys = [key for key in dict.fromkeys([*one, *other]) if one.get(key) != other.get(key)]
     return [Change(key, _text(one.get(key)), _text(other.get(key))) for key in keys]
 
@@ -44,12 +43,11 @@ def spec_changes(old: Row, old_store: Store, new: Row, new_store: Store) -> list
 def finished_runs(row: Row, store: Store) -> list[Run]:
     """Return a row's finished runs, or where it has none those that are planned."""
     runs = [store.run(run_id) for run_id in row.runs]
-    return [run for run in runs if run.done] or runs
+    return runs if row.n in (0, row.planned) else [run for run in runs if run.done]
 
 
-def _settings(row: Row, store: Store) -> dict[str, Any]:
+def _settings(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the spec that a row's runs share as {dotted key: value}."""
-    runs = finished_runs(row, store)
     return dict(_flat(runs[0].spec())) if runs else {}
 
 
@@ -62,10 +60,10 @@ def _flat(content: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]
                 yield f"{before}{key}", value
 
 
-def _environment(row: Row, store: Store) -> dict[str, Any]:
+def _environment(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the software and hardware of a row's runs as {key: values}; nothing where a record has none."""
     found: dict[str, set[str]] = {}
-    for run in finished_runs(row, store):
+    for run in runs:
         try:
             content = read_json_object(run.folder / "environment.json")
         except (OSError, ValueError, UserError):

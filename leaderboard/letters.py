@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_ROWS = 100  # that have letters: the number of pairs grows with its square, and more letters tell nobody anything
+
 
 def tie_groups(differ: NDArray[np.bool_]) -> list[list[int]]:
     """Return groups of rows of which no two differ, so that any two rows that do not differ share one.

@@ -7,7 +7,7 @@ from typing import Any
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import Comparison, Difference
-from hierbench.leaderboard.render import csv_text
+from hierbench.leaderboard.render import csv_text, lacking
 from hierbench.leaderboard.sheet import Bold, Sheet
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import one_line
@@ -25,7 +25,7 @@ def sheet(board: Board, comparisons: Sequence[Comparison]) -> Sheet:
         lines=[
             [
                 pair.row.type,
-                pair.row.title,
+                f"{pair.row.title} ({lacking(pair.row)})" if pair.row.lacking else pair.row.title,
                 _reference(pair),
                 *(cell_of(pair.differences.get(column.name), column) for column in board.columns),
                 seeds_of(pair.differences),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
-from hierbench.leaderboard.letters import compact, listed
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.letters import MOST_ROWS, compact, listed
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, ranked_rows
 from hierbench.leaderboard.tex import template
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped, one_line
@@ -187,6 +187,8 @@ def meaning_of_letters(board: Board) -> str:
         for column in shown_columns(board)
     ]
     tests = sum(rows * (rows - 1) // 2 for rows in held)
+    if len(board.seeds) > 1 and len(ranked_rows(board.rows)) > MOST_ROWS:
+        return f"No letters: they are for tables of at most {MOST_ROWS} ranked rows."
     if not tests:
         return ""
     number = "1 comparison" if tests == 1 else f"all {tests:,} comparisons"

@@ -13,26 +13,28 @@ from hierbench.utils.text import one_line
 Record = tuple[Spec, Run]
 
 
-def rows_of(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row]:
+def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
     A seed counts once: of runs of several versions the newest that is done, otherwise the first.
+
+    Args:
+        records: runs that may be ranked together.
+        done: ids of those that are finished and count.
     """
     groups: dict[tuple[str, str, str], dict[int, Record]] = {}
     for spec, run in records:
         variant = spec.model_copy(update={"seed": 0, "base": None}).id
         seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
-        if (run.done and run.folder.name not in rejected) or spec.seed not in seeds:
+        if run.folder.name in done or spec.seed not in seeds:
             seeds[spec.seed] = (spec, run)
     variants = Counter((feature_type, method) for feature_type, method, _ in groups)
     for (feature_type, method, _), group in groups.items():
         spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
-        finished = {
-            seed: run for seed, (_, run) in sorted(group.items()) if run.done and run.folder.name not in rejected
-        }
-        done = list(finished.values())
-        results = [run.metrics()["test"] for run in done]
-        title = one_line(str(done[0].metrics()["title"] if done else method))
+        finished = {seed: run for seed, (_, run) in sorted(group.items()) if run.folder.name in done}
+        contents = [run.metrics() for run in finished.values()]
+        results = [content["test"] for content in contents]
+        title = one_line(str(contents[0]["title"] if contents else method))
         if variants[feature_type, method] > 1:
             title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
         names = [metric for metric in METRICS if all(metric in result for result in results)]
@@ -41,7 +43,7 @@ def rows_of(records: list[Record], rejected: Collection[str] = ()) -> Iterable[R
             type=feature_type,
             method=method,
             title=title,
-            n=len(done),
+            n=len(finished),
             planned=len(runs),
             metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
             runs=[run.folder.name for run in runs],

@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from scipy.special import comb, stdtr
 
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.letters import letter, tie_groups
+from hierbench.leaderboard.letters import MOST_ROWS, letter, tie_groups
 from hierbench.leaderboard.paired import ROUNDING, SIGNIFICANT, holm, named_rows
 from hierbench.leaderboard.statistics import Row, ranked_rows
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from hierbench.leaderboard.board import Board
-
-MOST_ROWS = 200  # that are compared with each other: the number of pairs grows with its square
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Ties:
 
 
 def group_rows(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> Family | None:
-    """Set the letters of the rows' cells; None, and no letters, for rows without seeds or more than 200.
+    """Set the letters of the rows' cells; None, and no letters, for rows without seeds or more than 100.
 
     Args:
         rows: of runs.
@@ -113,7 +111,7 @@ def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
     if names:
         chosen = {id(row) for name in names for row in named_rows(board.rows, name)}
         if lacking := [row.title for row in board.rows if id(row) in chosen and row.lacking]:
-            raise UserError(f"{lacking[0]} lacks seeds of the table, so it is in no group; compare REFERENCE has it")
+            raise UserError(f"{lacking[0]} lacks seeds of the table and is in no group; compare it with a REFERENCE")
         rows = [row for row in rows if id(row) in chosen]
     if len(rows) > MOST_ROWS:
         raise UserError(f"{len(rows)} rows are more than the {MOST_ROWS} that are compared with each other; name some")

@@ -235,6 +235,17 @@ def test_the_band_holds_exactly_the_competitive_rows(dataset):
     assert len(tradeoff.draw(Request(dataset, source="paper")).figure.axes[0].containers) == 9
 
 
+def test_rows_that_lack_seeds_are_faint_and_do_not_set_the_band(monkeypatch):
+    board = Board("shapes", "paper", "height", [row("good"), row("lucky", severity=0.5)])
+    board.rows[1].lacking = [2]
+    monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
+    drawing = tradeoff.draw(Request("shapes"))
+    axes = drawing.figure.axes[0]
+    assert axes.patches[0].get_x() == board.rows[0].metrics["mistake_severity"].mean
+    assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff.FAINT]
+    assert "lucky, type-I: lacks seed 2; not ranked" in drawing.remarks
+
+
 def test_rows_without_a_severity_are_named(monkeypatch):
     board = Board("shapes", "paper", "height", [row("good"), row("perfect", severity=None), row("failed", n=0)])
     board.rows[2].metrics["mistake_severity"] = board.rows[2].metrics["top1"] = Cell(None, None)

@@ -77,7 +77,9 @@ def test_small_and_large_effects():
     for large in (50.0, 1e6, 1e300):
         assert seeds_needed(Effect(large, (1.0,))) == seeds_needed(Effect(large, (1.0, 1.0))) == 2
     assert seeds_needed(Effect(1e-300, (1e-300,))) == seeds_needed(Effect(1.0, (1.0,))) == 10
-    assert seeds_needed(Effect(0.1, (0.0,))) == 2 and seeds_needed(Effect(0.0, (0.0, 0.0))) is None
+    # Without any variation p is 2^(1 - n), or 2 / (2n choose n) of two rows that share no seeds.
+    assert seeds_needed(Effect(0.1, (0.0,))) == 6 and seeds_needed(Effect(0.1, (0.0, 0.0))) == 4
+    assert seeds_needed(Effect(0.0, (0.0,))) is None and seeds_needed(Effect(0.0, (0.0, 0.0))) is None
 
 
 def test_power_grows_with_seeds():
@@ -187,9 +189,7 @@ def test_the_command_with_runs(cli, tmp_path, published):
     store = Store(published)
     rows = {(row.method, row.type): row for row in board_from_runs("tiny-imagenet-frozen", store).rows}
     for one in found["plans"]:
-        row, reference = (
-            values_by_seed(rows[name, one["type"]], store, ["top1"])["top1"] for name in ("flamingo", "ce")
-        )
+        row, reference = (values_by_seed(rows[name, one["type"]], ["top1"])["top1"] for name in ("flamingo", "ce"))
         gaps = np.array([row[seed] - reference[seed] for seed in row])
         assert (one["difference"], one["deviations"]) == (pytest.approx(gaps.mean()), pytest.approx([gaps.std(ddof=1)]))
         assert one["seeds"] == seeds_needed(Effect(gaps.mean(), (gaps.std(ddof=1),))) and one["n"] == len(gaps)

@@ -10,7 +10,7 @@ from hierbench.leaderboard.columns import column_of
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.power import effect_of_values, effects_of_paper, seeds_needed
 from hierbench.leaderboard.statistics import Row, summarise
-from hierbench.leaderboard.ties import ties_between
+from hierbench.leaderboard.ties import group_rows
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/statistics.md").read_text(encoding="utf-8")
 SEVERITY = column_of("mistake_severity")
@@ -34,13 +34,16 @@ def printed_table(values):
     reference, *others = values
     gaps = {name: difference(values[name], values[reference]) for name in others}
     adjusted = dict(zip(others, holm([gap.p for gap in gaps.values()]), strict=True))
-    rows = [Row("type-I", name, name, 5, 5, {SEVERITY.name: summarise(list(v.values()))}) for name, v in values.items()]
-    ties = ties_between(rows, list(values.values()), SEVERITY)
+    rows = [
+        Row("type-I", name, name, 5, 5, {SEVERITY.name: summarise(list(v.values()))}, seeds=list(v))
+        for name, v in values.items()
+    ]
+    group_rows(rows, [SEVERITY], range(5))
     lines = []
-    for row, groups in zip(ties.rows, ties.groups, strict=True):
+    for row in sorted(rows, key=lambda row: row.metrics[SEVERITY.name].mean):
         cell, gap = row.metrics[SEVERITY.name], gaps.get(row.method)
         against = [f"{gap.mean:+.3f} +/- {gap.ci95:.3f}", f"{adjusted[row.method]:.4f}"] if gap else ["", ""]
-        lines.append([row.method, f"{cell.mean:.3f} +/- {cell.ci95:.3f}", *against, "".join(groups)])
+        lines.append([row.method, f"{cell.mean:.3f} +/- {cell.ci95:.3f}", *against, "".join(cell.groups)])
     return lines
 
 

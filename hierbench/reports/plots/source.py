@@ -10,6 +10,7 @@ from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs
+from hierbench.leaderboard.render import lacking
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -89,11 +90,12 @@ def finished_runs(request: Request, row: Row) -> list[Run]:
 def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") -> list[str]:
     """Return a leaderboard's settings, its rows that lack runs, and why the absent rows are not in the figure."""
     settings = [f"settings: {board.remark}"] if board.remark else []
-    lacking = [
+    incomplete = [
         f"{name_of(row)}: {row.n} of {row.planned} runs are finished" for row in board.rows if row.n < row.planned
     ]
+    incomplete += [f"{name_of(row)}: {lacking(row)}" for row in board.rows if row.lacking]
     missing = [f"not shown: {'; '.join(map(name_of, absent))}: {reason}"] if absent else []
-    return settings + lacking + missing
+    return settings + incomplete + missing
 
 
 def name_of(row: Row) -> str:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.render import ordered_rows
-from hierbench.leaderboard.statistics import TOLERANCE, Row, printed
+from hierbench.leaderboard.statistics import TOLERANCE, Row, printed, ranked_rows
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, heading, remarks_on
 from hierbench.utils.errors import UserError
@@ -22,6 +22,7 @@ AXES = ("mistake_severity", "top1")
 RINGS = (1.0, 1.5, 2.1, 2.8, 3.6, 4.6, 5.8)  # gaps between a point and its label that are tried
 DIRECTIONS = 24
 SWEEPS = 6
+FAINT = 0.4  # opacity of a row that is not ranked
 
 
 def numbers_of(rows: Sequence[Row]) -> tuple[Floats, Floats]:
@@ -50,8 +51,9 @@ def draw(request: Request) -> style.Drawing:
     looks = style.looks_of(rows)
     figure = style.new_figure(style.DOUBLE, 4.0)
     axes = figure.subplots()
-    low, high = competitive_band(rows)
-    axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
+    if ranked := ranked_rows(rows):
+        low, high = competitive_band(ranked)
+        axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
     for row, (severity, top1) in zip(rows, numbers_of(rows)[0], strict=True):
         look = looks[style.key_of(row)]
         axes.errorbar(
@@ -66,13 +68,15 @@ def draw(request: Request) -> style.Drawing:
             elinewidth=0.8,
             capsize=1.5,
             zorder=3,
+            alpha=FAINT if row.lacking else 1.0,
         )
     axes.margins(0.08)
     axes.set_title(heading(board, request.dataset), loc="left")
     style.note(
         axes,
         "band: competitive, severity at most 0.05 above the smallest\n"
-        "whiskers: 95% intervals; markers: open type-I, filled type-II",
+        "whiskers: 95% intervals; markers: open type-I, filled type-II"
+        + ("\nfaint: lacks seeds of the table, not ranked" if any(row.lacking for row in rows) else ""),
     )
     axes.set_xlabel("mistake severity (mean hierarchical distance of the mistakes; smaller is better)")
     axes.set_ylabel("top-1 accuracy (%; larger is better)")
