@@ -156,3 +156,15 @@ def shapes(data_dir):
 @pytest.fixture(scope="session")
 def targets():
     return _load("fuzz/targets")
+
+
+@pytest.fixture(scope="session")
+def trained(cli, data_dir, tmp_path_factory):
+    """A runs folder of ce, crm and flamingo, type-I, seeds 0 to 2, on `data_dir`; copy what you change."""
+    folder = tmp_path_factory.mktemp("trained")
+    options = ("--dataset", "shapes", "--types", "type-I", "--seeds", "3", "--jobs", "1", "--mlflow", "off")
+    short = ("--set", "train.epochs=2", "--set", "train.batch_size=96", "--data-dir", data_dir)
+    cli(folder, "run", "--methods", "ce,crm,flamingo", *options, *short).ok()
+    for path in folder.glob("runs/*/checkpoint.pt"):
+        path.unlink()
+    return folder / "runs"

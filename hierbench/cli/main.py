@@ -20,6 +20,7 @@ from hierbench.cli.publish import publish
 from hierbench.cli.reproduce import reproduce
 from hierbench.cli.run import ablate, job, run
 from hierbench.cli.score import score
+from hierbench.cli.submit import submit
 from hierbench.cli.tune import tune
 from hierbench.cli.verify import verify
 from hierbench.utils.errors import UserError
@@ -33,6 +34,7 @@ COMMANDS = (
     job,
     leaderboard,
     publish,
+    submit,
     compare,
     power,
     verify,

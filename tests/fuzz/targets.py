@@ -70,9 +70,9 @@ def records(data, folder):
 
     Where the bytes begin with a zero, the file is a right one but for one value, which they choose and replace.
     """
+    from hierbench.experiments.publication.records import Records, ids_of
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.publish import publish_board
     from hierbench.runs.store import Store
     from hierbench.utils.errors import UserError
 
@@ -95,7 +95,7 @@ def records(data, folder):
         beside = ledger.build_ledger(board, board)
         for make in ledger.FORMATS.values():
             make(beside)
-        publish_board(board, store, folder)
+        Records(folder / "published", folder).add(store, ids_of(board, store))
     run = store.run(one.name)
     for read in (run.history, run.predictions):
         with contextlib.suppress(ValueError, OSError):

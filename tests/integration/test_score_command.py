@@ -85,8 +85,8 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     times = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
     cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
     assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
-    cli(place, "leaderboard", "--dataset", "shapes", "--publish", "published").ok()
-    assert (place / "published/shapes" / row["runs"][0] / "spec.json").exists()
+    refused = cli(place, "publish", "--dataset", "shapes", "--to", "published")  # of targets made up for this test
+    assert "its targets have 50 examples of one class" in refused.one_line(row["runs"][0][:12])
 
 
 def test_other_readers_leave_it_out_or_say_so(cli, place, made):

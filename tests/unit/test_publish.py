@@ -1,114 +1,309 @@
-"""Publishing: records and table are of one board, however many publish at once and whenever one is killed."""
+"""Publishing and updating: evidence in compact form, nothing rejected, nothing silently worse, never half of it."""
 
+import csv
 import json
-import os
 import shutil
-import subprocess
-import sys
-import threading
-from pathlib import Path
+import signal
 
+import numpy as np
 import pytest
 
-from hierbench.leaderboard import publish
-from hierbench.leaderboard.board import board_from_runs
-from hierbench.runs.store import Store
+from hierbench.api.registry import digest_of_code
+from hierbench.experiments.publication import pictures, place
+from hierbench.experiments.publication.publish import Request, publish
+from hierbench.experiments.verification.verify import verify
+from hierbench.leaderboard.columns import asked_columns
+from hierbench.runs.compact import FILE, read_compact, read_targets
+from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Pictures take most of the time, and are not what these tests are of."""
+    monkeypatch.setattr(pictures, "draw", lambda *_: [])
 
 
-def boards(folder):
-    """Two boards of the same rows with other seeds."""
-    found = []
-    for half in range(2):
-        runs = folder / f"runs-{half}"
-        for path in PUBLISHED.glob("*/spec.json"):
-            if (json.loads(path.read_text())["seed"] == 0) == (half == 0):
-                shutil.copytree(path.parent, runs / path.parent.name)
-        found.append((board_from_runs("tiny-imagenet-frozen", Store(runs)), Store(runs)))
-    return found
+@pytest.fixture
+def copied(trained, tmp_path):
+    """Copies runs of methods into a new folder."""
+
+    def copy(name, *methods, seeds=3):
+        for run in Store(trained).runs():
+            spec = run.spec()
+            if spec["method"]["name"] in methods and spec["seed"] < seeds:
+                shutil.copytree(run.folder, tmp_path / name / run.folder.name)
+        return tmp_path / name
+
+    return copy
 
 
-def is_of_one_board(folder):
-    """Whether the records are those of the table's rows, and of the bases of these that are no rows."""
-    table = json.loads((folder / "tiny-imagenet-frozen.json").read_text())
-    shown = {run for row in table["rows"] for run in row["runs"]}
-    specs = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("tiny-imagenet-frozen/*/spec.json")}
-    bases = {base for spec in specs.values() if isinstance(spec["base"], list) for base in spec["base"]}
-    return shown <= specs.keys() and specs.keys() - shown <= bases
+@pytest.fixture
+def put(tmp_path, data_dir):
+    """Publishes into `boards`."""
+
+    def put(runs, **options):
+        return publish(Request("shapes", tmp_path / "boards", runs, data_dir, **options))
+
+    return put
 
 
-def test_of_two_at_once_one_is_published_and_the_other_told(tmp_path, monkeypatch):
-    both, target, refused = boards(tmp_path), tmp_path / "published", []
-    meet = threading.Barrier(2, timeout=1.0)
+def rows_of(folder):
+    return {row["method"]: row for row in json.loads((folder / "shapes.json").read_text())["rows"]}
 
-    def slow(board):
-        try:
-            meet.wait()  # both are here at the same time, unless one of them waits for the other
-        except threading.BrokenBarrierError:
-            pass
-        return publish_json(board)
 
-    publish_json = publish.as_json
-    monkeypatch.setattr(publish, "as_json", slow)
+def entries(folder):
+    return json.loads((folder / "shapes-changes.json").read_text())
 
-    def run(board, store):
-        try:
-            publish.publish_board(board, store, target)
-        except UserError as error:
-            refused.append(str(error))
 
-    threads = [threading.Thread(target=run, args=each) for each in both]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert is_of_one_board(target)
-    (reason,) = refused
-    assert "exists; move it away to publish again" in reason
-    assert sorted(path.name for path in target.iterdir()) == [
-        "tiny-imagenet-frozen",
-        "tiny-imagenet-frozen.json",
-        "tiny-imagenet-frozen.md",
+def files_in(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def respecified(runs, tamperings, tree=None, **changes):
+    """Other runs of the same methods; with a tree their predictions are worse."""
+    for run in list(Store(runs).runs()):
+        if tree is not None:
+            scores, targets = tamperings.predictions_of(run)
+            scores[:150] = np.random.default_rng(run.spec()["seed"]).permuted(scores[:150], axis=1)  # of 384
+            tamperings.predict(run, scores, targets, tree)
+        tamperings.reseal(tamperings.respecify(run, **changes))
+    return runs
+
+
+def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path):
+    before = files_in(trained)
+    done = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--to", "boards")
+    assert "9 runs: 9 recomputed" in done.ok().out and done.err == ""
+    boards = tmp_path / "boards"
+    kinds = (".csv", ".json", ".md", ".tex", "-changes.json", "-operating.svg", "-severity.svg", "-tradeoff.svg")
+    assert {path.name for path in boards.iterdir()} == {"shapes", *(f"shapes{k}" for k in (*kinds, "-verdict.json"))}
+    sources = {path.name for path in (boards / "shapes/methods").iterdir()}
+    codes = {(spec["method"]["name"], spec["method"]["code"]) for spec in (run.spec() for run in Store(trained).runs())}
+    assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}
+    for name, code in codes:
+        assert digest_of_code((boards / f"shapes/methods/{name}-{code[:12]}.py").read_bytes()) == code
+    targets = read_targets(boards / "shapes")
+    for run in Store(trained).runs():
+        scores, of_run = run.predictions()
+        found = read_compact(boards / "shapes" / run.folder.name)
+        assert np.array_equal(found.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
+    assert {path.name for path in boards.glob("shapes/*/*") if path.parent.name != "methods"} == {
+        FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
+    }  # fmt: skip
+    verdict = json.loads((boards / "shapes-verdict.json").read_text())
+    (of_folder,) = verdict["folders"]
+    assert of_folder["folder"] == "shapes" and of_folder["counts"]["recomputed"] == 9 and verdict["rejected"] == 0
+    (report,) = verify([boards / "shapes"], tmp_path / "no-data")
+    assert report.num_rejected == 0 and report.counts()["recomputed"] == 9
+    assert len(list(csv.DictReader((boards / "shapes.csv").read_text().splitlines()))) == 3
+    assert [(entry["added"], entry["removed"]) for entry in entries(boards)] == [
+        (["ce:type-I", "crm:type-I", "flamingo:type-I"], [])
     ]
+    changed = {path for path, content in files_in(trained).items() if before.get(path) != content}
+    assert {path.rpartition("/")[2] for path in changed} == {"further-metrics.json"}  # kept for the next curve
+
+
+def test_ten_thousand_images_of_a_thousand_classes_are_small(trained, tmp_path, data_dir):
+    from hierbench.experiments.publication.records import Records
+
+    source = next(iter(Store(trained).runs()))
+    run = Run(shutil.copytree(source.folder, tmp_path / "runs" / source.folder.name))
+    generator = np.random.default_rng(0)
+    scores = generator.normal(size=(10_000, 1000)).astype(np.float32)
+    run.write_predictions(scores, generator.integers(1000, size=10_000))
+    status = run.status
+    run.set_status("done", **{"files": __import__("hierbench.runs.integrity", fromlist=["x"]).fingerprints(run.folder)})
+    assert status["state"] == "done"
+    records = Records(tmp_path / "records", data_dir)
+    records.add(Store(tmp_path / "runs"), [run.folder.name])
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "records" / run.folder.name).iterdir()}
+    assert sizes[FILE] < 292_000 and sum(sizes.values()) < 300_000, sizes
+    assert (tmp_path / "records/targets.npy").stat().st_size < 21_000
+
+
+def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
+    boards = tmp_path / "boards"
+    put(copied("one", "ce", "crm"))
+    earlier = files_in(boards / "shapes")
+    with pytest.raises(UserError, match="exists; move it away to publish again, or change it with --update"):
+        put(copied("two", "flamingo", seeds=2))
+    (boards / "other.txt").write_text("kept")
+    lines = put(tmp_path / "two", update=True).lines
+    assert lines[0] == "added flamingo:type-I" and "8 recomputed" in lines[1]
+    rows = rows_of(boards)
+    assert {name: (row["n"], row["verdict"]) for name, row in rows.items()} == {
+        "ce": (3, "recomputed"), "crm": (3, "recomputed"), "flamingo": (2, "recomputed")
+    }  # fmt: skip
+    now = files_in(boards / "shapes")
+    assert all(now[path] == content for path, content in earlier.items())
+    assert (boards / "other.txt").read_text() == "kept" and len(entries(boards)) == 2
+    put(copied("three", "flamingo"), update=True)  # one more seed
+    (change,) = entries(boards)[0]["changed"]
+    assert (change["row"], change["seeds"]) == ("flamingo:type-I", [2, 3]) and len(change["top1"]) == 2
+    same = put(copied("three again", "flamingo"), update=True)
+    assert same.lines[0] == "no row changes" and len(entries(boards)) == 3
+    again = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", boards / "shapes", "--to", "copy").ok()
+    assert "9 recomputed" in again.out  # from published records, without the data
+    assert files_in(tmp_path / "copy/shapes") == files_in(boards / "shapes")
+
+
+@pytest.mark.parametrize("what", ["fewer seeds", "worse", "other settings", "weaker"])
+def test_what_gets_worse_needs_a_word(what, copied, put, quick, tmp_path, tamperings, shapes):
+    boards = tmp_path / "boards"
+    put(copied("all", "ce", "crm", "flamingo"))
+    new, tree = copied("new", "flamingo", seeds=2 if what == "fewer seeds" else 3), shapes.hierarchy("height")
+    if what == "other settings":
+        respecified(new, tamperings, train__weight_decay=0.25)
+        reason = "removed, as the runs have other settings: train.weight_decay: 0.0005 -> 0.25"
+    elif what == "worse":
+        respecified(new, tamperings, tree, method__code="1" * 64)
+        reason = "flamingo:type-I gets worse: HierDist@5 +"
+    elif what == "fewer seeds":
+        respecified(new, tamperings, method__code="1" * 64)
+        reason = "flamingo:type-I gets worse: lost seed 2"
+    else:
+        respecified(new, tamperings, method__code="1" * 64)
+        for path in new.glob("*/predictions.npz"):
+            path.unlink()
+        reason = "flamingo:type-I gets worse: claimed instead of recomputed"
+    before = files_in(boards)
+    with pytest.raises(UserError, match=r"say why with --because TEXT") as error:
+        put(new, update=True)
+    assert reason in str(error.value) and files_in(boards) == before
+    put(new, update=True, because="a mistake\nin the old runs")
+    entry = entries(boards)[0]
+    assert entry["because"] == "a mistake in the old runs" and len(entries(boards)) == 2
+    assert entry["removed"] == (["ce:type-I", "crm:type-I"] if what == "other settings" else [])
+    assert [change["row"] for change in entry["changed"]] == ["flamingo:type-I"]
+    (report,) = verify([boards / "shapes"], tmp_path / "no-data")
+    assert report.num_rejected == 0 and rows_of(boards)["flamingo"]["n"] == (2 if what == "fewer seeds" else 3)
+
+
+def test_other_protocols_and_trees_are_refused(copied, put, quick, tamperings):
+    put(copied("one", "ce"))
+    for number, (key, value) in enumerate({"protocol": "authors", "dataset__hierarchy": "f" * 64}.items()):
+        new = respecified(copied(f"other {number}", "ce"), tamperings, **{key: value})
+        with pytest.raises(UserError, match=r"cannot be compared, they differ in: (protocol|tree)"):
+            put(new, update=True, because="x")
+    with pytest.raises(UserError, match="--because is for --update"):
+        put(new, because="x")
+
+
+def test_further_columns_stay_in_an_update(copied, put, quick, tmp_path):
+    put(copied("one", "ce", "crm"), columns=asked_columns("+ece"))
+    put(copied("two", "flamingo"), update=True)
+    assert all(len(row["metrics"]["ece"]["values"]) == 3 for row in rows_of(tmp_path / "boards").values())
 
 
 KILLED = """
-import sys
+import os, sys
 from pathlib import Path
-from hierbench.leaderboard.board import board_from_runs
-from hierbench.leaderboard.publish import publish_board
-from hierbench.runs.store import Store
-import os
-def killer(event, arguments):
-    if event == "os.rename" and str(arguments[1]).endswith(sys.argv[3]):
-        os.kill(os.getpid(), 9)
-sys.addaudithook(killer)
-store = Store(Path(sys.argv[1]))
-publish_board(board_from_runs("tiny-imagenet-frozen", store), store, Path(sys.argv[2]))
+from hierbench.experiments.publication import pictures, place
+from hierbench.experiments.publication.publish import Request, publish
+runs, folder, data, at, how = sys.argv[1:]
+pictures.draw = lambda *_: []
+steps, limit = [0], int(at)
+def step(event, arguments):
+    if event in ("os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "exchange"):
+        steps[0] += 1
+        if steps[0] == limit:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(step)
+exchange = place.exchange
+def exchanged(one, other):
+    sys.audit("exchange")
+    print(steps[0])
+    done = how == "swap" and exchange(one, other)
+    sys.audit("exchange")
+    return done
+place.exchange = exchanged
+publish(Request("shapes", Path(folder), Path(runs), Path(data), update=True))
 """
 
 
-@pytest.mark.parametrize(
-    "at", ["tiny-imagenet-frozen.json", "tiny-imagenet-frozen.md", "published/tiny-imagenet-frozen", "metrics.json"]
-)
-def test_a_kill_leaves_no_records_or_all_and_the_next_publishes(tmp_path, at):
-    (_, first), (board, store) = boards(tmp_path)
-    target = tmp_path / "published"
-    command = [sys.executable, "-c", KILLED, str(first.root), str(target), at]
-    assert subprocess.run(command).returncode == -9
-    assert not (target / "tiny-imagenet-frozen").exists()
-    publish.publish_board(board, store, target)
-    assert is_of_one_board(target)
-    assert len(os.listdir(target)) == 3
+@pytest.mark.parametrize("how", ["swap", "rename"])
+def test_a_kill_leaves_the_old_or_the_new(how, copied, put, quick, tmp_path, cli, data_dir):
+    """At steps before, around and after the one that counts; `rename` is for file systems without an exchange."""
+    put(copied("one", "ce", "crm"))
+    boards, kept, new = tmp_path / "boards", tmp_path / "kept", copied("two", "flamingo")
+    shutil.copytree(boards, kept)
+    old = files_in(boards)
+
+    def run(at):
+        if boards.exists():
+            shutil.rmtree(boards)
+        shutil.copytree(kept, boards)
+        started = cli.start(tmp_path, *map(str, (new, boards, data_dir, at, how)), python=("-c", KILLED))
+        return started.finish()
+
+    decisive = int(run(0).ok().out)
+    names, seen = set(files_in(boards)), []
+    states = {"swap": ["old", "old", "new", "new"], "rename": ["old", "gone"]}[how]
+    steps = {"swap": [decisive // 2, decisive, decisive + 1, decisive + 9], "rename": [decisive + 2, decisive + 3]}[how]
+    for at in steps:
+        assert run(at).code == -signal.SIGKILL
+        seen.append(files_in(boards) if boards.exists() else "gone")  # only between two renames
+        with pytest.raises(KeyError), place.replaced(boards, "shapes"):
+            raise KeyError  # what the next publication finds
+        now = files_in(boards)
+        assert now == old or set(now) == names
+        assert sorted(path.name for path in tmp_path.iterdir() if "boards" in path.name) == ["boards"]
+    assert ["gone" if one == "gone" else "old" if one == old else "new" for one in seen] == states
 
 
-def test_a_link_in_the_place_of_the_records_is_not_followed(tmp_path):
-    (board, store), _ = boards(tmp_path)
+def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, monkeypatch):
+    runs = copied("one", "ce")
     (tmp_path / "outside").mkdir()
-    (tmp_path / "published").mkdir()
-    (tmp_path / "published/tiny-imagenet-frozen").symlink_to(tmp_path / "outside")
+    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards/shapes").symlink_to(tmp_path / "outside")
     with pytest.raises(UserError, match="is a symbolic link"):
-        publish.publish_board(board, store, tmp_path / "published")
-    assert not list((tmp_path / "outside").iterdir())
+        put(runs)
+    (tmp_path / "boards/shapes").unlink()
+    with place.replaced(tmp_path / "boards", "shapes"):
+        assert place.Lock(tmp_path, "boards.publish").holder() is not None
+    monkeypatch.chdir(tmp_path / "boards")
+    with pytest.raises(UserError, match="is replaced as a whole; give a folder within it"):
+        put(runs)
+    assert not list((tmp_path / "outside").iterdir()) and not list((tmp_path / "boards").iterdir())
+
+
+NAMES = (
+    "edited_metric", "edited_predictions", "both_resealed", "status_without_digests", "best_seed_copied",
+    "worst_seed_dropped", "invented_seeds", "results_swapped", "relabelled_method", "forged_code",
+    "forged_environment", "impossible_values", "targets_from_predictions", "edited_table",
+)  # fmt: skip
+SHOWN = {"forged_code", "forged_environment", "edited_table"}  # and published as what they are
+
+
+@pytest.fixture(scope="module")
+def published(trained, data_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "draw", lambda *_: [])
+        publish(Request("shapes", folder / "boards", trained, data_dir))
+    return folder / "boards"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["runs", "published"])
+def test_a_tampering_is_refused_or_shown(
+    kind, name, trained, published, data_dir, tamperings, shapes, cli, quick, tmp_path
+):
+    runs = tmp_path / "from/shapes"
+    shutil.copytree(published, tmp_path / "from") if kind == "published" else shutil.copytree(trained, runs)
+    if kind == "runs":
+        shutil.copy(published / "shapes.json", runs / "leaderboard-shapes.json")
+    folder = tamperings.Folder(runs, shapes.hierarchy("height"))
+    shown = getattr(tamperings, name)(folder)
+    options = ("--runs", runs, "--data-dir", data_dir if kind == "runs" else tmp_path / "no-data")
+    done = cli(tmp_path, "publish", "--dataset", "shapes", *options, "--to", "boards")
+    if name in SHOWN:
+        assert done.code == 0, done.said
+        assert all(who in done.err for who, _ in shown.lines), done.err
+        (report,) = verify([tmp_path / "boards/shapes"], tmp_path / "no-data")
+        assert report.num_rejected == 0 and "99.2" not in (tmp_path / "boards/shapes.json").read_text()
+    else:
+        line = done.one_line("nothing is published: ")
+        assert any(who.removeprefix("row ") in line for who, _ in shown.lines), (line, shown.lines)
+        assert not (tmp_path / "boards").exists()

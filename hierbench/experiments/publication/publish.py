@@ -14,7 +14,7 @@ from hierbench.experiments.publication.place import checked_place, is_published,
 from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.verification.checked import checked_board
-from hierbench.leaderboard.board import Board, NoRunsError
+from hierbench.leaderboard.board import Board, NoRunsError, damaged_runs
 from hierbench.leaderboard.boards import compare_boards
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
@@ -58,8 +58,9 @@ def publish(request: Request) -> Said:
     if request.because and not request.update:
         raise UserError("--because is for --update")
     folder, name = checked_place(request.folder), dataset_name(request.dataset)
-    _check_there(folder, name, request.update)
-    board, part, notes = _runs(request)
+    known = columns_of(folder, name) if _check_there(folder, name, request.update) else PAPER
+    columns = request.columns or known
+    board, part, notes = _runs(request, columns)
     with replaced(folder, name) as staging:
         updates = _check_there(folder, name, request.update)
         parts, old = [part], None
@@ -67,7 +68,6 @@ def publish(request: Request) -> Said:
             old = _earlier(request, folder, name)
             if kept := _kept(Store(folder / name), old, part):
                 parts = [Part(Store(folder / name), kept), part]
-        columns = request.columns or (columns_of(folder, name) if updates else PAPER)
         made = compose(staging, request.dataset, parts, request.data_dir, protocol_of(board), columns)
         if old is None:
             found = first_changes(made.board)
@@ -103,13 +103,17 @@ def _check_there(folder: Path, name: str, update: bool) -> bool:
     return records.is_dir()
 
 
-def _runs(request: Request) -> tuple[Board, Part, list[str]]:
+def _runs(request: Request, columns: Sequence[Column]) -> tuple[Board, Part, list[str]]:
     """Return the table to publish, after verification, and its runs, with the values of further columns computed."""
     store = Store(request.runs)
-    board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
+    try:
+        board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
+    except UserError as error:
+        damaged = damaged_runs(request.dataset, store)  # perhaps why
+        raise UserError("; ".join([str(error), *damaged[:1]])) from None
     notes = refuse_rejected(board, report, store)
-    if request.columns is not None and further(request.columns):
-        with_columns(board, request.columns, store, request.data_dir)
+    if further(columns):
+        with_columns(board, columns, store, request.data_dir)
     return board, Part(store, ids_of(board, store)), notes
 
 

@@ -10,6 +10,7 @@ from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
+SHOWN = 3  # findings that an error names
 LONGEST = 300  # characters of what a record says
 
 
@@ -28,11 +29,16 @@ def refuse_rejected(board: Board, report: Report, store: Store) -> list[str]:
 
 
 def _refuse(what: str, rejected: Sequence[Finding]) -> None:
+    """Raise a UserError that names the first few and why, if there is one."""
     if rejected:
-        first, *others = rejected
-        name = f"{first.id[:12]} ({first.label})" if first.id else first.label
-        more = f" (and {len(others)} more {what}{'s' if len(others) > 1 else ''})" if others else ""
-        why = "; ".join(first.reasons)
-        raise UserError(
-            f"{what} {one_line(name, LONGEST)} is rejected and not published: {one_line(why, LONGEST)}{more}"
-        )
+        said = [f"{what} {_named(finding)} is rejected: {_why(finding)}" for finding in rejected[:SHOWN]]
+        more = [f"{len(rejected) - SHOWN} more {what}s are rejected"] if len(rejected) > SHOWN else []
+        raise UserError(f"nothing is published: {'; '.join([*said, *more])}")
+
+
+def _named(finding: Finding) -> str:
+    return one_line(f"{finding.id[:12]} ({finding.label})" if finding.id else finding.label, LONGEST)
+
+
+def _why(finding: Finding) -> str:
+    return one_line(", ".join(finding.reasons), LONGEST)

@@ -174,8 +174,10 @@ def _judge(found: Checked, datasets: Sequence[str], old: Boards, new: Boards) ->
     changed = {one.folder.name for one in found.changed}
     for name, other, row in new.conflicts:
         if {name, other} & changed:
-            line = f"submission {one_line(name)} has other results of {one_line(row)} than {one_line(other)}"
-            found.problems.append(f"{line}, with the same spec; leave the row out, or name it in replaces")
+            found.problems.append(
+                f"submissions {one_line(other)} and {one_line(name)} have other results of {one_line(row)}, with the "
+                "same spec; leave the row out, or name it in replaces"
+            )
     for dataset in datasets:
         if dataset not in old.made and dataset not in new.made:
             continue
@@ -222,4 +224,4 @@ def _listed(lines: Sequence[str]) -> list[str]:
 
 def _escaped(text: str) -> str:
     """Return text that is neither markup nor a mention or an issue's number to a code forge."""
-    return markdown_escaped(one_line(text, 700)).replace(">", "&gt;").replace("@", "&#64;").replace("#", "&#35;")
+    return markdown_escaped(one_line(text, 700)).translate({ord(char): f"&#{ord(char)};" for char in ">@#"})

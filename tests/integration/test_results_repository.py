@@ -1,0 +1,283 @@
+"""A results repository: what comes from outside is data, and nothing gets worse without a word."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from hierbench.experiments.publication import pictures
+from hierbench.experiments.publication.card import make_statement, read_card
+from hierbench.experiments.publication.intake import read_submission
+from hierbench.experiments.publication.repository import as_markdown, build, check, new_repository
+from hierbench.experiments.publication.submission import Request, submit
+from hierbench.experiments.verification.verify import verify
+from hierbench.runs.store import Store
+
+SAID = {"title": "Baselines", "authors": ["A. Author"], "licence": "CC-BY-4.0"}
+HOSTILE = "<img src=x onerror=alert(1)> | [x](javascript:y) `@all` #1"
+
+
+@pytest.fixture(scope="module")
+def made(trained, data_dir, tmp_path_factory):
+    """A repository with the submission `paper` of ce and crm, and beside it the submission `flamingo`."""
+    folder = tmp_path_factory.mktemp("repository")
+    new_repository(folder / "base")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "draw", lambda *_: [])
+        for place, methods, title in (
+            ("base/submissions/paper", ["crm"], "Baselines"),
+            ("flamingo", ["flamingo"], HOSTILE),
+        ):
+            statement = make_statement(**SAID | {"title": title, "authors": ["A. Author", HOSTILE]})
+            submit(Request(trained, folder / place, ["shapes"], statement, methods, data_dir))
+    return folder
+
+
+@pytest.fixture
+def head(made, tmp_path):
+    """A copy of the repository to change."""
+    return Path(shutil.copytree(made / "base", tmp_path / "head"))
+
+
+def rewrite(card, *pairs):
+    text = card.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    card.write_text(text)
+
+
+def test_a_submission_has_its_rows_their_bases_and_a_card(made, trained, tmp_path):
+    folder = made / "base/submissions/paper"
+    assert {row["method"] for row in json.loads((folder / "shapes.json").read_text())["rows"]} == {"ce", "crm"}
+    card, runs = read_card(folder), list(Store(folder / "shapes").runs())
+    seconds = sum(run.status["seconds"] for run in runs if not run.spec()["base"])
+    assert card.compute.runs == len(runs) == 6 and card.compute.training_seconds == round(seconds, 1) > 0
+    assert card.methods == ("ce", "crm") and card.datasets == ("shapes",) and list(card.compute.devices) == ["cpu"]
+    (report,) = verify([folder], tmp_path)
+    assert report.num_rejected == 0 and report.counts()["recomputed"] == 6
+    assert read_submission(folder).problems == [] and read_submission(made / "flamingo").problems == []
+
+
+def test_a_new_row_is_accepted_and_shown_as_text(made, head, tmp_path):
+    shutil.copytree(made / "flamingo", head / "submissions/flamingo")
+    found = check(made / "base", head, tmp_path / "none")
+    text = as_markdown(found)
+    assert found.problems == [] and [one.name for one in found.changed] == ["flamingo"]
+    assert found.differences["shapes"].added == ["flamingo:type-I"]
+    assert "added flamingo:type-I" in text and "3 recomputed" in text and text.startswith("# Results: accepted")
+    assert not re.search(r"(?<!\\)<img|@all|[^\\]\[x\]\(", text)
+    same = check(made / "base", made / "base", tmp_path / "none")
+    assert not same.problems and "No submission changes" in as_markdown(same)
+
+
+def bad(kind, head, made, tamperings, tree):
+    """Make a repository of one that should not be merged; return what must be said."""
+    folder = head / "submissions/flamingo"
+    shutil.copytree(made / "flamingo", folder)
+    run = next(Store(folder / "shapes").runs())
+    if kind == "edited metric":
+        tamperings.edit(run, "metrics.json", test__top1=99.2)
+        return "metrics.json is not the file that status.json records"
+    if kind == "edited card":
+        rewrite(folder / "card.toml", ("runs = 3", "runs = 5"))
+        return "card.toml says 5 runs"
+    if kind == "other boards":
+        (head / "boards").mkdir()
+        (head / "boards/shapes.md").write_text("99.2")
+        return "boards/ is made of the submissions by the workflow"
+    if kind == "removed":
+        shutil.rmtree(head / "submissions/paper")
+        return "crm:type-I gets worse: removed"
+    if kind == "other results":
+        copy = head / "submissions/other"
+        shutil.copytree(head / "submissions/paper", copy)
+        for base in list(Store(copy / "shapes").runs()):
+            if base.spec()["base"] is None:
+                tamperings.edit(base, "environment.json", device="NVIDIA H100")
+                tamperings.reseal(base)
+        rewrite(copy / "card.toml", ('"cpu" = 6', '"NVIDIA H100" = 3, "cpu" = 3'))
+        return "submissions other and paper have other results of ce:type-I"
+    if kind == "link":
+        (folder / "shapes/targets.npy").unlink()
+        (folder / "shapes/targets.npy").symlink_to("/etc/passwd")
+        return "shapes/targets.npy is a symbolic link"
+    if kind == "linked submission":
+        (head / "submissions/x").symlink_to("/etc")
+        return "submission x: it is not a folder"
+    if kind == "folder's name":
+        folder.rename(head / "submissions/$(touch marker); <b>x`touch marker`")
+        return "its folder's name may have letters"
+    if kind == "pipe":
+        os.mkfifo(folder / "shapes.tex.json")
+        return "shapes.tex.json is neither a file nor a folder"
+    if kind == "method that writes":
+        (folder / "shapes/methods/evil-000000000000.py").write_text("open('marker', 'w')\n")
+        (run.folder / "flamingo.py").write_text("open('marker', 'w')\n")
+        return "is not the code that its spec names"
+    if kind == "stray file":
+        (folder / "setup.py").write_text("open('marker', 'w')\n")
+        return "setup.py is no file of a submission"
+    if kind == "name upwards":
+        tamperings.respecify(run, method__name="../../../marker")
+        return "flamingo: "
+    if kind == "huge header":
+        path = folder / "shapes/targets.npy"
+        path.write_bytes(path.read_bytes().replace(b"(384,)", b"(9" + b"9" * 9 + b",)", 1)[:200])
+        return "it is not an .npy array"
+    if kind == "compressed":
+        with np.load(run.folder / "predictions-compact.npz") as file:
+            np.savez_compressed(run.folder / "predictions-compact.npz", **file)
+        return "is compressed"
+    if kind == "huge file":
+        with (folder / "shapes-tradeoff.svg").open("wb") as file:
+            file.truncate(1 << 33)
+        return "shapes-tradeoff.svg has 8589934592 bytes"
+    assert kind == "picture with code"
+    (folder / "shapes-tradeoff.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
+    return "shapes-tradeoff.svg is more than a picture"
+
+
+KINDS = (
+    "edited metric", "edited card", "other boards", "removed", "other results", "link", "linked submission",
+    "folder's name", "pipe", "method that writes", "stray file", "name upwards", "huge header", "compressed",
+    "huge file", "picture with code",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_change_is_refused_and_does_nothing(kind, made, head, tamperings, shapes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    reason = bad(kind, head, made, tamperings, shapes.hierarchy("height"))
+    found = check(made / "base", head, tmp_path / "none")
+    assert any(reason in line for line in found.problems), found.problems
+    text = as_markdown(found)
+    assert text.startswith("# Results: refused") and not re.search(r"(?<!\\)<b>", text) and len(text) < 61_000
+    assert not list(tmp_path.rglob("marker*"))
+
+
+def test_what_gets_worse_needs_a_word_in_the_card(made, head, tamperings, shapes, trained, data_dir, monkeypatch):
+    monkeypatch.setattr(pictures, "draw", lambda *_: [])
+    folder = head / "submissions/paper"
+    shutil.rmtree(folder)
+    submit(Request(trained, folder, ["shapes"], make_statement(**SAID), ["ce"], data_dir))  # without crm
+    found = check(made / "base", head, head / "none")
+    assert found.problems == ["shapes: crm:type-I gets worse: removed; say why in the card's replaces"]
+    with (folder / "card.toml").open("a") as file:
+        file.write('\n[[replaces]]\ndataset = "shapes"\nrow = "crm:type-I"\nwhy = "withdrawn"\n')
+    found = check(made / "base", head, head / "none")
+    assert found.problems == [] and "the card says: withdrawn" in as_markdown(found)
+
+
+def test_boards_are_built_of_all_submissions(made, head, cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "draw", lambda *_: [])
+    none = tmp_path / "none"
+    cli(head, "repository", "build", ".", "--data-dir", none).ok()
+    shutil.copytree(made / "flamingo", head / "submissions/flamingo")
+    build(head, none)
+    entries = json.loads((head / "boards/shapes-changes.json").read_text())
+    assert [entry["added"] for entry in entries] == [["flamingo:type-I"], ["ce:type-I", "crm:type-I"]]
+    (report,) = verify([head / "boards"], none)
+    assert report.counts()["recomputed"] == 9 and report.num_rejected == 0
+    (head / "submissions/flamingo/card.toml").unlink()
+    before = (head / "boards/shapes.md").read_bytes()
+    cli(head, "repository", "build", ".", "--data-dir", none).one_line("submission flamingo: ")
+    assert (head / "boards/shapes.md").read_bytes() == before
+    cli(head, "repository", "new", ".").one_line("exists; move it away")
+
+
+def git(folder, *arguments):
+    names = ("-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "init.defaultBranch=main")
+    return subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def carry_out(steps, folder, environment):
+    """Carry out the `run:` steps of a workflow's job as a code forge does; return the first exit code that is not 0."""
+    for step in steps:
+        assert ("run" in step) != ("uses" in step)
+        if "run" in step:
+            assert "${{" not in step["run"]  # nothing from outside becomes part of a command
+            where = folder / step.get("working-directory", ".")
+            command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+            done = subprocess.run(command, cwd=where, env=os.environ | environment, capture_output=True, text=True)
+            if done.returncode:
+                return done
+    return done
+
+
+@pytest.fixture(scope="module")
+def forge(made, tmp_path_factory):
+    """A git repository with its workflow, and what a code forge gives to its steps."""
+    folder = tmp_path_factory.mktemp("forge")
+    repository = Path(shutil.copytree(made / "base", folder / "origin"))
+    git(repository, "init", "--quiet")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "base")
+    workflow, tools = yaml.safe_load((repository / ".github/workflows/check.yml").read_text()), folder / "tools"
+    tools.mkdir()
+    fast = "from hierbench.experiments.publication import pictures as p; p.draw = lambda *_: []"
+    for name, text in {
+        "uv": f'printf "%s\\n" "$@" >> {folder}/installed',
+        "hierbench": f"exec {sys.executable} -c '{fast}; from hierbench.cli.main import main; main()' \"$@\"",
+    }.items():
+        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tools / name).chmod(0o755)
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    environment |= {name: str(value) for name, value in workflow["env"].items()}
+    return repository, workflow, environment
+
+
+def test_the_workflow_may_only_read(forge):
+    _, workflow, _ = forge
+    assert set(workflow[True]) == {"pull_request", "push"}  # YAML reads "on" as true
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"]
+    assert {name: job["permissions"] for name, job in jobs.items() if "permissions" in job} == {
+        "commit": {"contents": "write"}
+    }
+    assert "secrets" not in json.dumps(jobs) and "hierbench" not in json.dumps(jobs["commit"]["steps"])
+    for name in ("check", "build"):
+        checkouts = [step for step in jobs[name]["steps"] if step.get("uses", "").startswith("actions/checkout")]
+        assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+@pytest.mark.parametrize("name", ["flamingo", "$(touch marker)`touch marker`;touch marker #<b>"])
+def test_the_workflow_checks_a_pull_request(forge, made, tmp_path, name):
+    repository, workflow, environment = forge
+    refused, summary = name != "flamingo", tmp_path / "summary.md"
+    branch = "bad" if refused else "good"
+    git(repository, "checkout", "--quiet", "-b", branch, "main")
+    shutil.copytree(made / "flamingo", repository / "submissions" / name)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "change")
+    git(repository, "checkout", "--quiet", "--detach", "main")
+    git(repository, "merge", "--quiet", "--no-ff", "--no-edit", branch)
+    git(tmp_path, "clone", "--quiet", "--no-local", str(repository), "head")
+    git(tmp_path / "head", "checkout", "--quiet", "--detach", git(repository, "rev-parse", "HEAD").strip())
+    git(repository, "checkout", "--quiet", "main")
+    done = carry_out(workflow["jobs"]["check"]["steps"], tmp_path, environment | {"GITHUB_STEP_SUMMARY": str(summary)})
+    assert done.returncode == int(refused), done.stderr
+    said = summary.read_text()
+    assert ("# Results: refused" if refused else "added flamingo:type-I") in said
+    assert not re.search(r"(?<!\\)<b>", said) and not list(tmp_path.rglob("marker"))
+    assert "hierbench==" in (repository.parent / "installed").read_text()
+
+
+@pytest.mark.thorough
+def test_the_workflow_builds_the_boards_after_a_merge(forge, made, tmp_path):
+    repository, workflow, environment = forge
+    git(repository, "config", "receive.denyCurrentBranch", "updateInstead")
+    git(tmp_path, "clone", "--quiet", str(repository), "repository")
+    for job in ("build", "commit"):
+        steps = [step for step in workflow["jobs"][job]["steps"] if step.get("name") != "Remove the old boards"]
+        assert carry_out(steps, tmp_path, environment).returncode == 0
+    assert {row["method"] for row in json.loads((repository / "boards/shapes.json").read_text())["rows"]} == {
+        "ce", "crm"
+    }  # fmt: skip
