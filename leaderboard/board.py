@@ -19,7 +19,6 @@ from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
-from hierbench.runs.once import OnceRead
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_json
@@ -165,10 +164,10 @@ def board_from_runs(
         UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
     """
     name = dataset_name(dataset)
-    asked = store.runs() if ids is None else map(store.run, ids)
-    records: list[Record] = [
+    runs = store.runs() if ids is None else map(store.run, ids)
+    records = [
         (spec, run)
-        for run in map(OnceRead.of, asked)
+        for run in runs
         if (spec := _spec(run)) is not None and spec.dataset.name == name and spec.split == "test"
         # Runs of an ablation alone have their own table.
         if ids is not None or not (run.folder / "ablation.json").exists()
