@@ -19,6 +19,7 @@ from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
+from hierbench.runs.known import KnownRun, comparison_of, row_of
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_json
@@ -182,8 +183,8 @@ def board_from_runs(
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods paper --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
-    finished = [spec for spec, run in found if run.done and run.folder.name not in rejected]
-    newest = finished[-1] if finished else found[-1][0]
+    finished = [(spec, run) for spec, run in found if run.done and run.folder.name not in rejected]
+    newest = (finished or found)[-1][0]
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
@@ -200,7 +201,9 @@ def board_from_runs(
     ]
     mixed = _types_of_several_rates(found)
     if odd := dict.fromkeys(
-        line for spec, _ in found for line in departures(spec, dataset, with_rates=spec.type not in mixed)
+        line
+        for spec, _ in {_variant(spec, run): (spec, run) for spec, run in found}.values()
+        for line in departures(spec, dataset, with_rates=spec.type not in mixed)
     ):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     if mixed:
@@ -211,7 +214,8 @@ def board_from_runs(
     remarks += sorted({_remark(run) for _, run in found if run.done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
-    if others := sum(spec.comparison != newest.comparison and spec.protocol == newest.protocol for spec in finished):
+    shared = newest.comparison
+    if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
         remarks.append(f"{others} finished runs with other settings are not in this table")
     return Board(name, newest.protocol, newest.dataset.distance, rows, "; ".join(remarks))
 
@@ -222,7 +226,8 @@ def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> lis
     Code may differ between methods, learning rates between the types of a method; within one, the newest counts.
     Re-ranked runs have the learning rates of their first base.
     """
-    records = [(spec, run) for spec, run in records if spec.comparison == newest.comparison]
+    shared = newest.comparison
+    records = [(spec, run) for spec, run in records if comparison_of(spec, run) == shared]
     rates = {(spec.method.name, spec.type): spec.train.lr for spec, _ in records}
     code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in records}
     records = [
@@ -235,6 +240,11 @@ def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> lis
     return [(spec, run) for spec, run in records if not with_bases or ids.issuperset(spec.bases)]
 
 
+def _variant(spec: Spec, run: Run) -> str:
+    """Return what all seeds of a row share."""
+    return run.row if isinstance(run, KnownRun) else row_of(spec)
+
+
 def _types_of_several_rates(records: list[Record]) -> set[str]:
     """Return the types whose methods were not all trained with the same learning rates."""
     rates = {(spec.type, spec.train.lr) for spec, _ in records}
@@ -243,6 +253,8 @@ def _types_of_several_rates(records: list[Record]) -> set[str]:
 
 def _spec(run: Run) -> Spec | None:
     """Return a run's spec, None where it is damaged or of another version."""
+    if isinstance(run, KnownRun):
+        return run.known
     try:
         return Spec.model_validate(run.spec())
     except (ValidationError, UserError):
@@ -269,7 +281,8 @@ def damaged_runs(dataset: str, store: Store) -> list[str]:
 def _remark(run: Run) -> str:
     """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
     try:
-        return str(read_json(run.folder / "environment.json")["data"]["remark"])
+        place = run.folder / "environment.json"
+        return str((run.environment if isinstance(run, KnownRun) else read_json(place))["data"]["remark"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -281,8 +294,7 @@ def _rows(records: list[Record], rejected: Collection[str] = ()) -> Iterable[Row
     """
     groups: dict[tuple[str, str, str], dict[int, Record]] = {}
     for spec, run in records:
-        variant = spec.model_copy(update={"seed": 0, "base": None}).id
-        seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
+        seeds = groups.setdefault((spec.type, spec.method.name, _variant(spec, run)), {})
         if (run.done and run.folder.name not in rejected) or spec.seed not in seeds:
             seeds[spec.seed] = (spec, run)
     variants = Counter((feature_type, method) for feature_type, method, _ in groups)

@@ -30,7 +30,7 @@ CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
     "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
 )
-MARKED = ("claimed", "rejected")  # verdicts that a row's number of runs is followed by
+MARKED = {"claimed": "claimed", "rejected": "not ranked"}  # verdicts that are said beside a row's number of runs
 NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 
@@ -89,7 +89,7 @@ def seeds(row: Row) -> str:
     if row.citation is not None:
         return row.citation["sample"]
     number = f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
-    return f"{number} {row.verdict}" if row.verdict in MARKED else number
+    return f"{number}, {MARKED[row.verdict]}" if row.verdict in MARKED else number
 
 
 def pipe_table(lines: Sequence[Sequence[str]], headings: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
+from hierbench.runs.known import KnownRun
 from hierbench.runs.store import RUN_ID, Run, Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -18,6 +19,8 @@ Records = list[tuple[Scored, Run]]
 def scored_records(store: Store) -> Iterator[tuple[Scored, Run]]:
     """Yield the records of scored predictions that are whole, oldest first."""
     for run in store.runs():
+        if isinstance(run, KnownRun):  # of a job
+            continue
         try:
             if RUN_ID.fullmatch(run.folder.name):
                 record = Scored.model_validate(run.spec())

@@ -1,10 +1,11 @@
 """The settings of a run by the keys of recipes, compared with the recipes of the protocols."""
 
+from functools import lru_cache
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.rates import Rates
-from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.recipe import Recipe, load_recipe, recipe_names
 from hierbench.config.spec import Spec
 from hierbench.utils.errors import UserError
 
@@ -15,6 +16,15 @@ SECTIONS = ("model", "train", "augment", "evaluation")
 
 def recipe_of(dataset: str, protocol: str) -> Recipe | None:
     """Return the recipe of a dataset under a protocol, None where there is none."""
+    return _shipped(dataset, protocol) if dataset in recipe_names() else _recipe(dataset, protocol)
+
+
+@lru_cache(maxsize=32)
+def _shipped(dataset: str, protocol: str) -> Recipe | None:
+    return _recipe(dataset, protocol)
+
+
+def _recipe(dataset: str, protocol: str) -> Recipe | None:
     try:
         return load_recipe(dataset, protocol="authors" if protocol == "authors" else "paper")
     except UserError:

@@ -77,6 +77,11 @@ def miniatures():
 
 
 @pytest.fixture(scope="session")
+def many_runs():
+    return _load("many_runs")
+
+
+@pytest.fixture(scope="session")
 def tamperings():
     return _load("tamperings")
 

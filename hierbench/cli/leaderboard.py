@@ -11,6 +11,8 @@ from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
+LONGEST = 600  # characters of a note
+
 
 def leaderboard(
     dataset: DatasetOption,
@@ -30,10 +32,10 @@ def leaderboard(
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
-    from hierbench.experiments.verification.checked import checked_board, checked_runs, notes_of, with_limit
+    from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import damaged_runs
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import asked_columns, further
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.others import board_of_published
     from hierbench.leaderboard.publish import publish_board
@@ -49,14 +51,14 @@ def leaderboard(
     store = Store(runs)
     if source == "paper":
         return write_result(render.FORMATS[format_](board_of_published(dataset)), output)
-    damaged = damaged_runs(dataset, store)
+    counted, report = checked_runs(dataset, store, data_dir, further(columns))
+    damaged = damaged_runs(dataset, counted)
     _note(damaged)
     if source == "both":
-        counted, report = checked_runs(dataset, store, data_dir)
         both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
         _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
-    board, report = checked_board(dataset, store, data_dir, protocol)
+    board = board_of(dataset, counted, report, data_dir, protocol)
     _note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:
         board = with_columns(board, columns, store, data_dir)
@@ -68,4 +70,4 @@ def leaderboard(
 
 def _note(lines: list[str]) -> None:
     for line in lines:
-        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+        print(f"note: {one_line(line, LONGEST)}", file=sys.stderr, flush=True)

@@ -17,6 +17,10 @@ def verify(
         int, typer.Option(min=0, max=10_000, help="Train so many runs of each folder again, drawn at random.")
     ] = 0,
     device: DeviceOption = "auto",
+    all_metrics: Annotated[
+        bool,
+        typer.Option("--all-metrics", help="Compute all kept metrics again, not only those that a table shows."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say of each run what follows from its predictions, what is only claimed, and what is rejected, and why.
@@ -26,6 +30,6 @@ def verify(
     from hierbench.experiments.verification import report
     from hierbench.experiments.verification.verify import verify as verify_folders
 
-    found = verify_folders(paths, data_dir, retrain, device)
+    found = verify_folders(paths, data_dir, retrain, device, all_metrics=all_metrics)
     print((report.as_json if as_json else report.as_text)(found), end="", flush=True)
     raise typer.Exit(1 if any(one.num_rejected for one in found) else 0)

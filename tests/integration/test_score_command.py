@@ -31,8 +31,8 @@ def made():
 
 @pytest.fixture
 def place(tmp_path, made):
-    """A folder with prepared `shapes` (6 classes, 300 test images), two runs of it, and their targets."""
-    prepared = made.prepare(tmp_path / "data")
+    """A folder with prepared `shapes` (6 classes, 240 test images), two runs of it, and their targets."""
+    prepared = made.prepare(tmp_path / "data", per_class=40)
     _, targets = prepared.arrays("test")
     store = Store(tmp_path / "runs")
     for seed in (0, 1):

@@ -452,7 +452,12 @@ def test_a_kept_metric_that_does_not_follow(runs, cli):
     del content["checksum"]
     content["values"]["hf_macro"] += 1.0
     run.write_record("further-metrics.json", sealed(content))
-    runs.rejected(run, "hf_macro is ")
+    found = cli(runs.folder, "leaderboard", *options, "--metrics", "+hf_macro").ok()
+    assert f"run {run.folder.name[:12]} (ce type-I seed 0) is rejected and not counted: hf_macro is " in found.err
+    report = runs.report()  # no table here shows it
+    assert not report.num_rejected and report.notes[0].startswith("Not computed again: 1 metrics")
+    (report,) = verify([runs.folder], runs.data_dir, all_metrics=True)
+    assert runs.of(run, report).reasons[0].startswith("hf_macro is ") and not report.notes
 
 
 def test_a_published_table_with_more_columns_is_compared_too(made, data_dir, tmp_path, cli):

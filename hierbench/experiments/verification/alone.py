@@ -1,9 +1,10 @@
 """One run checked by itself, and against its bases: all of a verification that computes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from hierbench.data.prepared import variant_name
 from hierbench.experiments.verification.further import check_further
 from hierbench.experiments.verification.methods import Methods, check_method
 from hierbench.experiments.verification.posthoc import check_reranked
@@ -12,16 +13,23 @@ from hierbench.experiments.verification.records import WHAT_FAILS, Record
 from hierbench.experiments.verification.values import check_values
 from hierbench.hierarchy.readers import shipped_names, shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.runs.compact import TARGETS
 from hierbench.runs.evidence import Trees
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, one_line_of
 
 
 class Checks:
-    """The checks of the runs of one folder, with what they share: trees, targets, methods, the last predictions."""
+    """The checks of the runs of one folder, with what they share: trees, targets, methods, the last predictions.
 
-    def __init__(self, store: Store, data_dir: Path) -> None:
-        self.store = store
+    Args:
+        store: of the folder.
+        data_dir: prepared data.
+        metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
+    """
+
+    def __init__(self, store: Store, data_dir: Path, metrics: Collection[str] | None = None) -> None:
+        self.store, self.metrics = store, metrics
         self.loader, self.methods = Loader(), Methods()
         self.known, self.trees = Targets(data_dir, store.root), Trees(data_dir)
 
@@ -32,13 +40,25 @@ class Checks:
         except WHAT_FAILS as error:
             record.finding.reject(f"its record is malformed: {one_line_of(error)}")
 
+    def sources_of(self, record: Record) -> Iterator[Path]:
+        """Yield the files and folders, beside the run's own, that what is found of it depends on."""
+        yield self.store.root / TARGETS
+        if record.spec is not None or record.scored is not None:
+            folder = self.known.data_dir / "prepared" / variant_name(record.dataset.name, record.dataset.jpeg_quality)
+            yield from (folder / "meta.json", folder / "test-labels.npy")
+        if record.spec is not None:
+            yield from (self.store.root / base for base in record.spec.bases if "/" not in base)
+            found = self.methods.installed(record.spec.method.name)
+            if found is not None and found.source is not None:
+                yield found.source
+
     def _check(self, record: Record, records: Mapping[str, Record]) -> None:
         tree = self._tree_of(record)
         if tree is not None:
             check_values(record, tree)
             if record.is_tested and record.is_intact:
                 recompute(record, tree, self.loader, self.known)
-                check_further(record, self.store, tree)
+                check_further(record, self.store, tree, self.metrics)
         if record.spec is not None:
             check_method(record, tree, self.methods)
             if record.spec.bases:

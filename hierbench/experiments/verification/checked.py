@@ -1,7 +1,7 @@
 """A leaderboard of what verification leaves: without rejected runs, and with the evidence behind each row."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hierbench.config.recipe import dataset_name
@@ -12,6 +12,7 @@ from hierbench.experiments.verification.inspection import inspect
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Run, Store
 
 LIMIT = 20  # lines that a table is preceded by
@@ -19,16 +20,24 @@ LIMIT = 20  # lines that a table is preceded by
 
 @dataclass(frozen=True)
 class Verified(Store):
-    """The runs of a store without those that are not what their folder is named after: no table counts them."""
+    """The runs of a store as they were verified, without those that are not what their folder is named after."""
 
+    verified: Mapping[str, Run] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
 
+    def run(self, job_id: str) -> Run:
+        """Return the run of a job."""
+        return self.verified.get(job_id) or super().run(job_id)
+
     def runs(self) -> Iterator[Run]:
-        """Yield every other run, oldest first."""
-        return (run for run in super().runs() if run.folder.name not in self.without)
+        """Yield every run that counts, oldest first."""
+        others = (run for run in super().runs() if run.folder.name not in self.without)
+        return (self.verified.get(run.folder.name, run) for run in others)
 
 
-def checked_board(dataset: str, store: Store, data_dir: Path, protocol: Protocol | None = None) -> tuple[Board, Report]:
+def checked_board(
+    dataset: str, store: Store, data_dir: Path, protocol: Protocol | None = None, metrics: Collection[str] = ()
+) -> tuple[Board, Report]:
     """Return the table of a dataset without the runs that verification rejects, and all that it found.
 
     Rejected runs count as planned and not as finished. Rows whose seeds are rejected, as one of them is missing, are
@@ -39,24 +48,41 @@ def checked_board(dataset: str, store: Store, data_dir: Path, protocol: Protocol
         store: of a runs folder, or of the records of a published table, which is then compared with them.
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         protocol: only runs under it; None takes that of the newest.
+        metrics: names of the metrics beyond the paper's that will be shown, compared where they are kept.
 
     Raises:
         UserError: as `board_from_runs`.
     """
-    name = dataset_name(dataset)
-    counted, report = checked_runs(name, store, data_dir)
-    board = board_with_scored(dataset, counted, protocol, report.rejected_ids)
-    published = name if is_published(store.root.parent, store.root.absolute().name) else None
-    report.tables = check_tables(report, published, store, data_dir, of=name)
-    return with_verdicts(board, report), report
+    counted, report = checked_runs(dataset, store, data_dir, metrics)
+    return board_of(dataset, counted, report, data_dir, protocol), report
 
 
-def checked_runs(dataset: str, store: Store, data_dir: Path) -> tuple[Store, Report]:
-    """Return what was found of a dataset's runs, and a store without those that their folder is not named after."""
-    records, rows = inspect(store, data_dir, dataset)
-    impostors = [record.run.folder.name for record in records if record.spec is None and record.scored is None]
-    counted = Verified(store.root, store.apart, frozenset(impostors))
-    return counted, Report(store.root, [record.finding for record in records], rows)
+def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Verified, Report]:
+    """Return the runs of a store that count, and what was found of those of a dataset; arguments as above."""
+    records, rows = inspect(store, data_dir, dataset_name(dataset), metrics=metrics)
+    verified, impostors = {}, set()
+    for record in records:
+        name = record.run.folder.name
+        if record.spec is None and record.scored is None:
+            impostors.add(name)
+        elif record.spec is not None and record.metrics and record.is_intact:
+            verified[name] = KnownRun(
+                record.run.folder,
+                known=record.spec,
+                row=record.row,
+                result=record.metrics,
+                environment=record.environment,
+            )
+    report = Report(store.root, [record.finding for record in records], rows)
+    return Verified(store.root, store.apart, verified, frozenset(impostors)), report
+
+
+def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, protocol: Protocol | None) -> Board:
+    """Return the table of the runs that count, and add what is found of tables beside them to the report."""
+    board, name = board_with_scored(dataset, runs, protocol, report.rejected_ids), dataset_name(dataset)
+    published = name if is_published(runs.root.parent, runs.root.absolute().name) else None
+    report.tables = check_tables(report, published, runs, data_dir, of=name)
+    return with_verdicts(board, report)
 
 
 def notes_of(report: Report, said: Sequence[str] = ()) -> list[str]:

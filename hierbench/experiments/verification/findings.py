@@ -68,6 +68,7 @@ class Report:
     runs: list[Finding] = field(default_factory=list)
     rows: list[Finding] = field(default_factory=list)
     tables: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # about the whole folder
 
     @property
     def num_rejected(self) -> int:
@@ -92,4 +93,5 @@ class Report:
             "runs": [finding.as_json() for finding in self.runs],
             "rows": [finding.as_json() for finding in self.rows],
             "tables": [finding.as_json() for finding in self.tables],
+            "notes": self.notes,
         }

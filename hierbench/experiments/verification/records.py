@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, DatasetSpec, Spec, digest_of
 from hierbench.experiments.verification.findings import Finding
 from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, unsealed
+from hierbench.runs.known import row_of
 from hierbench.runs.store import HistoryRow, Run
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, read_text
@@ -70,7 +72,13 @@ class Record:
     history: list[HistoryRow] = field(default_factory=list)
     facts: Facts | None = None
     targets: str | None = None  # SHA-256 of those that its predictions say they are of
+    unchecked: list[str] = field(default_factory=list)  # metrics beyond the paper's that were kept, and not compared
     is_intact: bool = False  # its files are those that status.json records
+
+    @cached_property
+    def row(self) -> str:
+        """What it shares with the other runs of its row, "" for what is no job."""
+        return "" if self.spec is None else row_of(self.spec)
 
     @property
     def dataset(self) -> DatasetSpec:

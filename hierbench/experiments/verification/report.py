@@ -38,6 +38,7 @@ def _lines(report: Report) -> Iterator[str]:
             if finding.reasons or finding.notes or kind == "table":
                 shown = finding.verdict if finding.rejected else ""
                 yield from _of(finding, f"{shown:{width}}  {kind} {_short(finding.label)}", width)
+    yield from map(_short, report.notes)
     yield ""
 
 

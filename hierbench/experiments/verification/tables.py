@@ -4,6 +4,7 @@ import math
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,16 @@ def check_tables(
         return [check_table(store.root.absolute().parent / f"{dataset}.json", store, data_dir, report)]
     found = [path for path in sorted(store.root.glob("leaderboard-*.json")) if _is_table(path, of)]
     return [check_table(path, store, data_dir) for path in found]
+
+
+def metrics_shown(folder: Path, dataset: str | None) -> set[str]:
+    """Return the metrics beyond the paper's that a published table, or the tables in a runs folder, have."""
+    there = folder.glob("leaderboard-*.json") if dataset is None else [folder.absolute().parent / f"{dataset}.json"]
+    found: set[str] = set()
+    for path in there:
+        with suppress(*WHAT_FAILS):
+            found |= {str(name) for row in read_json_object(path)["rows"] for name in row["metrics"]}
+    return found - set(METRICS)
 
 
 def _is_table(path: Path, of: str | None) -> bool:

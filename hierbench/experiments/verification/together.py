@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from hierbench.config.spec import Spec
 from hierbench.experiments.verification.findings import NOT_FINISHED, Finding
 from hierbench.experiments.verification.records import Record
 from hierbench.experiments.verification.targets import expected_sizes
+from hierbench.runs.known import comparison_of_row
 from hierbench.utils.files import read_json_object
 
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance
@@ -27,7 +27,7 @@ def check_together(records: Sequence[Record]) -> list[Finding]:
     tested = [record for record in records if record.is_tested]
     for group in _groups(tested, lambda record: _split_of(record)):
         _check_targets(group)
-    rows = _groups([r for r in records if r.spec is not None and r.spec.split == "test"], lambda r: _row_of(r.spec))
+    rows = _groups([r for r in records if r.spec is not None and r.spec.split == "test"], lambda r: r.row)
     for row in rows:
         _check_copies_in_row(row)
     for group in _groups([record for record in tested if record.trains], lambda record: record.dataset):
@@ -45,16 +45,10 @@ def _groups(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[A
     return list(found.values())
 
 
-def _row_of(spec: Spec | None) -> str:
-    """Return what the runs of a row share: all but the seed."""
-    assert spec is not None
-    return spec.model_copy(update={"seed": 0, "base": None}).id
-
-
 def _table_of(record: Record) -> Hashable:
     """Return what the rows of a table share; runs of an ablation alone have a table of their own."""
     assert record.spec is not None
-    return record.spec.comparison, (record.run.folder / "ablation.json").exists()
+    return comparison_of_row(record.row), (record.run.folder / "ablation.json").exists()
 
 
 def _split_of(record: Record) -> Hashable:
@@ -114,11 +108,10 @@ def _check_copies_in_row(row: Sequence[Record]) -> None:
 
 def _check_copies_between_rows(group: Sequence[Record]) -> None:
     """Reject trained runs of different methods, types or seeds that have the same predictions."""
-    row_of = {id(record): _row_of(record.spec) for record in group}
     for what, key, surprises in ALIKE[:2]:
         for copies in _groups([record for record in group if key(record)], key):
             for record in copies if len(copies) > 1 else ():
-                others = (other for other in copies if row_of[id(other)] != row_of[id(record)])
+                others = (other for other in copies if other.row != record.row)
                 if (twin := next(others, None)) is None or not surprises(record):
                     continue
                 line = f"the same {what} as {twin.finding.label} ({twin.run.folder.name[:12]})"
@@ -178,7 +171,7 @@ def _check_row(row: Sequence[Record]) -> Finding:
     for record in row:
         if record.finding.verdict == "unfinished":
             finding.note(f"seed {_seed(record)} {NOT_FINISHED}")
-    done = [record for record in row if record.environment]
+    done = [record for record in row if environment_of(record)]
     for places in _groups(done, lambda record: repr(environment_of(record)))[1:]:
         first = environment_of(done[0])
         differ = [f"{name} {value}" for name, value in environment_of(places[0]).items() if first.get(name) != value]
@@ -210,7 +203,7 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
         last = max(map(_seed, row)) + 1
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
-    places = [{_machine(record) for record in row if record.environment} for row in rows]
+    places = [{_machine(record) for record in row if environment_of(record)} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
         if odd := sorted(of_row - {place for place, _ in usual}):

@@ -7,12 +7,14 @@ from pathlib import Path
 from hierbench.config.options import Device
 from hierbench.experiments.verification.findings import Report
 from hierbench.experiments.verification.inspection import inspect
-from hierbench.experiments.verification.tables import check_tables
+from hierbench.experiments.verification.tables import check_tables, metrics_shown
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
 
-def verify(paths: Sequence[Path], data_dir: Path, retrain: int = 0, device: Device = "auto") -> list[Report]:
+def verify(
+    paths: Sequence[Path], data_dir: Path, retrain: int = 0, device: Device = "auto", *, all_metrics: bool = False
+) -> list[Report]:
     """Verify runs folders and folders of published records; nothing in them is trusted, run or changed.
 
     Args:
@@ -21,12 +23,13 @@ def verify(paths: Sequence[Path], data_dir: Path, retrain: int = 0, device: Devi
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         retrain: how many runs of each folder are trained again, drawn at random.
         device: to train them on.
+        all_metrics: compare all metrics that are kept with runs, also those that no table here shows.
 
     Raises:
         UserError: a path is no folder, or has no runs; or nothing can be trained again.
     """
     folders = [folder for path in paths for folder in folders_in(path)]
-    return [_verify(folder, dataset, data_dir, retrain, device) for folder, dataset in folders]
+    return [_verify(folder, dataset, data_dir, retrain, device, all_metrics) for folder, dataset in folders]
 
 
 def folders_in(path: Path) -> list[tuple[Path, str | None]]:
@@ -45,10 +48,12 @@ def is_published(folder: Path, dataset: str) -> bool:
     return any(os.path.lexists(folder / f"{dataset}{suffix}") for suffix in (".json", ".md"))
 
 
-def _verify(folder: Path, dataset: str | None, data_dir: Path, retrain: int, device: Device) -> Report:
+def _verify(
+    folder: Path, dataset: str | None, data_dir: Path, retrain: int, device: Device, all_metrics: bool
+) -> Report:
     """Verify one folder."""
-    store = Store(folder)
-    records, rows = inspect(store, data_dir)
+    store, metrics = Store(folder), None if all_metrics else metrics_shown(folder, dataset)
+    records, rows = inspect(store, data_dir, metrics=metrics, anew=True)
     if not records:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
@@ -56,5 +61,10 @@ def _verify(folder: Path, dataset: str | None, data_dir: Path, retrain: int, dev
 
         train_again(records, retrain, data_dir, device)
     report = Report(folder, [record.finding for record in records], rows)
+    if left := {name for record in records for name in record.unchecked}:
+        report.notes.append(
+            f"Not computed again: {len(left)} metrics that are kept with runs and that no table here shows; "
+            "--all-metrics computes them"
+        )
     report.tables = check_tables(report, dataset, store, data_dir)
     return report

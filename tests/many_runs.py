@@ -1,0 +1,68 @@
+"""A runs folder of any number of small runs that verification accepts, made without training."""
+
+import io
+from hashlib import sha256
+
+import numpy as np
+
+from hierbench import Hierarchy
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
+from hierbench.runs.compact import metrics_of_ranked, ranked_classes
+from hierbench.runs.integrity import sealed
+from hierbench.utils.files import as_json_text
+
+EXAMPLES, EPOCHS = 100, 2
+
+
+def make(folder, num, seeds=10):
+    """Write `num` finished runs of `shapes`, `seeds` of each method."""
+    tree, recipe = Hierarchy.load("shapes"), load_recipe("shapes", [f"train.epochs={EPOCHS}"])
+    targets = np.arange(EXAMPLES) % tree.num_classes
+    data = {"digest": "d" * 64, "remark": "not the whole dataset", "splits": {"train": 1, "val": 48, "test": EXAMPLES}}
+    shared = {
+        "dataset": DatasetSpec(name="shapes", digest="d" * 64, hierarchy=tree.digest(), distance="height"),
+        "type": "type-I",
+        "model": recipe.model,
+        "train": TrainSpec(**recipe.train.model_dump(exclude={"lr"}), lr=recipe.train.lr.type_i),
+        "augment": recipe.augment,
+    }
+    for number in range(num):
+        row, seed = divmod(number, seeds)
+        method = MethodSpec(name=f"method_{row:05}", version="1", code="c" * 64, params={})
+        spec = Spec(method=method, seed=seed, **shared)
+        scores = np.random.default_rng(number).normal(size=(EXAMPLES, tree.num_classes)).astype(np.float32)
+        scores[np.arange(EXAMPLES), targets] += 1.5
+        test, mistakes = metrics_of_ranked(ranked_classes(scores), targets, tree)
+        val, _ = metrics_of_ranked(ranked_classes(scores[:48]), targets[:48], tree)
+        predictions = io.BytesIO()
+        np.savez(predictions, scores=scores, targets=targets)
+        lines = [",".join(["epoch", "train_loss", *(f"val_{name}" for name in val)])]
+        lines += [",".join(map(repr, [epoch + 1, 1.0, *val.values()])) for epoch in range(EPOCHS)]
+        metrics = {"schema": 1, "title": f"method {row}", "test": test, "mistakes_by_distance": mistakes}
+        files = {
+            "spec.json": as_json_text(spec.content()).encode(),
+            "metrics.json": as_json_text({**metrics, "val": val, "best_epoch": 1}).encode(),
+            "history.csv": "\n".join([*lines, ""]).encode(),
+            "environment.json": as_json_text({"device": "cpu", "data": data}).encode(),
+            "predictions.npz": predictions.getvalue(),
+        }
+        _write(folder / spec.id, files)
+
+
+def _write(folder, files):
+    folder.mkdir(parents=True)
+    recorded = {}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+        time = (folder / name).stat().st_mtime_ns
+        recorded[name] = {"sha256": sha256(content).hexdigest(), "size": len(content), "mtime_ns": time}
+    status = sealed({"state": "done", "seconds": 1.0, "files": recorded})
+    (folder / "status.json").write_text(as_json_text(status))
+
+
+if __name__ == "__main__":
+    import sys
+    from pathlib import Path
+
+    make(Path(sys.argv[1]), int(sys.argv[2]))
