@@ -19,7 +19,7 @@ def group() -> None:
 @app.command()
 def build(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of published tables, or a repository with submissions/<name>/ of such.")
+        Path, typer.Argument(help="Folder of published tables, or a repository of results.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the site; one that this command made is replaced.")],
     title: Annotated[str, typer.Option(help="Title of the site.")] = "Hierarchy-aware classification",
