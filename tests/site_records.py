@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,17 @@ def publish(folder, dataset, rows, seeds=3, **extra):
             ids.append(write_run(folder / dataset, spec, title, mean, **extra).folder.name)
     write_table(folder, dataset)
     return ids
+
+
+def shipped(folder, seeds):
+    """Publish what the shipped table would be with fewer seeds, and its pictures."""
+    dataset = "tiny-imagenet-frozen"
+    for path in SHIPPED.glob(f"{dataset}/*/spec.json"):
+        if json.loads(path.read_text())["seed"] < seeds:
+            shutil.copytree(path.parent, folder / dataset / path.parent.name)
+    for path in SHIPPED.glob(f"{dataset}*.svg"):
+        shutil.copy2(path, folder)
+    write_table(folder, dataset)
 
 
 def write_table(folder, dataset):

@@ -18,9 +18,7 @@ def group() -> None:
 
 @app.command()
 def build(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of published tables, or a repository with submissions/<name>/ of such.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="Folder of published tables, or a repository of results.")],
     out: Annotated[Path, typer.Option(help="Folder of the site; one that this command made is replaced.")],
     title: Annotated[str, typer.Option(help="Title of the site.")] = "Hierarchy-aware classification",
     base_url: Annotated[str, typer.Option(help="Where the site will be, for its feed and BibTeX.")] = "",

@@ -18,7 +18,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object
 from hierbench.utils.text import one_line
 
-SUBMISSIONS = "submissions"
+SUBMISSIONS, BOARDS = "submissions", "boards"
 NOT_OF_IT = "its spec cannot be read, or is of another dataset"
 
 
@@ -26,7 +26,7 @@ def build_site(folder: Path, target: Path, title: str, base_url: str, data_dir: 
     """Build the site of a folder in the place of `target`; return its number of files and its tables.
 
     Args:
-        folder: of published tables, or a repository with `submissions/<name>/` of such folders.
+        folder: of published tables, or a repository of results: `submissions/<name>/` and `boards/` are such folders.
         target: free, or a site that this function made.
         title: of the site.
         base_url: where it will be, "" if that is not known.
@@ -50,7 +50,9 @@ def find_tables(folder: Path) -> list[tuple[str, Path, str]]:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
     places = [("", folder)]
-    submissions = folder / SUBMISSIONS
+    boards, submissions = folder / BOARDS, folder / SUBMISSIONS
+    if boards.is_dir() and not boards.is_symlink():
+        places.append(("", boards))
     if submissions.is_dir() and not submissions.is_symlink():
         entries = sorted(os.scandir(submissions), key=lambda entry: entry.name)
         places += [(entry.name, submissions / entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -79,8 +79,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is finished and its files are uncorrupted."""
-        status = self.status
-        return status.get("state") == "done" and not self._damaged_by(status)
+        return self.status.get("state") == "done" and not self.damaged()
 
     @property
     def state(self) -> str:
@@ -96,12 +95,7 @@ class Run:
             predictions: "optional" may be missing, as in published records; "needed" may not; of both, size and time
                 are compared; "read" also compares the digest.
         """
-        return self._damaged_by(self.status, predictions)
-
-    def _damaged_by(
-        self, status: dict[str, Any], predictions: Literal["optional", "needed", "read"] = "optional"
-    ) -> list[str]:
-        """Return what `damaged` does, by a status that was read."""
+        status = self.status
         if status.get("state") != "done":
             return ["status.json"] if status.get("state") == "damaged" else []
         files: dict[str, dict[str, Any]] = status["files"]

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,15 @@ from hierbench.reports.mistakes.page import render
 from hierbench.reports.mistakes.pair import choose, read_pair
 from hierbench.runs.store import Store
 
-CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync --window-size=1300,900"
-)
-_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
-mistake_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mistake_runs)
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+mistake_runs, in_browser = _load("mistake_runs"), _load("browser")
 HOSTILE, MARKUP = mistake_runs.HOSTILE, mistake_runs.MARKUP
 
 
@@ -51,20 +51,8 @@ def page(pair, chosen, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    if not CHROMIUM.exists() or not CHROMEDRIVER.exists():
-        pytest.skip("no /usr/bin/chromium and /usr/bin/chromedriver: Debian's chromium and chromium-driver")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    profile = tmp_path_factory.mktemp("profile")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in [*FLAGS.split(), f"--user-data-dir={profile}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(str(CHROMEDRIVER)))
-    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": "alert = () => { window.ran = true; }"})
-    yield driver
-    driver.quit()
-    shutil.rmtree(profile, ignore_errors=True)
+    with in_browser.started(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def write_site(site: Site, target: Path) -> int:
         UserError: `target` is not free and not a site that this function wrote, or cannot be written.
     """
     check_place(target)
-    work = sum(len(table.runs) + 3 * len(table.board.rows) + 5 for table in site.tables)
+    work = 30 + sum(len(table.runs) * 1.01 + 4 * len(table.board.rows) + 20 for table in site.tables)  # at most
     with Meter("site", work) as meter, replacing_folder(target) as folder:
         writer = Writer(folder, site.title, lambda: meter.end_part("", 1))
         methods, slugs = Methods(), Slugs()

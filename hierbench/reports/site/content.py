@@ -112,7 +112,7 @@ def read_card(folder: Path) -> Card | None:
 
     def texts(*keys: str) -> tuple[str, ...]:
         found = [content[key] for key in keys if key in content]
-        parts = [part for value in found for part in (value if isinstance(value, list) else [value])]
+        parts = [part for value in found for part in (value if isinstance(value, list) else [_in_words(value)])]
         return tuple(one_line(part, LONGEST) for part in parts if isinstance(part, str) and part.strip())[:MOST]
 
     def text(*keys: str) -> str:
@@ -126,6 +126,14 @@ def read_card(folder: Path) -> Card | None:
         compute=text("compute"),
         notes=text("notes"),
     )
+
+
+def _in_words(value: Any) -> Any:
+    """Return a table of a card as text, {"runs": 3, "devices": {"cpu": 3}} as "runs 3, devices cpu 3"."""
+    if not isinstance(value, dict):
+        return value
+    parts = [f"{name.replace('_', ' ')} {_in_words(part)}" for name, part in value.items()]
+    return ", ".join(parts)
 
 
 def read_changes(table: Table) -> list[Change]:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
-from hierbench.api.registry import digest_of_code
+from hierbench.api.code import digest_of_code
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site.content import Table
 from hierbench.reports.site.names import Slugs, name_of
@@ -94,5 +95,5 @@ def _read(path: Path) -> tuple[str, str]:
     try:
         content = read_bytes(path, LARGEST)
         return digest_of_code(content), content.decode()
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    except (OSError, ValueError, SyntaxError, TokenError, RecursionError, MemoryError):
         return "", ""

@@ -53,7 +53,7 @@
     }
     form.querySelector("output").textContent = `${shown} of ${rows.length} rows`;
   };
-  form.addEventListener("input", filter);
+  for (const kind of ["input", "change"]) form.addEventListener(kind, filter);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
   filter();

@@ -1,0 +1,302 @@
+"""The site of three tables, one of them by somebody who wants to break out of it: as files, and in Chromium."""
+
+import csv
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGEST = 150_000  # bytes of a page
+VOID = {"meta", "link", "img", "input", "br"}
+ATOM = "{http://www.w3.org/2005/Atom}"
+TABLE = "tables/tiny-imagenet-frozen/"
+
+
+def _load(name):
+    spec = spec_from_file_location(name, ROOT / f"tests/{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+records, browser = _load("site_records"), _load("browser")
+js = browser.js
+
+
+@pytest.fixture(scope="module")
+def site(cli, tmp_path_factory):
+    """What the command of docs/site.md makes of three tables."""
+    folder = tmp_path_factory.mktemp("site")
+    records.shipped(folder / "published", seeds=2)
+    records.hostile_folder(folder / "published")
+    block = re.search(r"^```\n(.*?)^```", (ROOT / "docs/site.md").read_text(encoding="utf-8"), re.M | re.S)[1]
+    done = cli(folder, *shlex.split(block)[1:], "--title", records.BREAK_OUT).ok()
+    assert re.fullmatch(r"wrote site/index\.html \(3 tables, \d+ files\)\n", done.out)
+    return folder / "site"
+
+
+class Page(HTMLParser):
+    """Elements, ids and addresses of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.elements, self.ids, self.open, self.text = path, [], set(), [], []
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self.open == [], path
+
+    def handle_starttag(self, tag, attrs):
+        assert len(attrs) == len(dict(attrs)), (self.path, tag, attrs)
+        self.elements.append((tag, dict(attrs)))
+        self.ids |= {value for name, value in attrs if name == "id"}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, (self.path, tag)
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.relative_to(site).as_posix(): Page(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_there_is_a_page_of_each_kind(pages):
+    kinds = ("index", "changes", "methods/haframe", *(f"{TABLE}{name}" for name in ("index", "checks", "pictures")))
+    assert {f"{kind}.html" for kind in kinds} <= pages.keys()
+    rows, runs = (len([name for name in pages if f"{TABLE}{kind}-" in name]) for kind in ("row", "run"))
+    assert (rows, runs) == (27, 58)
+    assert f"{TABLE}type-i-crm-minus-type-i-ce.html" in pages
+    assert f"{TABLE}type-i-ce-minus-type-ii-hiercos.html" in pages
+
+
+def test_names_of_strangers_are_text_wherever_they_are(pages):
+    for name, page in pages.items():
+        for tag, attributes in page.elements:
+            assert not [key for key in attributes if key.startswith("on") or key == "style"], (name, tag, attributes)
+            assert tag not in ("style", "iframe", "object", "embed", "base"), name
+            if tag == "script":
+                assert attributes["src"].endswith("tables.js") and "defer" in attributes
+            if tag == "img":
+                assert name.endswith("pictures.html") and re.fullmatch(r"[a-z]+\.svg", attributes["src"])
+        raw = page.path.read_text(encoding="utf-8")
+        assert not re.search("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\x00-\x09\x0b-\x1f\x7f\ufeff]", raw), name
+        policy = [a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+        assert len(policy) == 1 and "default-src 'none'" in policy[0] and "unsafe" not in policy[0]
+    everything = "".join(part for page in pages.values() for part in page.text)
+    for hostile in (records.BREAK_OUT, records.QUOTED, "{{ 7 * 7 }}{% raw %}", "</pre></style><svg/onload=alert(1)>"):
+        assert hostile in everything
+
+
+def test_links_are_relative_and_lead_somewhere(site, pages):
+    outside = set()
+    for name, page in pages.items():
+        for tag, attributes in page.elements:
+            for key in ("href", "src"):
+                address = attributes.get(key)
+                if address is None:
+                    continue
+                parts = urlsplit(address)
+                if parts.scheme or parts.netloc:
+                    assert tag == "a" and parts.scheme in ("http", "https") and "noopener" in attributes["rel"]
+                    outside.add(address)
+                    continue
+                assert not address.startswith("/"), (name, address)
+                target = (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path
+                assert target.is_file() and target.is_relative_to(site.resolve()), (name, address)
+                if parts.fragment:
+                    assert parts.fragment in pages[target.relative_to(site.resolve()).as_posix()].ids, (name, address)
+    assert outside == {"https://example.org/paper"}
+
+
+def test_pages_are_light(site, pages):
+    sizes = {name: page.path.stat().st_size for name, page in pages.items()}
+    assert max(sizes.values()) < LARGEST, max(sizes, key=sizes.get)
+    assert sum((site / name).stat().st_size for name in ("style.css", "tables.js")) < 40_000
+
+
+def test_the_table_page_says_what_the_records_give(site, pages):
+    text = " ".join(" ".join(pages[f"{TABLE}index.html"].text).split())
+    assert "27 rows under protocol paper" in text and "Hier-COS" in text
+    rows = list(csv.DictReader((site / TABLE / "table.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 27 and len(json.loads((site / TABLE / "table.json").read_text())["rows"]) == 27
+    bibtex = (site / TABLE / "table.bib").read_text(encoding="utf-8")
+    assert bibtex.count("{") == bibtex.count("}") and bibtex.count("@") == 15  # the table, and 14 methods
+    assert "https://example.org/tables/tables/tiny-imagenet-frozen/index.html" in bibtex
+    assert r"\begin{tabular}" in (site / TABLE / "table.tex").read_text(encoding="utf-8")
+
+
+def test_pages_name_commands_and_code(pages):
+    row = " ".join(pages[f"{TABLE}row-type-ii-haframe.html"].text)
+    assert "hierbench run --methods haframe --types type-II --dataset tiny-imagenet-frozen --seeds 2" in row
+    method = "".join(pages["methods/haframe.html"].text)
+    assert "class HAFrame(Method):" in method and "Liang & Davis, ICCV 2023, equations 2 to 9" in method
+    assert "≥ 0.1, ≤ 20.0" in method
+    comparison = " ".join(pages[f"{TABLE}type-i-hxe-minus-type-i-ce.html"].text)
+    assert "Seeds for 80% power" in comparison and "p, Holm" in comparison
+
+
+def test_only_drawings_are_copied(site, pages):
+    (hostile,) = [path for path in (site / "tables").iterdir() if path.name.startswith("img-src")]
+    assert not list(hostile.glob("*.svg"))
+    text = " ".join(pages[f"tables/{hostile.name}/pictures.html"].text)
+    assert "it holds <script>" in text and "a handler onload" in text
+    assert {path.name for path in (site / TABLE).glob("*.svg")} >= {"tradeoff.svg", "severity.svg", "operating.svg"}
+
+
+def test_the_feed_is_atom(site):
+    root = ElementTree.parse(site / "feed.xml").getroot()
+    assert root.tag == f"{ATOM}feed"
+    entries = root.findall(f"{ATOM}entry")
+    assert len(entries) >= 4
+    for node in (root, *entries):
+        for name in ("id", "title", "updated"):
+            assert len(node.findall(ATOM + name)) == 1, name
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", node.find(f"{ATOM}updated").text)
+        assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", node.find(f"{ATOM}id").text)
+        for link in node.findall(f"{ATOM}link"):
+            assert link.get("href").startswith("https://example.org/tables/")
+    assert len({node.find(f"{ATOM}id").text for node in (root, *entries)}) == len(entries) + 1
+    assert all(author.find(f"{ATOM}name").text for author in root.iter(f"{ATOM}author"))
+    times = [entry.find(f"{ATOM}updated").text for entry in entries]
+    assert times == sorted(times, reverse=True) and root.find(f"{ATOM}updated").text == times[0]
+
+
+# In the browser.
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser.started(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def kinds(site):
+    """A page of each kind, hostile where there is one."""
+    hostile = next(path for path in (site / "tables").iterdir() if path.name.startswith("img-src"))
+    first = {kind: min(hostile.glob(f"{kind}*.html")) for kind in ("row-", "run-", "type-i-")}
+    named = [site / "index.html", site / "changes.html", site / "methods/haframe.html", *first.values()]
+    named += [hostile / f"{name}.html" for name in ("index", "checks", "pictures")]
+    return [*named, site / TABLE / "index.html", site / TABLE / "pictures.html"]
+
+
+def test_pages_load_in_silence_and_bar_nobody(chromium, kinds, site):
+    """No message, no request but for own files, nothing of a stranger's runs, and axe-core has nothing to say."""
+    schemes = [(path, ("light", "dark")[number % 2]) for number, path in enumerate(kinds)]
+    for path, scheme in [*schemes, (kinds[-2], "dark" if schemes[-2][1] == "light" else "light")]:
+        page = browser.show(chromium, path.as_uri(), scheme=scheme)
+        assert page.get_log("browser") == [], path
+        asked = browser.requests(page)
+        assert path.as_uri() in asked and all(url.startswith(site.as_uri()) for url in asked), asked
+        assert js(page, "window.ran") is None
+        assert browser.violations(page) == [], (path, scheme)
+        ground = js(page, "getComputedStyle(document.documentElement).backgroundColor")
+        assert (int(re.search(r"\d+", ground)[0]) < 64) == (scheme == "dark")
+
+
+def test_narrow_pages_do_not_scroll_sideways(chromium, kinds):
+    for path in kinds:
+        page = browser.show(chromium, path.as_uri(), width=320)
+        assert js(page, "document.documentElement.scrollWidth") <= 320, path
+    board = "document.querySelector('.scroll.wide')"
+    browser.show(chromium, kinds[-2].as_uri(), width=320)
+    assert js(chromium, f"{board}.scrollWidth > {board}.clientWidth")  # the table scrolls within
+    assert browser.violations(chromium) == []
+
+
+def column(page, place):
+    rows = f"[...document.querySelectorAll('.board tbody tr:not([hidden])')].map((row) => row.cells[{place}].innerText)"
+    return [text.strip().split("\n")[0] for text in js(page, rows)]
+
+
+def numbers(page, place):
+    return [float(text.split()[0]) for text in column(page, place) if text != "–"]
+
+
+def press(page, *keys):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(page).send_keys(*keys).perform()
+
+
+def test_a_column_is_sorted_by_click_and_by_keyboard(chromium, site):
+    from selenium.webdriver.common.keys import Keys
+
+    page = browser.show(chromium, (site / TABLE / "index.html").as_uri())
+    heads = page.find_elements("css selector", ".board thead th")
+    before = numbers(page, 2)
+    page.find_elements("css selector", ".board thead button")[2].click()
+    assert numbers(page, 2) == sorted(before, reverse=True) and heads[2].get_attribute("aria-sort") == "descending"
+    press(page, Keys.SPACE)  # the button has the focus
+    assert numbers(page, 2) == sorted(before) and heads[2].get_attribute("aria-sort") == "ascending"
+    press(page, Keys.TAB, Keys.ENTER)
+    assert numbers(page, 3) == sorted(numbers(page, 3)) and heads[3].get_attribute("aria-sort") == "ascending"
+    assert heads[2].get_attribute("aria-sort") is None
+    assert js(page, "getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    press(page, Keys.SHIFT + Keys.TAB)
+    page.find_elements("css selector", ".board thead button")[0].click()
+    names = [name.removesuffix(" ★") for name in column(page, 0)]
+    assert names == sorted(names, key=str.casefold)
+
+
+def test_rows_are_filtered(chromium, site):
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    def says(text):
+        output = page.find_element("css selector", ".filters output")
+        WebDriverWait(page, 10, 0.05).until(lambda _: output.text == text)
+
+    page = browser.show(chromium, (site / TABLE / "index.html").as_uri())
+    says("27 of 27 rows")
+    Select(page.find_element("name", "type")).select_by_visible_text("type-II")
+    says("14 of 27 rows")
+    assert set(column(page, 1)) == {"type-II"}
+    page.find_element("name", "method").send_keys("HiEr")
+    says("1 of 27 rows")
+    assert [name.removesuffix(" ★") for name in column(page, 0)] == ["Hier-COS"]
+    Select(page.find_element("name", "protocol")).select_by_visible_text("paper")
+    says("1 of 27 rows")
+
+
+def test_the_keyboard_skips_to_the_content(chromium, site):
+    from selenium.webdriver.common.keys import Keys
+
+    page = browser.show(chromium, (site / "index.html").as_uri())
+    press(page, Keys.TAB)
+    link = page.switch_to.active_element
+    assert link.text == "Skip to the content" and link.rect["x"] >= 0
+    press(page, Keys.ENTER)
+    assert js(page, "document.activeElement.id") == "main"
+
+
+def test_without_scripts_the_table_is_whole_and_has_no_controls(chromium, site):
+    url = (site / TABLE / "index.html").as_uri()
+    browser.show(chromium, url, scripts=False)
+    try:
+        assert len(chromium.find_elements("css selector", ".board tbody tr")) == 27
+        assert not chromium.find_elements("css selector", ".board button")
+        assert chromium.find_element("css selector", ".filters").get_attribute("hidden") is not None
+    finally:
+        browser.show(chromium, "about:blank")
+
+
+def test_on_paper_there_are_no_controls(chromium, site):
+    page = browser.show(chromium, (site / TABLE / "index.html").as_uri(), width=1000)
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    for name in (".filters", "nav.local"):
+        assert js(page, f"getComputedStyle(document.querySelector('{name}')).display") == "none"
+    assert js(page, "getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+    assert js(page, "document.documentElement.scrollWidth") <= 1000
