@@ -78,7 +78,7 @@ def test_mlflow_mirrors_the_runs(finished, folder):
     assert len(list((folder / "runs/mlartifacts").rglob("metrics.json"))) == 18
 
 
-@pytest.mark.parametrize("form", ["markdown", "latex", "csv", "json"])
+@pytest.mark.parametrize("form", ["markdown", "latex", "csv", "json", "html"])
 def test_leaderboard_without_torch(cli, finished, folder, form):
     code = (
         "import sys\n"
