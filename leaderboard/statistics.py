@@ -50,9 +50,12 @@ class Row:
 
 
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that may be ranked: of runs, or where there are none scored, without those that lack seeds."""
+    """Return the rows that may be ranked: of runs, or where there are none scored.
+
+    Those that lack seeds are left out, and those that verification rejects as rows.
+    """
     ours = [row for row in rows if not row.scored and row.citation is None]
-    return [row for row in ours or rows if not row.lacking]
+    return [row for row in ours or rows if not row.lacking and row.verdict != "rejected"]
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:

@@ -202,6 +202,7 @@ from pathlib import Path
 from hierbench.experiments.publication import pictures, place
 from hierbench.experiments.publication.publish import Request, publish
 runs, folder, data, at, how = sys.argv[1:]
+sys.dont_write_bytecode = True  # the first process would take more steps than the others
 pictures.draw = lambda *_: []
 steps, limit = [0], int(at)
 def step(event, arguments):

@@ -78,7 +78,7 @@ def compose(
     for part in parts:
         records.add(part.store, part.ids, further(columns))
     records.keep(ids_of(board_with_scored(dataset, records.store, protocol), records.store))
-    board, report = checked_board(dataset, records.store, data_dir, protocol)
+    board, report = checked_board(dataset, records.store, data_dir, protocol, further(columns))
     refuse_rejected(board, report, records.store)
     report.folder = Path(name)
     if tuple(columns) != PAPER:

@@ -107,7 +107,7 @@ def _runs(request: Request, columns: Sequence[Column]) -> tuple[Board, Part, lis
     """Return the table to publish, after verification, and its runs, with the values of further columns computed."""
     store = Store(request.runs)
     try:
-        board, report = checked_board(request.dataset, store, request.data_dir, request.protocol)
+        board, report = checked_board(request.dataset, store, request.data_dir, request.protocol, further(columns))
     except UserError as error:
         damaged = damaged_runs(request.dataset, store)  # perhaps why
         raise UserError("; ".join([str(error), *damaged[:1]])) from None

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hierbench.experiments.verification.findings import Report
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.statistics import Row, highlight
+from hierbench.leaderboard.ranking import mark
+from hierbench.leaderboard.statistics import Row
 
 # From the strongest to the weakest, and how a legend says it of a number of runs.
 EVIDENCE = {"reproduced": "trained again", "recomputed": "recomputed from predictions", "claimed": "claimed"}
@@ -18,11 +19,7 @@ def with_verdicts(board: Board, report: Report) -> Board:
     rejected = {run_id for row in report.rows if row.rejected for run_id in row.runs}
     rows = [replace(row, verdict=_verdict_of(row, verdicts, rejected)) for row in board.rows]
     if any(row.verdict == "rejected" for row in rows):
-        for row in rows:
-            row.competitive = False
-            for cell in row.metrics.values():
-                cell.best = False
-        highlight([row for row in rows if row.verdict != "rejected" and not row.scored and not row.lacking])
+        mark(rows, board.columns, board.seeds)
     return replace(board, rows=rows, evidence=_evidence(rows, verdicts))
 
 
