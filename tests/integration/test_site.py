@@ -223,7 +223,7 @@ def column(page, place):
 
 
 def numbers(page, place):
-    return [float(text.split()[0]) for text in column(page, place) if text != "–"]
+    return [float(re.match(r"[\d.]+", text)[0]) for text in column(page, place) if text != "–"]
 
 
 def press(page, *keys):

@@ -122,7 +122,7 @@ def test_tampering_is_shown_as_what_it_is(copy, tmp_path):
     index, board = pages["index.html"], pages["tables/birds/index.html"]
     assert "The published files are not what the records give" in index
     assert "The published table is not what its records give." in board
-    assert "99.5" in pages["tables/birds/checks.html"]
+    assert "the row cross-entropy type-I: " in pages["tables/birds/checks.html"]
     assert "2 of 10 runs are rejected" in board and "97.25" not in board
     page = pages[f"tables/birds/run-{run.folder.name[:16]}.html"]
     assert "Rejected:" in page and '<span class="verdict rejected">rejected</span>' in page
