@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from hierbench.leaderboard.letters import compact, listed
 from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site import svg
@@ -36,7 +37,7 @@ def environment() -> Environment:
         "web_link": web_link,
         "minus": lambda text: text.replace("-", "\u2212"),
     }
-    made.filters["runs"] = _runs
+    made.filters |= {"runs": _runs, "letters": compact, "listed": listed}
     made.globals["svg"] = svg
     return made
 
