@@ -1,8 +1,9 @@
-"""Headless Chromium for the tests of pages, and axe-core, which finds what bars a page to some of its readers."""
+"""Pages as files and in headless Chromium, and axe-core, which finds what bars a page to some of its readers."""
 
 import json
 import shutil
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 AXE = ROOT / "build/axe/package/axe.min.js"  # from npm: .ci/run fetches it
+VOID = {"meta", "link", "img", "input", "br"}
 RUN_AXE = ";axe.run({resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations))"
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run "
@@ -77,3 +79,29 @@ def violations(driver):
     )
     found = json.loads(result["result"]["value"])
     return [(one["id"], one["help"], [node["html"][:150] for node in one["nodes"][:3]]) for one in found]
+
+
+class Page(HTMLParser):
+    """The elements, ids and texts of a page whose tags are nested as they should be."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.elements, self.ids, self.open, self.text = path, [], set(), [], []
+        self.feed(path.read_text(encoding="utf-8"))
+        assert self.open == [], path
+
+    def handle_starttag(self, tag, attrs):
+        assert len(attrs) == len(dict(attrs)), (self.path, tag, attrs)
+        self.elements.append((tag, dict(attrs)))
+        self.ids |= {value for name, value in attrs if name == "id"}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, (self.path, tag)
+
+    def handle_data(self, data):
+        self.text.append(data)

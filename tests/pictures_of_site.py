@@ -19,6 +19,9 @@ def take(site: Path, target: Path) -> None:
         browser.show(driver, (site / PAGE).resolve().as_uri(), width=WIDTH)
         screen = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        driver.find_elements("css selector", ".board thead button")[3].click()  # by mistake severity
+        driver.execute_script("document.activeElement.blur()")
         picture = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
     picture.quantize(64, dither=Image.Dither.NONE).save(target, optimize=True)
     size = target.stat().st_size

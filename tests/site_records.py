@@ -116,7 +116,7 @@ def hostile_folder(folder):
     rows = [
         (name, name, kind, 60.0 + 2 * number) for number, name in enumerate(HOSTILE) for kind in ("type-I", "type-II")
     ]
-    publish(folder, dataset, rows, python=BREAK_OUT, **{QUOTED: HIDDEN})
+    publish(folder, dataset, rows, seeds=2, python=BREAK_OUT, **{QUOTED: HIDDEN})
     change = {
         "date": BREAK_OUT,
         "because": QUOTED,

@@ -42,6 +42,16 @@ def by_integration(effect, n, level=0.05):
     return 1 - scipy.integrate.quad(missed, 0, 1, epsabs=1e-9, limit=200)[0]
 
 
+@pytest.mark.parametrize("deviations", [(0.5,), (0.3, 2.0)])
+@pytest.mark.parametrize("difference", [0.0, 0.02, 0.07, 0.3, 1.0, 20.0])
+def test_seeds_are_those_of_a_search_through_all_numbers(difference, deviations):
+    effect = Effect(difference, deviations)
+    for power, level in ((0.8, 0.05), (0.5, 0.01), (0.95, 0.0001)):
+        numbers = range(2, MOST_SEEDS + 1)
+        enough = power_of(effect, list(numbers), level) >= power
+        assert seeds_needed(effect, power, level) == (numbers[int(enough.argmax())] if enough.any() else None)
+
+
 @pytest.mark.parametrize("deviations", [(1.0,), (2.0, 2.0), (0.3, 1.0)])
 def test_power_equals_the_integral(deviations):
     for difference_, n, level in [

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from hierbench.leaderboard.tex import latex_escaped
 from hierbench.reports.site.names import slug_of
+from hierbench.utils.text import one_line
 
 # "Authors, Title, VENUE YEAR" or "Authors, VENUE YEAR", with anything after it.
 CITATION = re.compile(
@@ -14,6 +14,19 @@ CITATION = re.compile(
 # Of the paper that this project starts from, which its methods cite without a title.
 PAPER = "Inducing Neural Collapse to a Fixed Hierarchy-Aware Frame for Reducing Mistake Severity"
 TITLES = {"Liang and Davis ICCV 2023": PAPER}
+
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{char: "\\" + char for char in "&%$#_{}"},
+}
+
+
+def escaped(text: str) -> str:
+    """Return one line of text for a field; letters of any alphabet stay, which biber and new BibTeX styles read."""
+    return "".join(SPECIAL.get(char, char) for char in one_line(text))
 
 
 def entry(kind: str, key: str, fields: Iterable[tuple[str, str]]) -> str:
@@ -32,7 +45,7 @@ def bibtex_of_method(name: str, title: str, source: str) -> str:
         return ""
     found = CITATION.match(source)
     if found is None:
-        return entry("misc", name, [("title", latex_escaped(title)), ("note", latex_escaped(source))])
+        return entry("misc", name, [("title", escaped(title)), ("note", escaped(source))])
     authors = re.sub(r"\s+et al\.?$", " and others", found["authors"]).replace(" & ", " and ")
     title_of_paper = found["title"] or TITLES.get(f"{authors} {found['venue']} {found['year']}", "")
     rest = found["rest"].strip(" ,;:")
@@ -40,11 +53,11 @@ def bibtex_of_method(name: str, title: str, source: str) -> str:
         "inproceedings",
         f"{name}{found['year']}",
         [
-            ("author", latex_escaped(authors)),
-            ("title", latex_escaped(title_of_paper)),
-            ("booktitle", latex_escaped(found["venue"])),
+            ("author", escaped(authors)),
+            ("title", escaped(title_of_paper)),
+            ("booktitle", escaped(found["venue"])),
             ("year", found["year"]),
-            ("note", latex_escaped(f"{title}: {rest}" if rest else title)),
+            ("note", escaped(f"{title}: {rest}" if rest else title)),
         ],
     )
 
@@ -55,10 +68,10 @@ def bibtex_of_table(dataset: str, protocol: str, *, authors: Sequence[str], year
         "misc",
         f"hierbench-{dataset}",
         [
-            ("author", latex_escaped(" and ".join(authors)) or "{hierbench}"),
-            ("title", latex_escaped(f"Hierarchy-aware classifiers on {dataset}: a leaderboard")),
+            ("author", escaped(" and ".join(authors)) or "{hierbench}"),
+            ("title", escaped(f"Hierarchy-aware classifiers on {dataset}: a leaderboard")),
             ("year", year),
             ("howpublished", f"\\url{{{link}}}" if link and not re.search(r"[{}\\%#^~]", link) else ""),
-            ("note", latex_escaped(f"protocol {protocol}, {runs} runs, made with hierbench")),
+            ("note", escaped(f"protocol {protocol}, {runs} runs, made with hierbench")),
         ],
     )

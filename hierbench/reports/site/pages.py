@@ -8,7 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from hierbench.leaderboard.render import ordered_rows, seeds
+from hierbench.leaderboard.letters import compact, listed
+from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.content import Table
@@ -36,8 +37,16 @@ def environment() -> Environment:
         "web_link": web_link,
         "minus": lambda text: text.replace("-", "\u2212"),
     }
-    made.globals |= {"svg": svg, "seeds": seeds}
+    made.filters |= {"runs": _runs, "letters": compact, "listed": listed}
+    made.globals["svg"] = svg
     return made
+
+
+def _runs(row: Row) -> str:
+    """Return how many runs are behind a row, "n of planned" while some are not finished or rejected."""
+    if row.citation is not None:
+        return row.citation["sample"]
+    return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
 
 
 class Places:

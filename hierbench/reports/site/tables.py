@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hierbench.leaderboard.board import paper_datasets
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.others import board_of_published
-from hierbench.leaderboard.render import ordered_rows, seeds, shown_columns
+from hierbench.leaderboard.render import ordered_rows, shown_columns
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.content import Table
@@ -40,11 +40,6 @@ class Line:
     about: str
     source: str
     verdict: str
-
-    @property
-    def runs(self) -> str:
-        """How many runs are behind it."""
-        return seeds(self.row)
 
 
 @dataclass(frozen=True)

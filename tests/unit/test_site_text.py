@@ -1,0 +1,139 @@
+"""Text, links, citations, code, pictures and histories of a site, whatever strangers put into them."""
+
+import html
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from hierbench.reports.site.citing import bibtex_of_method
+from hierbench.reports.site.names import Slugs, block, clean, slug_of, web_link
+from hierbench.reports.site.pictures import trouble_of
+from hierbench.reports.site.runs import curves_of
+from hierbench.reports.site.sources import about_method, highlighted
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = spec_from_file_location("site_records", ROOT / "tests/site_records.py")
+records = module_from_spec(_spec)
+_spec.loader.exec_module(records)
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("https://example.org/a?b=c#d", True),
+        ("http://example.org", True),
+        ("javascript:alert(1)", False),
+        ("JAVASCRIPT://example.org/%0aalert(1)", False),
+        ("data:text/html,x", False),
+        ("//example.org", False),
+        ("https:///x", False),
+        ('https://example.org/" onclick="x', False),
+        ("https://example.org/\u202e", False),
+        ("https://[::1", False),
+        ("", False),
+    ],
+)
+def test_only_addresses_of_the_web_are_links(text, link):
+    assert (web_link(text) is not None) == link
+
+
+def test_names_are_safe_text_and_safe_files():
+    assert clean("a\u202eb\u200bc\nd") == "a\ufffdb\ufffdc d" and clean(5) == 5
+    assert block("a\tb\n\x1b<") == "a   b\n\ufffd&lt;"
+    names = [
+        "plain",
+        "Plain",
+        "../../etc/passwd",
+        "a/b",
+        "",
+        "CON",
+        ".",
+        "x" * 300,
+        "\u202e",
+        "n\u00e4her",
+        "a b",
+        "a-b",
+    ]
+    slugs = [slug_of(name) for name in names]
+    assert slugs[0] == "plain" and len(set(map(str.lower, slugs))) == len(slugs)
+    assert all(
+        slug and len(slug) <= 60 and not set(slug) - set("abcdefghijklmnopqrstuvwxyz0123456789-_.") for slug in slugs
+    )
+    taken = Slugs()
+    assert [taken.of("a"), taken.of("a"), taken.of("a-2")] == ["a", "a-2", "a-2-2"]
+
+
+def test_citations_become_bibtex():
+    entry = bibtex_of_method("hxe", "HXE", "Bertinetto et al., Making Better Mistakes, CVPR 2020, section 3.1")
+    assert "@inproceedings{hxe2020," in entry and "author = {Bertinetto and others}" in entry
+    assert "title = {Making Better Mistakes}" in entry and "booktitle = {CVPR}" in entry and "HXE: section 3.1" in entry
+    comma = bibtex_of_method("f", "F", "Chang et al., Your Flamingo is My Bird: Fine-Grained, or Not, CVPR 2021; x")
+    assert "title = {Your Flamingo is My Bird: Fine-Grained, or Not}" in comma
+    hostile = bibtex_of_method(records.QUOTED, "}\n@x{", "}{\\input{/etc/passwd}")
+    assert hostile.startswith("@misc{") and hostile.count("\n@") == 0
+    assert r"\textbackslash{}input" in hostile and bibtex_of_method("a", "A", " ") == ""
+
+
+def test_a_method_is_read_and_never_run():
+    text = (ROOT / "methods/haframe.py").read_text()
+    about = about_method(text, "haframe")
+    assert (about.title, about.types, about.base) == ("HAFrame", "type-II", "")
+    alpha = about.hyperparameters[0]
+    assert (alpha.name, alpha.default, alpha.bounds) == ("alpha", "0.4", "≥ 0.0, ≤ 1.0")
+    assert about_method((ROOT / "methods/hie.py").read_text(), "hie").base == "ce, _coarse_ce"
+    for source in ("raise SystemExit(1)", "class X:\n    name = 'x'\n    title = exit()", "\0", "(" * 5000, "def"):
+        assert about_method(source, "x").source == ""
+        assert "<" not in str(highlighted(source)).replace("<span", "").replace("</span>", "")
+    marked = str(highlighted("x = '<b>'  # </pre>\nif x: pass\n"))
+    assert (
+        "<b>" not in marked
+        and '<span class="c"># &lt;/pre&gt;</span>' in marked
+        and '<span class="k">if</span>' in marked
+    )
+    assert html.unescape(re.sub(r"</?span[^>]*>", "", str(highlighted(text)))) == text
+
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{}</svg>'
+
+
+@pytest.mark.parametrize(
+    ("inside", "fine"),
+    [
+        ('<path d="M0 0"/><use xlink:href="#a"/>', True),
+        ('<rect fill="url(#a)"/><style>*{stroke: red}</style>', True),
+        ('<image href="data:image/png;base64,AAAA"/>', True),
+        ("<script>1</script>", False),
+        ('<rect ONload="x"/>', False),
+        ("<foreignObject/>", False),
+        ('<use href="other.svg#a"/>', False),
+        ('<image href="data:image/svg+xml;base64,AAAA"/>', False),
+        ('<style>@import "x"</style>', False),
+        ("<rect style=\"fill: url( 'https://x' )\"/>", False),
+        ('<a href="https://example.org"><rect/></a>', False),
+        ('<set attributeName="href" to="javascript:x"/>', False),
+        ("<", False),
+    ],
+)
+def test_only_drawings_are_shown(inside, fine):
+    assert (trouble_of(SVG.format(inside).encode()) == "") == fine
+
+
+def test_entities_are_not_expanded_and_shipped_pictures_are_drawings():
+    bomb = '<!DOCTYPE svg [<!ENTITY a "aaaa">]>' + SVG.format("&a;")
+    assert "entities" in trouble_of(bomb.encode())
+    shipped = sorted((ROOT / "leaderboard/published").glob("*.svg"))
+    assert shipped and not [path for path in shipped if trouble_of(path.read_bytes())]
+
+
+def test_histories_are_drawn_whatever_is_in_them(tmp_path):
+    path = tmp_path / "history.csv"
+    path.write_text("epoch,lr_x,train_loss,val_top1,empty\n1,1,2.5,nan,\n2,1,inf,1e300,\n3,1\n4,1,1.5,40,x\n")
+    curves = curves_of(path, tested=4)
+    assert (curves[0].name, curves[0].first, curves[0].last) == ("train loss", 2.5, 1.5)
+    assert "<circle" in str(curves[0].line) and len(curves) == 2
+    path.write_text("epoch,train_loss\n" + "".join(f"{i},{i}\n" for i in range(50_000)))
+    assert len(str(curves_of(path, None)[0].line)) < 3000
+    path.write_bytes(b"\xff\xfe\n1\n")
+    assert curves_of(path, None) == [] and curves_of(tmp_path / "nothing", None) == []
