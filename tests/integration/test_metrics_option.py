@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import shutil
 import time
 
@@ -167,8 +166,9 @@ def test_without_the_option_nothing_changes(cli, folder):
         "print('metrics' if 'hierbench.metrics.registry' in sys.modules else 'no metrics')\n"
     )
     assert cli.real(folder, python=("-c", code)).ok().out == before + "no metrics\n"
+    table = leaderboard(cli, folder, "--metrics", "+ece").ok().out
     again = cli.real(folder, "--metrics", "+ece", python=("-c", code)).ok()  # the second table only reads
-    assert again.out == leaderboard(cli, folder, "--metrics", "+ece").ok().out + "metrics\n"
+    assert again.out == table + "metrics\n"
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,7 @@ def test_published_records_keep_their_columns(cli, folder):
     assert (folder / "public/shapes.md").read_text() == table
     assert not list((folder / "public").rglob("predictions.npz"))
     again = leaderboard(cli, folder, *arguments, "--runs", "public/shapes").ok().out  # without the predictions
-    assert [re.sub(r"[-|:\s]+", " ", text.replace(", claimed", "")) for text in (again, table)] == [
-        re.sub(r"[-|:\s]+", " ", table.replace("recomputed from predictions", verdict))
-        for verdict in ("claimed", "recomputed from predictions")
-    ]
+    assert again == table
     other = leaderboard(cli, folder, "--metrics", "+hops,+mce", "--runs", "public/shapes").ok().out
     assert "not all columns could be computed of 6 runs that have no predictions here" in other
     cells = [line.split("|")[8:10] for line in other.splitlines()[2:5]]

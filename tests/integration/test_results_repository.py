@@ -270,6 +270,29 @@ def test_the_workflow_checks_a_pull_request(forge, made, tmp_path, name):
     assert "hierbench==" in (repository.parent / "installed").read_text()
 
 
+def test_the_report_is_written_into_the_pull_request_as_text(forge, tmp_path):
+    """`gh` is replaced by a program that keeps what it was given."""
+    repository, _, environment = forge
+    workflow = yaml.safe_load((repository / ".github/workflows/comment.yml").read_text())
+    assert set(workflow[True]) == {"workflow_run"} and workflow[True]["workflow_run"]["workflows"] == ["results"]
+    assert workflow["permissions"] == {"actions": "read", "pull-requests": "write"}
+    (step,) = [step for step in workflow["jobs"]["comment"]["steps"] if "run" in step]
+    gh = Path(environment["PATH"].split(":")[0]) / "gh"
+    gh.write_text(
+        '#!/bin/bash\nif [ "$2" = list ]; then echo "$NUMBER"; else printf "%s|" "$@" > arguments; fi\n',
+        encoding="utf-8",
+    )
+    gh.chmod(0o755)
+    (tmp_path / "report.md").write_text("added $(touch marker) by @somebody\n" + "é" * 40_000, encoding="utf-8")
+    for number in ("", "7"):
+        done = carry_out([step], tmp_path, environment | {"HEAD_SHA": "0" * 40, "NUMBER": number})
+        assert done.returncode == 0 and (tmp_path / "arguments").exists() == bool(number)
+    assert (tmp_path / "arguments").read_text().startswith("pr|comment|7|--edit-last|--create-if-none|--body-file|")
+    body = (tmp_path / "comment.md").read_text(encoding="utf-8")
+    assert body.startswith("added $(touch marker) by @\u2060somebody\né") and len(body) < 50_000
+    assert not list(tmp_path.rglob("marker"))
+
+
 @pytest.mark.thorough
 def test_the_workflow_builds_the_boards_after_a_merge(forge, made, tmp_path):
     repository, workflow, environment = forge

@@ -22,7 +22,11 @@ from hierbench.utils.files import file_digest, refuse_links, write_text
 from hierbench.utils.text import markdown_escaped, one_line
 
 SUBMISSIONS, BOARDS = "submissions", "boards"
-TEMPLATES = {"check.yml": ".github/workflows/check.yml", "readme.txt": "README.md"}
+TEMPLATES = {
+    "check.yml": ".github/workflows/check.yml",
+    "comment.yml": ".github/workflows/comment.yml",
+    "readme.txt": "README.md",
+}
 LONGEST = 60_000  # characters of a report
 SHOWN = 40  # lines of one kind in a report
 
