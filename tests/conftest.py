@@ -84,6 +84,11 @@ def miniatures():
 
 
 @pytest.fixture(scope="session")
+def mistake_runs():
+    return _load("mistake_runs")
+
+
+@pytest.fixture(scope="session")
 def many_runs():
     return _load("many_runs")
 

@@ -13,11 +13,14 @@ app = typer.Typer(no_args_is_help=True, help="Set up a results repository, check
 
 
 @app.command()
-def new(folder: Annotated[Path, typer.Argument(help="The repository's folder.")]) -> None:
-    """Write the workflow that checks pull requests and builds the boards, and a README."""
+def new(
+    folder: Annotated[Path, typer.Argument(help="The repository's folder.")],
+    install: Annotated[str, typer.Option(help="What the workflow installs this program from, as pip takes it.")],
+) -> None:
+    """Write the workflows that check pull requests, comment on them and build the boards, and a README."""
     from hierbench.experiments.publication.repository import new_repository
 
-    print_said([], [f"wrote {path}" for path in new_repository(folder)])
+    print_said([], [f"wrote {path}" for path in new_repository(folder, install)])
 
 
 @app.command()
@@ -37,8 +40,7 @@ def check(
     found = check_change(base, head, data_dir)
     write_result(as_markdown(found), output)
     for line in found.problems:
-        print_said([f"refused: {line}"], [])
-    sys.stdout.flush()
+        print(f"refused: {line}", file=sys.stderr, flush=True)
     raise typer.Exit(1 if found.problems else 0)
 
 

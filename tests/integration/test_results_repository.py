@@ -18,9 +18,20 @@ from hierbench.experiments.publication.intake import read_submission
 from hierbench.experiments.publication.repository import as_markdown, build, check, new_repository
 from hierbench.experiments.publication.submission import Request, submit
 from hierbench.experiments.verification.verify import verify
+from hierbench.leaderboard.board import board_from_runs
+from hierbench.leaderboard.render import FORMATS
+from hierbench.runs.compact import (
+    digest_of_targets,
+    metrics_of_ranked,
+    read_packed,
+    unpack,
+    write_packed,
+    write_targets,
+)
 from hierbench.runs.store import Store
 
 SAID = {"title": "Baselines", "authors": ["A. Author"], "licence": "CC-BY-4.0"}
+INSTALL = "hierbench @ git+https://example.org/hierbench@0123abc"
 HOSTILE = "<img src=x onerror=alert(1)> | [x](javascript:y) `@all` #1"
 
 
@@ -28,7 +39,7 @@ HOSTILE = "<img src=x onerror=alert(1)> | [x](javascript:y) `@all` #1"
 def made(trained, data_dir, tmp_path_factory):
     """A repository with the submission `paper` of ce and crm, and beside it the submission `flamingo`."""
     folder = tmp_path_factory.mktemp("repository")
-    new_repository(folder / "base")
+    new_repository(folder / "base", INSTALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "draw", lambda *_: [])
         for place, methods, title in (
@@ -86,6 +97,32 @@ def bad(kind, head, made, tamperings, tree):
     if kind == "edited metric":
         tamperings.edit(run, "metrics.json", test__top1=99.2)
         return "metrics.json is not the file that status.json records"
+    if kind == "claims":
+        for one in Store(folder / "shapes").runs():
+            (one.folder / "predictions-compact.npz").unlink()
+            top1 = one.metrics()["test"]["top1"]
+            tamperings.edit(one, "environment.json", threads=7)
+            tamperings.reseal(one)
+            assert one.metrics()["test"]["top1"] == top1
+        return "3 runs are only claimed, the first of them flamingo type-I seed 0"
+    if kind == "other targets":
+        targets = np.load(folder / "shapes/targets.npy").astype(np.int64)
+        targets[[0, -1]] = targets[[-1, 0]]
+        write_targets(folder / "shapes", targets)
+        for one in Store(folder / "shapes").runs():
+            arrays = read_packed(one.folder)
+            arrays["targets_sha256"] = np.frombuffer(bytes.fromhex(digest_of_targets(targets)), dtype=np.uint8)
+            write_packed(one.folder, arrays)
+            metrics, mistakes = metrics_of_ranked(unpack(arrays).ranked, targets, tree)
+            test = {name: None if value != value else value for name, value in metrics.items()}
+            tamperings.edit(one, "metrics.json", test=test, mistakes_by_distance=mistakes)
+            tamperings.reseal(one)
+        for table in folder.glob("shapes*.*"):
+            table.unlink()
+        board = board_from_runs("shapes", Store(folder / "shapes"))
+        for form, suffix in (("json", ".json"), ("markdown", ".md")):
+            (folder / f"shapes{suffix}").write_text(FORMATS[form](board))
+        return "is rejected: its targets are not those of the other runs of the same data"
     if kind == "edited card":
         rewrite(folder / "card.toml", ("runs = 3", "runs = 5"))
         return "card.toml says 5 runs"
@@ -146,9 +183,9 @@ def bad(kind, head, made, tamperings, tree):
 
 
 KINDS = (
-    "edited metric", "edited card", "other boards", "removed", "other results", "link", "linked submission",
-    "folder's name", "pipe", "method that writes", "stray file", "name upwards", "huge header", "compressed",
-    "huge file", "picture with code",
+    "edited metric", "claims", "other targets", "edited card", "other boards", "removed", "other results", "link",
+    "linked submission", "folder's name", "pipe", "method that writes", "stray file", "name upwards", "huge header",
+    "compressed", "huge file", "picture with code",
 )  # fmt: skip
 
 
@@ -190,7 +227,10 @@ def test_boards_are_built_of_all_submissions(made, head, cli, tmp_path, monkeypa
     before = (head / "boards/shapes.md").read_bytes()
     cli(head, "repository", "build", ".", "--data-dir", none).one_line("submission flamingo: ")
     assert (head / "boards/shapes.md").read_bytes() == before
-    cli(head, "repository", "new", ".").one_line("exists; move it away")
+    cli(head, "repository", "new", ".", "--install", INSTALL).one_line("exists; move it away")
+    cli(tmp_path, "repository", "new", "x", "--install", "$(touch marker)").one_line(
+        "give a requirement as pip takes it"
+    )
 
 
 def git(folder, *arguments):
@@ -267,7 +307,7 @@ def test_the_workflow_checks_a_pull_request(forge, made, tmp_path, name):
     said = summary.read_text()
     assert ("# Results: refused" if refused else "added flamingo:type-I") in said
     assert not re.search(r"(?<!\\)<b>", said) and not list(tmp_path.rglob("marker"))
-    assert "hierbench==" in (repository.parent / "installed").read_text()
+    assert INSTALL in (repository.parent / "installed").read_text()
 
 
 def test_the_report_is_written_into_the_pull_request_as_text(forge, tmp_path):
@@ -296,11 +336,16 @@ def test_the_report_is_written_into_the_pull_request_as_text(forge, tmp_path):
 @pytest.mark.thorough
 def test_the_workflow_builds_the_boards_after_a_merge(forge, made, tmp_path):
     repository, workflow, environment = forge
-    git(repository, "config", "receive.denyCurrentBranch", "updateInstead")
-    git(tmp_path, "clone", "--quiet", str(repository), "repository")
-    for job in ("build", "commit"):
-        steps = [step for step in workflow["jobs"][job]["steps"] if step.get("name") != "Remove the old boards"]
-        assert carry_out(steps, tmp_path, environment).returncode == 0
-    assert {row["method"] for row in json.loads((repository / "boards/shapes.json").read_text())["rows"]} == {
-        "ce", "crm"
-    }  # fmt: skip
+    for place in ("first", "again"):
+        (tmp_path / place).mkdir()
+        git(tmp_path / place, "clone", "--quiet", str(repository), "repository")
+        if place == "again":
+            git(tmp_path / place, "clone", "--quiet", "--branch", "boards", str(repository), "old")
+        assert carry_out(workflow["jobs"]["build"]["steps"], tmp_path / place, environment).returncode == 0
+        shutil.move(tmp_path / place / "repository/boards", tmp_path / place / "boards")  # as an artifact
+        assert carry_out(workflow["jobs"]["commit"]["steps"], tmp_path / place, environment).returncode == 0
+        assert {row["method"] for row in json.loads(git(repository, "show", "boards:shapes.json"))["rows"]} == {
+            "ce", "crm"
+        }  # fmt: skip
+        assert len(git(repository, "log", "--format=%h", "boards").split()) == 1  # nothing has changed the second time
+    assert not (repository / "boards").exists()

@@ -310,3 +310,22 @@ def test_a_tampering_is_refused_or_shown(
         line = done.one_line("nothing is published: ")
         assert any(who.removeprefix("row ") in line for who, _ in shown.lines), (line, shown.lines)
         assert not (tmp_path / "boards").exists()
+
+
+def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, tmp_path):
+    """From runs and from published records; a tree with another digest is not believed."""
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40)
+    targets = prepared.arrays("test")[1]
+    mistake_runs.store_run(
+        Store(tmp_path / "runs"), prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, 0), targets
+    )
+    publish(Request("shapes", tmp_path / "first", tmp_path / "runs", tmp_path / "data"))
+    publish(Request("shapes", tmp_path / "second", tmp_path / "first/shapes", tmp_path / "none"))
+    for folder in ("first", "second"):
+        (report,) = verify([tmp_path / folder], tmp_path / "none")
+        assert report.counts()["recomputed"] == 1 and report.num_rejected == 0
+    tree = tmp_path / "second/shapes/tree.json"
+    for content in (tree.read_text().replace("cod", "ray"), "[]", '{"paths": [["a"], [1]]}', "no JSON"):
+        tree.write_text(content)
+        (report,) = verify([tmp_path / "second"], tmp_path / "none")
+        assert report.counts()["claimed"] == 1 and "nothing is computed" in report.runs[0].notes[0]

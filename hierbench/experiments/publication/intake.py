@@ -18,7 +18,7 @@ from hierbench.utils.text import one_line
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a submission
 DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 PYTHON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py"
-IN_DATASET = re.compile(rf"targets\.npy|methods/{PYTHON}")
+IN_DATASET = re.compile(rf"targets\.npy|tree\.json|methods/{PYTHON}")
 IN_RUN = re.compile(
     rf"(spec|status|metrics|environment|tuning|further-metrics)\.json|history\.csv|predictions-compact\.npz|{PYTHON}"
 )

@@ -9,10 +9,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hierbench.config.scored import is_scored
+from hierbench.config.spec import DatasetSpec
+from hierbench.data.prepared import find, variant_name
 from hierbench.experiments.publication.sources import is_code
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.board import Board
-from hierbench.runs import compact, further_metrics
+from hierbench.runs import compact, further_metrics, published_tree
 from hierbench.runs.evidence import Trees
 from hierbench.runs.further_metrics import has_predictions
 from hierbench.runs.integrity import PREDICTIONS
@@ -50,7 +52,7 @@ class Records:
     """
 
     def __init__(self, folder: Path, data_dir: Path) -> None:
-        self.store, self._trees = Store(folder), Trees(data_dir)
+        self.store, self.data_dir, self._trees = Store(folder), data_dir, Trees(data_dir)
         self._targets: str | None = None  # the digest of targets.npy
         self._time: int | None = None
 
@@ -76,6 +78,7 @@ class Records:
             for name, content in files:
                 write_bytes(here.folder / name, content)
             self._add_predictions(run, here, source)
+            self._add_tree(run, source)
             if not here.done:  # the table is of what it was a moment ago
                 raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
             self._time = self.store.now() if self._time is None else self._time + STEP
@@ -97,6 +100,18 @@ class Records:
         if targets is not None and self._targets is None:
             compact.write_targets(self.store.root, targets)
             self._targets = compact.digest_of_targets(targets)
+
+    def _add_tree(self, run: Run, source: Store) -> None:
+        """Write the tree of all runs once, where the project does not ship it and it is known here."""
+        data = DatasetSpec.model_validate(run.spec()["dataset"])
+        if (self.store.root / published_tree.FILE).exists() or published_tree.shipped_tree(data) is not None:
+            return
+        paths = published_tree.read_paths(source.root, data)
+        prepared = find(variant_name(data.name, data.jpeg_quality), self.data_dir)
+        if paths is None and prepared is not None and prepared.hierarchy(data.distance).digest() == data.hierarchy:
+            paths = [tuple(path) for path in prepared.meta["paths"]]
+        if paths is not None:
+            published_tree.write_tree(self.store.root, paths)
 
     def _compacted(self, run: Run, source: Store) -> tuple[dict[str, NDArray[Any]] | None, IntArray | None]:
         """Return the arrays of a run's compact file and its targets [N], as far as there are any."""

@@ -1,6 +1,8 @@
 """A results repository: `submissions/<name>/`, `boards/` made of them, and the check of what a change would do."""
 
+import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hierbench import __version__
 from hierbench.experiments.publication.boards import Boards, make_boards, rows_not_shown, words_for
 from hierbench.experiments.publication.difference import Changes
 from hierbench.experiments.publication.intake import Submission, check_card, read_submission
@@ -28,6 +29,8 @@ TEMPLATES = {
     "readme.txt": "README.md",
 }
 LONGEST = 60_000  # characters of a report
+REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9 @:/+._=<>~!,#&?%\[\]-]{0,300}")
+EXAMPLE = "'hierbench @ git+https://example.org/hierbench@COMMIT'"
 SHOWN = 40  # lines of one kind in a report
 
 
@@ -52,15 +55,25 @@ class Checked:
     notes: list[str] = field(default_factory=list)
 
 
-def new_repository(folder: Path) -> list[Path]:
-    """Write the workflow and the README of a results repository; a UserError if one of them is there already."""
+def new_repository(folder: Path, install: str) -> list[Path]:
+    """Write the workflows and the README of a results repository.
+
+    Args:
+        folder: of the repository.
+        install: what the workflow installs hierbench from, as pip takes it.
+
+    Raises:
+        UserError: one of the files is there already, or `install` is no requirement.
+    """
+    if not REQUIREMENT.fullmatch(install):
+        raise UserError(f"--install {one_line(install, 80)}: give a requirement as pip takes it, such as {EXAMPLE}")
     targets = {name: refuse_links(folder, *path.split("/")) for name, path in TEMPLATES.items()}
     if there := next((path for path in targets.values() if os.path.lexists(path)), None):
         raise UserError(f"{there} exists; move it away to write it again")
     for name, path in targets.items():
         text = resources.files("hierbench.leaderboard").joinpath("results-repository", name).read_text(encoding="utf-8")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text.replace("@VERSION@", __version__))
+        write_text(path, text.replace("@INSTALL@", json.dumps(install)))
     (folder / SUBMISSIONS).mkdir(exist_ok=True)
     return list(targets.values())
 
@@ -113,6 +126,8 @@ def check(base: Path, head: Path, data_dir: Path) -> Checked:
     found.changed = [one for name, one in after.items() if name not in before or _differs(before[name], one)]
     for one in found.changed:
         found.problems += [f"submission {one.name}: {line}" for line in one.problems or _verify(one, data_dir, found)]
+        if one.name in before:
+            found.notes.append(f"submission {one.name} was there before: let its authors agree")
     _compare_outside(base, head, found)
     if found.problems:
         return found
@@ -147,6 +162,10 @@ def _verify(one: Submission, data_dir: Path, found: Checked) -> Iterator[str]:
                 label = finding.label.replace(f"{one.folder}{os.sep}", "")
                 named = f"{label} ({finding.id[:12]})" if finding.id else label
                 yield one_line(f"{named} is rejected: {'; '.join(finding.reasons)}", 600)
+        if claimed := [run for run in report.runs if run.verdict == "claimed"]:
+            why = f": {claimed[0].notes[0]}" if claimed[0].notes else ", as it has no predictions"
+            label = f"{claimed[0].label} ({claimed[0].id[:12]})"
+            yield one_line(f"{len(claimed)} runs are only claimed, the first of them {label}{why}", 600)
     yield from check_card(one)
 
 

@@ -1,9 +1,9 @@
 """One run checked by itself, and against its bases: all of a verification that computes."""
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 
+from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import variant_name
 from hierbench.experiments.verification.further import check_further
 from hierbench.experiments.verification.methods import Methods, check_method
@@ -11,10 +11,11 @@ from hierbench.experiments.verification.posthoc import check_reranked
 from hierbench.experiments.verification.predictions import Loader, Targets, recompute
 from hierbench.experiments.verification.records import WHAT_FAILS, Record
 from hierbench.experiments.verification.values import check_values
-from hierbench.hierarchy.readers import shipped_names, shipped_paths
-from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import TARGETS
 from hierbench.runs.evidence import Trees
+from hierbench.runs.published_tree import FILE as TREE
+from hierbench.runs.published_tree import shipped_tree, tree_beside
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, one_line_of
 
@@ -32,6 +33,7 @@ class Checks:
         self.store, self.metrics = store, metrics
         self.loader, self.methods = Loader(), Methods()
         self.known, self.trees = Targets(data_dir, store.root), Trees(data_dir)
+        self._beside: dict[DatasetSpec, Hierarchy | None] = {}
 
     def check(self, record: Record, records: Mapping[str, Record]) -> None:
         """Check one finished run; `records` has its bases by id, which are checked before it."""
@@ -42,7 +44,7 @@ class Checks:
 
     def sources_of(self, record: Record) -> Iterator[Path]:
         """Yield the files and folders, beside the run's own, that what is found of it depends on."""
-        yield self.store.root / TARGETS
+        yield from (self.store.root / TARGETS, self.store.root / TREE)
         if record.spec is not None or record.scored is not None:
             folder = self.known.data_dir / "prepared" / variant_name(record.dataset.name, record.dataset.jpeg_quality)
             yield from (folder / "meta.json", folder / "test-labels.npy")
@@ -70,17 +72,8 @@ class Checks:
         try:
             return self.trees.of(record.run)
         except UserError as error:
-            if (shipped := _shipped_tree(data.hierarchy, data.distance, data.name)) is not None:
-                return shipped
-            record.finding.note(f"nothing is computed: {error}")
-        return None
-
-
-@lru_cache(maxsize=16)
-def _shipped_tree(digest: str, distance: Distance, name: str) -> Hierarchy | None:
-    """Return the tree with a digest among those that the project ships, perhaps for a dataset of another name."""
-    for other in sorted(shipped_names(), key=lambda other: not name.startswith(other)):
-        tree = Hierarchy.from_paths(shipped_paths(other), distance)
-        if tree.digest() == digest:
-            return tree
-    return None
+            if data not in self._beside:
+                self._beside[data] = shipped_tree(data) or tree_beside(self.store.root, data)
+            if self._beside[data] is None:
+                record.finding.note(f"nothing is computed: {error}")
+            return self._beside[data]
