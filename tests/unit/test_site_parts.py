@@ -13,7 +13,7 @@ from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.build import Site, write_site
 from hierbench.reports.site.comparisons import pairs_of
-from hierbench.reports.site.content import Said, Table, read_card, read_changes
+from hierbench.reports.site.content import Card, Said, Table, read_card, read_changes
 from hierbench.reports.site.place import MARKER
 from hierbench.reports.site.runs import time_of
 from hierbench.runs.store import Store
@@ -185,13 +185,17 @@ def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path)
 def test_malformed_files_beside_a_table_are_left_out(tmp_path):
     table = Table("x", "", tmp_path, Store(tmp_path), Board("x", "paper", "height", []), {"a": Said("a", "claimed")})
     assert read_card(tmp_path) is None and read_changes(table) == []
-    (tmp_path / "card.toml").write_text('title = 5\nauthors = [1, "A"]\n[compute]\nruns = 3\ndevices = {cpu = 3}\n')
-    card = read_card(tmp_path)
-    assert (card.title, card.authors, card.compute) == ("", ("A",), "runs 3, devices cpu 3")
+    (tmp_path / "card.toml").write_text(
+        'title = 5\nauthors = [1, "A"]\nlink = "https://x.org"\n[compute]\nruns = 3\ndevices = {cpu = 3}\n'
+    )
+    assert read_card(tmp_path) == Card(authors=("A",), compute="runs 3, devices cpu 3")
     (tmp_path / "card.toml").write_text("[")
     assert read_card(tmp_path).notes == "card.toml cannot be read"
     entry = {"date": 5, "added": "x", "removed": [None], "changed": [{"row": ["r"], "top1": [1.5, None, 2], "n": 1}]}
     (tmp_path / "x-changes.json").write_text(json.dumps([entry, [], 3]))
     (change,) = read_changes(table)
     assert change.lines == ("removed: None", "changed: ['r']: top1 [1.5, None, 2], n 1")
+    (tmp_path / "x-changes.json").write_text(json.dumps([{"added": [f"m{number}:type-I" for number in range(25)]}]))
+    (change,) = read_changes(table)
+    assert len(change.lines) == 21 and change.lines[-1] == "added: 5 more"
     assert time_of("2026-11-22T11:34:45Z") and not time_of("2026-13-22T11:34:45Z") and not time_of(["x"])
