@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from hierbench.experiments.site import build_site, find_tables, read_table
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.columns import PAPER, column_of
+from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.render import as_json, markdown
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.build import Site, write_site
@@ -16,6 +19,7 @@ from hierbench.reports.site.comparisons import pairs_of
 from hierbench.reports.site.content import Card, Said, Table, read_card, read_changes
 from hierbench.reports.site.place import MARKER
 from hierbench.reports.site.runs import time_of
+from hierbench.runs.further_metrics import write_further
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
@@ -153,7 +157,7 @@ def test_a_large_table_is_in_parts_whose_rows_are_light(tmp_path):
     assert max(path.stat().st_size for path in pages) < 150_000
     parts = [tmp_path / f"site/tables/big/{name}.html" for name in ("index", "page-2", "page-3")]
     assert [path.read_text().count("<tr data-type=") for path in parts] == [60, 60, 30]
-    assert "<sup>ab</sup>" in parts[0].read_text() and "lacks 2-4" in parts[0].read_text()
+    assert '<small class="letters">ab</small>' in parts[0].read_text() and "lacks 2-4" in parts[0].read_text()
     assert 'class="lacking"' in parts[2].read_text()
 
 
@@ -180,6 +184,35 @@ def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path)
     assert gap.difference.test == "paired" and gap.difference.n == 3 and gap.difference.p_holm >= gap.difference.p
     row, reference = ({0: 1.0, 1: 2.0, 2: 4.0}, {0: 0.0, 1: 0.5, 2: 2.0})
     assert str(svg.seeds_apart(row, reference)).count("<path") == 3
+
+
+def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path):
+    store = Store(copy / "birds")
+    for run in store.runs():
+        spec = run.spec()
+        value = 0.25 + 0.2 * (spec["method"]["name"] == "mine") + 0.001 * spec["seed"] * (spec["type"] == "type-I")
+        write_further(run, store, {"ece": value})
+    board = with_columns(board_with_scored("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
+    (copy / "birds.json").write_text(as_json(board))
+    (copy / "birds.md").write_text(markdown(board))
+    before = contents(copy)
+    _, (table,) = build(copy, tmp_path / "site", tmp_path)
+    assert contents(copy) == before and not table.rejected
+    groups = {(row.method, row.type): row.metrics["ece"].groups for row in table.board.rows}
+    assert groups == {(row.method, row.type): row.metrics["ece"].groups for row in board.rows} and all(groups.values())
+    title = column_of("ece").title
+    for page in ("index", "row-type-i-mine", "type-i-mine-minus-type-i-ce"):
+        assert title in (tmp_path / f"site/tables/birds/{page}.html").read_text()
+    assert (
+        f">{0.451:.{column_of('ece').digits}f}</" in (tmp_path / "site/methods/mine.html").read_text()
+    )  # the mean of three seeds
+    assert ",0.451" in (tmp_path / "site/tables/birds/table.csv").read_text()
+    assert {pair.tests for pair in pairs_of(table.board)} == {3 * 6}
+    for run in store.runs():
+        (run.folder / "further-metrics.json").unlink()
+        (run.folder / "predictions.npz").write_text("from which the values could be computed")
+    _, (table,) = build(copy, tmp_path / "site", tmp_path)
+    assert "columns are left out" in (tmp_path / "site/tables/birds/index.html").read_text()
 
 
 def test_malformed_files_beside_a_table_are_left_out(tmp_path):
