@@ -100,6 +100,7 @@ def shipped(folder, seeds):
             shutil.copytree(path.parent, folder / dataset / path.parent.name)
     for path in SHIPPED.glob(f"{dataset}*.svg"):
         shutil.copy2(path, folder)
+    shutil.copy2(SHIPPED / f"{dataset}-tradeoff.svg", folder / f"{dataset}-levels.svg")  # of no publication
     write_table(folder, dataset)
 
 
@@ -130,7 +131,9 @@ def hostile_folder(folder):
     (folder / f"{dataset}-severity.svg").write_text(
         '<svg xmlns="http://www.w3.org/2000/svg"><rect width="9" height="9" onload="alert(1)"/></svg>'
     )
-    (folder / f"{dataset}-verdict.json").write_text(json.dumps({"counts": {"reproduced": 3, BREAK_OUT: 4}}))
+    (folder / f"{dataset}-verdict.json").write_text(
+        json.dumps({"folders": [{"counts": {"reproduced": 3, BREAK_OUT: 4}}]})
+    )
     write_card(folder)
     plain = [
         ("ce", "cross-entropy", "type-I", 60.0),
@@ -144,6 +147,6 @@ def hostile_folder(folder):
 def write_card(folder):
     """Write a card whose author and links are made to break out, and one link that is a link."""
     links = ["javascript:alert(1)", "https://example.org/paper", f"https://example.org/{QUOTED}", "data:text/html,x"]
-    fields = {"authors": [BREAK_OUT, HIDDEN], "title": QUOTED, "link": links, "licence": BREAK_OUT, "notes": QUOTED}
+    fields = {"authors": [BREAK_OUT, HIDDEN], "title": QUOTED, "links": links, "licence": BREAK_OUT, "notes": QUOTED}
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
     (folder / "card.toml").write_text("\n".join(lines) + "\n")

@@ -2,16 +2,21 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hierbench.config.sections import PROTOCOLS
 from hierbench.experiments.reproduction import command_of
 from hierbench.experiments.verification.checked import checked_board, checked_runs
 from hierbench.experiments.verification.findings import CAVEAT, Finding
+from hierbench.experiments.verification.tables import metrics_shown
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.measured import counted_runs, with_columns
 from hierbench.reports.site.build import Site, write_site
 from hierbench.reports.site.content import Said, Table
 from hierbench.reports.site.place import check_apart
+from hierbench.runs.further_metrics import has_predictions, read_further
 from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -77,17 +82,40 @@ def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> T
     except (OSError, ValueError):
         protocol = None
     known = protocol if protocol in PROTOCOLS else None
+    columns = _columns_of(store, dataset)
     try:
-        board, report = checked_board(dataset, store, data_dir, known)
+        board, report = checked_board(dataset, store, data_dir, known, further(columns))
+        board = _with_kept(board, columns, store, data_dir)
     except UserError as error:  # verification names what is there, and no table follows from it
         board, trouble = Board(dataset, str(protocol), "height", []), str(error)
-        _, report = checked_runs(dataset, store, data_dir)
+        _, report = checked_runs(dataset, store, data_dir, further(columns))
     folders = {f"{store.root}/": "", str(store.root): dataset, str(data_dir): "the folder of data"}
     runs = {run.id: _said(run, folders) for run in report.runs}
     for run in (*store.runs(), *store.lost()):
         runs.setdefault(run.folder.name, Said(run.folder.name, "rejected", (NOT_OF_IT,)))
     rows, tables = ([_said(one, folders) for one in findings] for findings in (report.rows, report.tables))
     return Table(dataset, submission, folder, store, board, runs, rows, tables, trouble)
+
+
+def _columns_of(store: Store, dataset: str) -> tuple[Column, ...]:
+    """Return the columns of the published table."""
+    if not metrics_shown(store.root, dataset):
+        return PAPER
+    from hierbench.experiments.publication.compose import columns_of  # PyTorch, for what is beyond the paper
+
+    return columns_of(store.root.parent, dataset) or PAPER
+
+
+def _with_kept(board: Board, columns: Sequence[Column], store: Store, data_dir: Path) -> Board:
+    """Return a board with these columns, of the values that are kept with its runs; nothing is computed or written."""
+    if tuple(columns) == PAPER:
+        return board
+    names = set(further(columns))
+    runs = [run for row in board.rows for run in counted_runs(row, store)]
+    if any(has_predictions(run) and not read_further(run, store).keys() >= names for run in runs):
+        kept = f"columns are left out as not all runs keep values of {', '.join(sorted(names))}"
+        return replace(board, remark="; ".join(filter(None, [board.remark, kept])))
+    return with_columns(board, columns, store, data_dir)
 
 
 def _said(finding: Finding, folders: Mapping[str, str]) -> Said:

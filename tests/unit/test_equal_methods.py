@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.letters import tie_groups
+from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
 from hierbench.leaderboard.ties import family_of, group_rows, pairwise_p
+from hierbench.reports.site.comparisons import pairs_of
 
 TABLES = 1000
 MOST_FALSE = 64  # of 1,000 tables at 5 %: 50, and twice the standard deviation of 6.9
@@ -61,24 +64,50 @@ def test_tables_of_equal_methods_show_no_difference(kind, num_rows, num_seeds, c
     assert differs.sum() > 8 or kind == "images" or counts  # Welch's and those of few images are cautious
 
 
+def board_of(values, methods, lacks=""):
+    """The board of a simulated table [C, R, S], ranked; one of its methods lacks the last seed."""
+    rows = []
+    for method, of_row in zip(methods, values.swapaxes(0, 1), strict=True):
+        seeds = SEEDS[: -1 if method == lacks else None]
+        cells = {m: summarise(list(v[: len(seeds)])) for m, v in zip(METRICS, of_row, strict=True)}
+        rows.append(Row("type-I", method, method, len(seeds), 5, cells, runs=[method], seeds=seeds))
+    return Board("equal", "paper", "height", rows, seeds=rank(rows))
+
+
 def test_rows_of_equal_methods_have_the_letter_a_in_common():
     values = simulated("correlated", 100, 9, 5)
     several = 0
     for table in values:
-        rows = [
-            Row(
-                "type-I",
-                "m",
-                "m",
-                5,
-                5,
-                {m: summarise(list(v)) for m, v in zip(METRICS, of_row, strict=True)},
-                seeds=SEEDS,
-            )
-            for of_row in table.swapaxes(0, 1)
-        ]
+        rows = board_of(table, ["m"] * 9).rows
         family = group_rows(rows, PAPER, SEEDS)
         shared = [set.intersection(*(set(row.metrics[m].groups) for row in rows)) for m in METRICS]
         assert [bool(letters) for letters in shared] == [not differ.any() for differ in family.differ]
         several += not all(shared)
     assert several <= 11  # of 100 at 5 %: 5, and almost three times the standard deviation of 2.2
+
+
+def test_the_site_marks_a_difference_exactly_where_no_letter_is_shared():
+    """Of 300 tables of equal methods at most one in twenty has a comparison with any mark, in any of its columns."""
+    marked = 0
+    for values in simulated("correlated", 300, 9, 5):
+        board = board_of(values, ["ce", *"bcdefghi"])
+        pairs = pairs_of(board)
+        assert len(pairs) >= 8 and {pair.tests for pair in pairs} == {9 * 8 // 2 * 5}
+        for pair in pairs:
+            for gap in pair.gaps:
+                groups = [set(row.metrics[gap.column.name].groups) for row in (pair.row, pair.reference)]
+                assert all(groups) and gap.difference.significant == groups[0].isdisjoint(groups[1])
+        marked += any(gap.difference.significant for pair in pairs for gap in pair.gaps)
+    assert marked <= 22  # of 300 at 5 %: 15, and almost twice the standard deviation of 3.8
+
+
+def test_the_site_marks_methods_that_differ_and_none_that_is_not_ranked():
+    values = simulated("independent", 1, 4, 5)[0]
+    values[:, 3] += 200.0
+    board = board_of(values, ["ce", "b", "c", "d"])
+    (found,) = [pair for pair in pairs_of(board) if pair.row.method == "d" and pair.reference.method == "ce"]
+    assert all(gap.difference.significant for gap in found.gaps) and len(found.gaps) == 5
+    board = board_of(values, ["ce", "b", "c", "d"], lacks="d")
+    (found,) = [pair for pair in pairs_of(board) if pair.row.method == "d" and pair.reference.method == "ce"]
+    assert found.tests == 0 and all(gap.difference.n == 4 and gap.difference.p < 0.01 for gap in found.gaps)
+    assert not any(gap.difference.significant or gap.difference.p_holm > 0 for gap in found.gaps)

@@ -8,14 +8,18 @@ from pathlib import Path
 import pytest
 
 from hierbench.experiments.site import build_site, find_tables, read_table
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.columns import PAPER, column_of
+from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.render import as_json, markdown
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.build import Site, write_site
 from hierbench.reports.site.comparisons import pairs_of
-from hierbench.reports.site.content import Said, Table, read_card, read_changes
+from hierbench.reports.site.content import Card, Said, Table, read_card, read_changes
 from hierbench.reports.site.place import MARKER
 from hierbench.reports.site.runs import time_of
+from hierbench.runs.further_metrics import write_further
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
@@ -153,7 +157,7 @@ def test_a_large_table_is_in_parts_whose_rows_are_light(tmp_path):
     assert max(path.stat().st_size for path in pages) < 150_000
     parts = [tmp_path / f"site/tables/big/{name}.html" for name in ("index", "page-2", "page-3")]
     assert [path.read_text().count("<tr data-type=") for path in parts] == [60, 60, 30]
-    assert "<sup>ab</sup>" in parts[0].read_text() and "lacks 2-4" in parts[0].read_text()
+    assert '<small class="letters">ab</small>' in parts[0].read_text() and "lacks 2-4" in parts[0].read_text()
     assert 'class="lacking"' in parts[2].read_text()
 
 
@@ -182,16 +186,49 @@ def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path)
     assert str(svg.seeds_apart(row, reference)).count("<path") == 3
 
 
+def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, monkeypatch):
+    store = Store(copy / "birds")
+    for run in store.runs():
+        spec = run.spec()
+        value = 0.25 + 0.2 * (spec["method"]["name"] == "mine") + 0.001 * spec["seed"] * (spec["type"] == "type-I")
+        write_further(run, store, {"ece": value})
+    board = with_columns(board_with_scored("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
+    (copy / "birds.json").write_text(as_json(board))
+    (copy / "birds.md").write_text(markdown(board))
+    before = contents(copy)
+    _, (table,) = build(copy, tmp_path / "site", tmp_path)
+    assert contents(copy) == before and not table.rejected
+    groups = {(row.method, row.type): row.metrics["ece"].groups for row in table.board.rows}
+    assert groups == {(row.method, row.type): row.metrics["ece"].groups for row in board.rows} and all(groups.values())
+    title = column_of("ece").title
+    for page in ("index", "row-type-i-mine", "type-i-mine-minus-type-i-ce"):
+        assert title in (tmp_path / f"site/tables/birds/{page}.html").read_text()
+    assert (
+        f">{0.451:.{column_of('ece').digits}f}</" in (tmp_path / "site/methods/mine.html").read_text()
+    )  # the mean of three seeds
+    assert ",0.451" in (tmp_path / "site/tables/birds/table.csv").read_text()
+    assert {pair.tests for pair in pairs_of(table.board)} == {3 * 6}
+    for run in store.runs():
+        (run.folder / "further-metrics.json").unlink()
+    monkeypatch.setattr("hierbench.experiments.site.has_predictions", lambda _: True)  # they could be computed
+    _, (table,) = build(copy, tmp_path / "site", tmp_path)
+    assert "columns are left out" in (tmp_path / "site/tables/birds/index.html").read_text()
+
+
 def test_malformed_files_beside_a_table_are_left_out(tmp_path):
     table = Table("x", "", tmp_path, Store(tmp_path), Board("x", "paper", "height", []), {"a": Said("a", "claimed")})
     assert read_card(tmp_path) is None and read_changes(table) == []
-    (tmp_path / "card.toml").write_text('title = 5\nauthors = [1, "A"]\n[compute]\nruns = 3\ndevices = {cpu = 3}\n')
-    card = read_card(tmp_path)
-    assert (card.title, card.authors, card.compute) == ("", ("A",), "runs 3, devices cpu 3")
+    (tmp_path / "card.toml").write_text(
+        'title = 5\nauthors = [1, "A"]\nlink = "https://x.org"\n[compute]\nruns = 3\ndevices = {cpu = 3}\n'
+    )
+    assert read_card(tmp_path) == Card(authors=("A",), compute="runs 3, devices cpu 3")
     (tmp_path / "card.toml").write_text("[")
     assert read_card(tmp_path).notes == "card.toml cannot be read"
     entry = {"date": 5, "added": "x", "removed": [None], "changed": [{"row": ["r"], "top1": [1.5, None, 2], "n": 1}]}
     (tmp_path / "x-changes.json").write_text(json.dumps([entry, [], 3]))
     (change,) = read_changes(table)
     assert change.lines == ("removed: None", "changed: ['r']: top1 [1.5, None, 2], n 1")
+    (tmp_path / "x-changes.json").write_text(json.dumps([{"added": [f"m{number}:type-I" for number in range(25)]}]))
+    (change,) = read_changes(table)
+    assert len(change.lines) == 21 and change.lines[-1] == "added: 5 more"
     assert time_of("2026-11-22T11:34:45Z") and not time_of("2026-13-22T11:34:45Z") and not time_of(["x"])

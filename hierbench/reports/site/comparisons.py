@@ -1,15 +1,26 @@
-"""Each row of a table against the best competitive row and against cross-entropy of its type, by seed."""
+"""Each row of a table against the best competitive row and against cross-entropy of its type, by seed.
+
+Which pairs are shown depends on the data, so p is adjusted as for the table's letters: over all pairs of its ranked
+rows in all its columns. A pair differs significantly exactly if it shares no letter.
+
+C: columns, R: rows, S: seeds.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import Difference, difference, holm
+from hierbench.leaderboard.letters import MOST_ROWS
+from hierbench.leaderboard.paired import Difference, difference, holm, values_by_seed
 from hierbench.leaderboard.power import effect_of_values, seeds_needed
 from hierbench.leaderboard.render import ordered_rows, shown_columns
-from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.statistics import Row, ranked_rows
+from hierbench.leaderboard.ties import pairwise_p
 
 BASELINE = "ce"
 BEST = "the best competitive row"
@@ -18,27 +29,55 @@ OF_TYPE = "cross-entropy of its type"
 
 @dataclass(frozen=True)
 class Gap:
-    """The difference of two rows in one metric.
-
-    Attributes:
-        seeds: of each row that give 80 % power for this difference; None for more than 1,000.
-    """
+    """The difference of two rows in one metric, and the values by seed that it is from."""
 
     column: Column
     difference: Difference
     row: dict[int, float]
     reference: dict[int, float]
-    seeds: int | None
+
+    @property
+    def seeds(self) -> int | None:
+        """Seeds of each row that give 80 % power for this difference; None for more than 1,000."""
+        effect = effect_of_values(self.row, self.reference)
+        return seeds_needed(effect) if effect else None
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A row, what it is compared with and why, and the metrics in which both have two seeds or more."""
+    """A row, what it is compared with and why, and the metrics in which both have two seeds or more.
+
+    Attributes:
+        tests: that p is adjusted over; 0 for a pair that is not among them, whose adjusted p is NaN.
+    """
 
     row: Row
     reference: Row
     why: str
     gaps: tuple[Gap, ...]
+    tests: int
+
+
+@dataclass(frozen=True)
+class Tests:
+    """The tests of a table, those that its letters are from.
+
+    Attributes:
+        seeds: whose values are compared.
+        places: of the ranked rows, by `id`.
+        adjusted: {metric: p after Holm's correction [R, R], NaN where there is no test}.
+        number: of tests.
+    """
+
+    seeds: tuple[int, ...] = ()
+    places: dict[int, int] = field(default_factory=dict)
+    adjusted: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    number: int = 0
+
+    def of(self, row: Row, reference: Row, metric: str) -> float:
+        """Return the adjusted p of a pair that both have places, NaN without a test."""
+        found = self.adjusted.get(metric)
+        return math.nan if found is None else float(found[self.places[id(row)], self.places[id(reference)]])
 
 
 def best_row(rows: Sequence[Row]) -> Row | None:
@@ -51,29 +90,37 @@ def best_row(rows: Sequence[Row]) -> Row | None:
     return min((row for row in rows if row.competitive), key=place, default=None)
 
 
-def values_of(row: Row, name: str) -> dict[int, float]:
-    """Return {seed: value} of a row's finished runs in one metric."""
-    cell = row.metrics.get(name)
-    same = cell is not None and len(cell.values) == len(row.seeds)
-    return dict(zip(row.seeds, cell.values, strict=True)) if cell is not None and same else {}
+def tests_of(board: Board) -> Tests:
+    """Return all tests of a board; none where its rows have no letters, as of one seed or more than 100 rows."""
+    rows, seeds = ranked_rows(board.rows), board.seeds
+    names = [column.name for column in board.columns if any(column.name in row.metrics for row in rows)]
+    if not names or len(seeds) < 2 or not 2 <= len(rows) <= MOST_ROWS:
+        return Tests()
+    known = [values_by_seed(row, names) for row in rows]
+    values = [[[of_row[name].get(seed, math.nan) for seed in seeds] for of_row in known] for name in names]
+    p, _ = pairwise_p(np.array(values))
+    upper = np.triu(~np.isnan(p), 1)
+    adjusted = np.full(p.shape, math.nan)
+    adjusted[upper] = holm(p[upper])
+    adjusted = np.fmin(adjusted, adjusted.swapaxes(1, 2))
+    places = {id(row): place for place, row in enumerate(rows)}
+    return Tests(seeds, places, dict(zip(names, adjusted, strict=True)), int(upper.sum()))
 
 
 def pairs_of(board: Board) -> list[Pair]:
-    """Return the comparisons of a board, in the order of its rows; p is adjusted by Holm over each reference's rows."""
+    """Return the comparisons of a board, in the order of its rows."""
     rows = [row for row in ordered_rows(board) if not row.scored and row.citation is None]
-    best, baselines = best_row(rows), _baselines(rows)
-    found: list[Pair] = []
+    best, baselines, tests = best_row(rows), _baselines(rows), tests_of(board)
     columns = shown_columns(board)
-    of_best = [(row, best) for row in rows if best is not None and row is not best]
-    of_type = [(row, other) for row in rows if (other := baselines.get(row.type)) is not None and row is not other]
-    for why, pairs in ((BEST, of_best), (OF_TYPE, of_type)):
-        found += _compared(pairs, columns, why)
+    found = []
+    for row in rows:
+        of_type = baselines.get(row.type)
+        reasons = [(best, BEST), (of_type, OF_TYPE)] if best is not of_type else [(best, f"{BEST} and {OF_TYPE}")]
+        for other, why in reasons:
+            if other is not None and other is not row:
+                found.append(_compared(row, other, why, columns, tests))
     place = {id(row): number for number, row in enumerate(rows)}
-    unique: dict[tuple[int, int], Pair] = {}
-    for pair in found:
-        key = (place[id(pair.row)], place[id(pair.reference)])
-        unique[key] = replace(unique[key], why=f"{BEST} and {OF_TYPE}") if key in unique else pair
-    return [unique[key] for key in sorted(unique)]
+    return sorted(found, key=lambda pair: (place[id(pair.row)], place[id(pair.reference)]))
 
 
 def _baselines(rows: Sequence[Row]) -> dict[str, Row]:
@@ -85,17 +132,19 @@ def _baselines(rows: Sequence[Row]) -> dict[str, Row]:
     return {kind: of_type[0] for kind, of_type in found.items() if len(of_type) == 1}
 
 
-def _compared(pairs: Sequence[tuple[Row, Row]], columns: Sequence[Column], why: str) -> list[Pair]:
-    per_pair: list[list[Gap]] = [[] for _ in pairs]
+def _compared(row: Row, other: Row, why: str, columns: Sequence[Column], tests: Tests) -> Pair:
+    """Compare two rows: by the seeds of the table where both are ranked, else by all that they have."""
+    among = id(row) in tests.places and id(other) in tests.places
+    names = [column.name for column in columns]
+    one, reference = values_by_seed(row, names), values_by_seed(other, names)
+    gaps = []
     for column in columns:
-        found = []
-        for place, (row, other) in enumerate(pairs):
-            values, references = values_of(row, column.name), values_of(other, column.name)
-            if (gap := difference(values, references)) is not None:
-                found.append((place, gap, values, references))
-        adjusted = holm([gap.p for _, gap, _, _ in found])
-        for (place, gap, values, references), p in zip(found, adjusted, strict=True):
-            effect = effect_of_values(values, references)
-            seeds = seeds_needed(effect) if effect else None
-            per_pair[place].append(Gap(column, replace(gap, p_holm=p), values, references, seeds))
-    return [Pair(row, other, why, tuple(gaps)) for (row, other), gaps in zip(pairs, per_pair, strict=True)]
+        values, references = one[column.name], reference[column.name]
+        if among:
+            values, references = (
+                {seed: side[seed] for seed in tests.seeds if seed in side} for side in (values, references)
+            )
+        if (gap := difference(values, references)) is not None:
+            p = tests.of(row, other, column.name) if among else math.nan
+            gaps.append(Gap(column, replace(gap, p_holm=p), values, references))
+    return Pair(row, other, why, tuple(gaps), tests.number if among else 0)

@@ -107,25 +107,14 @@ def read_card(folder: Path) -> Card | None:
         return None
     except (OSError, ValueError):
         return Card(notes="card.toml cannot be read")
-    for section in ("card", "submission"):
-        content = {**content, **found} if isinstance(found := content.get(section), dict) else content
 
-    def texts(*keys: str) -> tuple[str, ...]:
-        found = [content[key] for key in keys if key in content]
-        parts = [part for value in found for part in (value if isinstance(value, list) else [_in_words(value)])]
+    def texts(key: str) -> tuple[str, ...]:
+        value = content.get(key)
+        parts = value if isinstance(value, list) else [_in_words(value)]
         return tuple(one_line(part, LONGEST) for part in parts if isinstance(part, str) and part.strip())[:MOST]
 
-    def text(*keys: str) -> str:
-        return "; ".join(texts(*keys))
-
-    return Card(
-        title=text("title"),
-        authors=texts("authors", "author"),
-        links=texts("link", "links", "paper", "code"),
-        licence=text("licence", "license"),
-        compute=text("compute"),
-        notes=text("notes"),
-    )
+    title, licence, compute, notes = ("".join(texts(key)[:1]) for key in ("title", "licence", "compute", "notes"))
+    return Card(title, texts("authors"), texts("links"), licence, compute, notes)
 
 
 def _in_words(value: Any) -> Any:
@@ -147,11 +136,11 @@ def read_changes(table: Table) -> list[Change]:
 
 
 def _change(entry: Mapping[str, Any]) -> Change:
-    lines = [f"{what}: {_row(row)}" for what in ("added", "removed") for row in _list(entry.get(what))[:MOST]]
-    for changed in _list(entry.get("changed"))[:MOST]:
-        if isinstance(changed, dict):
-            moved = [f"{name} {_from_to(pair)}" for name, pair in changed.items() if name != "row"]
-            lines.append(f"changed: {_row(changed.get('row'))}: {', '.join(moved)}")
+    lines = []
+    for what in ("added", "removed", "changed"):
+        rows = _list(entry.get(what))
+        lines += [f"{what}: {_moved(row) if isinstance(row, dict) else row}" for row in rows[:MOST]]
+        lines += [f"{what}: {len(rows) - MOST} more"] if len(rows) > MOST else []
     return Change(
         one_line(str(entry.get("date", "")), 40),
         one_line(str(entry.get("because") or ""), LONGEST),
@@ -163,10 +152,9 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _row(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(str(value[key]) for key in ("title", "method", "type") if key in value) or "a row"
-    return str(value)
+def _moved(changed: Mapping[str, Any]) -> str:
+    moved = [f"{name} {_from_to(pair)}" for name, pair in changed.items() if name != "row"]
+    return f"{changed.get('row')}: {', '.join(moved)}"
 
 
 def _from_to(pair: Any) -> str:
@@ -178,9 +166,7 @@ def _from_to(pair: Any) -> str:
 def claimed_counts(table: Table) -> dict[str, int]:
     """Return what the publisher's own verdict file counts, {} without one; it is shown as a claim, never relied on."""
     try:
-        content = read_json_object(table.folder / f"{table.dataset}-verdict.json")
-        reports = content["folders"] if "folders" in content else [content]
-        counts = reports[0]["counts"]
+        counts = read_json_object(table.folder / f"{table.dataset}-verdict.json")["folders"][0]["counts"]
         return {verdict: int(counts[verdict]) for verdict in VERDICTS if counts.get(verdict)}
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return {}

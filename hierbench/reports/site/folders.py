@@ -8,9 +8,10 @@ from pydantic import ValidationError
 from hierbench.config.recipe import title_of
 from hierbench.config.spec import Spec
 from hierbench.leaderboard import render
+from hierbench.leaderboard.paired import values_by_seed
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site import citing, tables
-from hierbench.reports.site.comparisons import Pair, best_row, pairs_of, values_of
+from hierbench.reports.site.comparisons import Pair, best_row, pairs_of
 from hierbench.reports.site.content import Card, Command, Said, Table, claimed_counts, read_changes
 from hierbench.reports.site.methods import Known, Methods
 from hierbench.reports.site.pages import Places, Writer
@@ -224,7 +225,7 @@ def _runs_of(table: Table, row: Row) -> list[tuple[str, int | None, Said, dict[s
     said = {run: table.runs.get(run, Said(run, "")) for run in row.runs}
     counted = [run for run in row.runs if said[run].verdict not in ("unfinished", "rejected")]
     seeds = dict(zip(counted, row.seeds, strict=True)) if len(counted) == len(row.seeds) else {}
-    values = {name: values_of(row, name) for name in row.metrics}
+    values = values_by_seed(row, list(row.metrics))
     return [
         (run, seeds.get(run), said[run], {name: of[seeds[run]] for name, of in values.items() if run in seeds and of})
         for run in row.runs

@@ -1,4 +1,4 @@
-"""Pictures of a published folder: only what holds nothing but a drawing is copied, and pages show it as an image."""
+"""Pictures of a publication: only what holds nothing but a drawing is copied, and pages show it as an image."""
 
 import re
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ from xml.etree import ElementTree
 from hierbench.utils.files import read_bytes
 
 LARGEST = 4 << 20  # bytes
-KINDS = {
+KINDS = {  # those of a publication; others beside it may be of an earlier table
     "tradeoff": "Accuracy over mistake severity",
     "severity": "Mistakes by their severity",
     "operating": "Risk over coverage, where a prediction may stop at an inner node",
-    "levels": "Accuracy by level of the tree",
 }
 SVG = "{http://www.w3.org/2000/svg}"
 DRAWN = frozenset(
@@ -33,7 +32,7 @@ class Picture:
 
 
 def pictures_of(folder: Path, dataset: str) -> list[Picture]:
-    """Return the pictures beside a published table."""
+    """Return the pictures of a published table."""
     found = []
     for kind, title in KINDS.items():
         try:
