@@ -127,19 +127,20 @@ def board_with_scored(
 ) -> Board:
     """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored on its data.
 
-    Scored rows are marked in title and type, and not highlighted beside runs. Errors are those of `board_from_runs`.
+    Scored rows are marked in title and type, and not highlighted beside runs; rejected ones are left out. Errors are
+    those of `board_from_runs`.
     """
     name = dataset_name(dataset)
     try:
         board = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
     except NoRunsError:
-        rows, data, remarks = scored_rows(name, store, None)
+        rows, data, remarks = scored_rows(name, store, None, rejected)
         if not rows or data is None or protocol is not None:
             raise
         rank(rows)
         return Board(name, "scored", data.distance, rows, "; ".join(remarks))
     spec = _spec(store.run(board.rows[0].runs[0]))
-    rows, _, remarks = scored_rows(name, store, spec)
+    rows, _, remarks = scored_rows(name, store, spec, rejected)
     return replace(board, rows=[*board.rows, *rows], remark="; ".join(filter(None, [board.remark, *remarks])))
 
 
