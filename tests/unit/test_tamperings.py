@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from hierbench.experiments.verification.findings import TARGETS_ALONE
 from hierbench.experiments.verification.report import as_text
 from hierbench.experiments.verification.verify import verify
 from hierbench.runs.compact import write_compact, write_targets
@@ -67,7 +68,11 @@ def board(cli, folder):
 
 def test_an_honest_folder_gives_no_line(cli, folder, tamperings):
     rows, lines = board(cli, folder)
-    assert lines == [] and {(row["n"], row["verdict"]) for row in rows.values()} == {(3, "recomputed")}
+    # No digest of targets ships for a part of a dataset, and without scores nothing can be re-ranked again.
+    again = "runs crm type-I seed 0, crm type-I seed 1, crm type-I seed 2: not re-ranked again: its base has no scores"
+    said = [f"note: {again} here", f"note: {TARGETS_ALONE}"]
+    assert lines == (said if folder.path.name == "shapes" else [])
+    assert {(row["n"], row["verdict"]) for row in rows.values()} == {(3, "recomputed")}
     assert [tampering.__name__ for tampering in tamperings.TAMPERINGS] == list(NAMES)
 
 
@@ -148,3 +153,24 @@ def test_alone_a_rejected_scored_row_leaves_no_table(cli, scored, tamperings):
     tamperings.reseal(run)
     options = ("--dataset", "shapes", "--runs", folder.path, "--data-dir", folder.data_dir)
     cli(folder.path, "leaderboard", *options).one_line("1 is rejected: hierbench verify")
+
+
+def test_invented_targets_are_said_to_be_compared_with_nothing(cli, folder, tamperings, data_dir):
+    """Two labels change places in all runs alike: with the data they are rejected, without it a line says so."""
+    targets = tamperings.predictions_of(folder.run("ce", 0))[1].copy()
+    swap = [int(np.flatnonzero(targets == kind)[0]) for kind in (0, 47)]
+    targets[swap] = targets[swap[::-1]]
+    changed = {run.folder.name: tamperings.predictions_of(run)[0] for run in Store(folder.path).runs()}
+    if folder.path.name == "shapes":
+        write_targets(folder.path, targets)
+    for run in Store(folder.path).runs():
+        tamperings.predict(run, changed[run.folder.name], targets, folder.tree)
+        tamperings.reseal(run)
+    (with_data,) = verify([folder.path], data_dir)
+    assert with_data.counts()["rejected"] == 9
+    (report,) = verify([folder.path], folder.data_dir / "nowhere")
+    left = 9 if folder.path.name == "shapes" else 6  # what re-ranks scores names the file that it re-ranked
+    assert report.counts()["recomputed"] == left and all(TARGETS_ALONE in run.notes for run in report.runs)
+    assert as_text([report]).count(TARGETS_ALONE) == 1 and f"9 runs: {TARGETS_ALONE}" in as_text([report])
+    folder.data_dir = folder.data_dir / "nowhere"
+    assert [line for line in board(cli, folder)[1] if TARGETS_ALONE in line] == [f"note: {TARGETS_ALONE}"]

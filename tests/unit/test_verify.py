@@ -12,7 +12,8 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import find
-from hierbench.experiments.verification.findings import CAVEAT
+from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE
+from hierbench.experiments.verification.report import as_text
 from hierbench.experiments.verification.values import problems_of, problems_of_mistakes
 from hierbench.experiments.verification.verify import verify
 from hierbench.metrics import Tally
@@ -148,7 +149,9 @@ def test_the_table_that_the_project_publishes_is_what_its_records_give(tmp_path)
         )
         assert [table.verdict for table in report.tables] == ["consistent"]
         notes = [note for run in report.runs for note in run.notes]
-        assert all(note.startswith("other code: ") for note in notes)  # its tree is found, and values are checked
+        known = {"other code", "not re-ranked again", TARGETS_ALONE}
+        assert {note.partition(": ")[0] for note in notes} <= known
+        assert notes.count(TARGETS_ALONE) == 145  # its tree is found, and values are checked
 
 
 def test_a_users_mistake_is_one_line(cli, tmp_path):
@@ -508,7 +511,11 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     assert published.report().counts()["recomputed"] == 9
     published.data_dir = made / "no-data"
     write_targets(published.folder, targets)
-    assert published.report().counts()["recomputed"] == 9
+    report = published.report()
+    assert report.counts()["recomputed"] == 9
+    notes = {run.label: run.notes for run in report.runs}
+    assert notes["crm type-I seed 0"][0] == "not re-ranked again: its base has no scores here"
+    assert notes["ce type-I seed 0"] == [TARGETS_ALONE] and "its base has no scores here" in as_text([report])
     forged = compared.metrics()["test"]
     edit(compared, "metrics.json", test={**forged, "hierdist@20": forged["hierdist@20"] - 1 / (384 * 20)})
     reseal(compared)

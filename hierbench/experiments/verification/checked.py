@@ -7,7 +7,13 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import Protocol
 from hierbench.experiments.verification.evidence import with_verdicts
-from hierbench.experiments.verification.findings import NOT_AGAIN, NOT_FINISHED, TARGETS_KNOWN, Finding, Report
+from hierbench.experiments.verification.findings import (
+    NOT_FINISHED,
+    TARGETS_ALONE,
+    TARGETS_KNOWN,
+    Finding,
+    Report,
+)
 from hierbench.experiments.verification.inspection import inspect
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.experiments.verification.verify import is_published
@@ -15,7 +21,7 @@ from hierbench.leaderboard.board import Board, NoRunsError, board_with_scored
 from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Run, Store
 
-HIDDEN = (NOT_AGAIN, TARGETS_KNOWN)
+HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
 LIMIT = 20  # lines that a table is preceded by
 
 
@@ -110,6 +116,8 @@ def notes_of(report: Report, said: Sequence[str] = ()) -> list[str]:
         lines += [f"{kind} {one.label} is rejected{what}: {'; '.join(one.reasons)}" for one in findings if one.rejected]
     for kind, findings in (("row", report.rows), ("run", report.runs), ("table", report.tables)):
         lines += _grouped(kind, findings)
+    if any(TARGETS_ALONE in run.notes and not run.rejected for run in report.runs):
+        lines.append(TARGETS_ALONE)
     return lines
 
 

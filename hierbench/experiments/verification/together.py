@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from hierbench.experiments.verification.findings import NOT_FINISHED, TARGETS_KNOWN, Finding
+from hierbench.experiments.verification.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
 from hierbench.experiments.verification.records import Record
 from hierbench.experiments.verification.targets import expected_sizes, shipped_targets
 from hierbench.runs.known import comparison_of_row
@@ -75,19 +75,24 @@ def _check_targets(group: Sequence[Record]) -> None:
 
 
 def _check_shipped(record: Record) -> None:
-    """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that."""
+    """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that.
+
+    Where none ships, or it is of a part of the data, nothing outside the folder vouches for them, and a note says so.
+    """
     how = None if record.spec is None else record.spec.evaluation
     order = how.drop_order if how is not None and how.drop_last else ""
     num, digest = shipped_targets().get((record.dataset.name, order), (0, ""))
     expected = expected_sizes(record.dataset.name)
-    if not digest or expected is None:
-        return
-    splits = record.environment.get("data", {}).get("splits", {})
-    claimed = splits.get("test") == expected.test if record.spec is not None else _num_of(record) == num
-    if record.targets == digest:
-        record.finding.note(f"{TARGETS_KNOWN} the test split of {record.dataset.name}, whose digest ships")
-    elif claimed:
-        record.finding.reject("its targets are not those of the dataset's test split, whose digest ships")
+    if digest and expected is not None:
+        if record.targets == digest:
+            record.finding.note(f"{TARGETS_KNOWN} the test split of {record.dataset.name}, whose digest ships")
+            return
+        splits = record.environment.get("data", {}).get("splits", {})
+        if splits.get("test") == expected.test if record.spec is not None else _num_of(record) == num:
+            record.finding.reject("its targets are not those of the dataset's test split, whose digest ships")
+            return
+    if record.facts is not None:
+        record.finding.note(TARGETS_ALONE)
 
 
 def _num_of(record: Record) -> int:
