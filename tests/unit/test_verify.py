@@ -13,7 +13,9 @@ from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import find
 from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE
+from hierbench.experiments.verification.records import read_record
 from hierbench.experiments.verification.report import as_text
+from hierbench.experiments.verification.retrain import _compare
 from hierbench.experiments.verification.values import problems_of, problems_of_mistakes
 from hierbench.experiments.verification.verify import verify
 from hierbench.metrics import Tally
@@ -560,3 +562,67 @@ def test_a_row_with_gaps_names_a_few(runs):
 def test_the_folder_and_not_the_record_is_asked_for_a_path(tmp_path):
     with pytest.raises(UserError, match="no folder"):
         verify([tmp_path / "x"], tmp_path)
+
+
+def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
+    """What is within the tolerance of another machine is not, where the record names this processor."""
+    run = runs.run("ce", 0)
+    again = Run(shutil.copytree(run.folder, tmp_path / run.folder.name))
+    scores, targets = again.predictions()
+    scores[0] = np.roll(scores[0], 1)
+    predict(again, scores, targets, shapes.hierarchy("height"))
+    reseal(again)
+    there = json.loads((run.folder / "environment.json").read_text())
+    assert there["processor"] and there["device"] == "cpu"
+
+    def compared(**environment):
+        edit(run, "environment.json", **(there | environment))
+        record = read_record(run)
+        record.finding.verdict, record.finding.reasons = "recomputed", []
+        _compare(record, again, record.spec)
+        return record.finding
+
+    assert compared().verdict == "rejected" and "in the same environment: " in compared().reasons[0]
+    for changed in ({"processor": "another"}, {"threads": there["threads"] + 1}, {"torch": "1.0"}):
+        assert compared(**changed).verdict == "reproduced", changed
+    del there["processor"]  # as in older records, of which it is not known where they were made
+    (run.folder / "environment.json").unlink()
+    run.write_record("environment.json", there)
+    assert compared().notes[-1] == "trained again in the same environment: within tolerance, not bitwise"
+
+
+def test_processors_are_compared_where_all_runs_name_one(runs):
+    first = runs.run("flamingo", 0)
+    there = json.loads((first.folder / "environment.json").read_text())
+    edit(first, "environment.json", processor="another")
+    reseal(first)
+    notes = {row.label: row.notes for row in runs.report().rows}["shapes flamingo type-I"]
+    assert notes[0].startswith("several environments: seed 1, 2 with processor ")
+    assert any(note.startswith("another environment than most rows: ") and "another" in note for note in notes)
+    del there["processor"]
+    first.write_record("environment.json", there)
+    reseal(first)
+    assert not any(row.notes for row in runs.report().rows)
+
+
+def test_the_csv_and_the_tex_of_a_published_table(published):
+    honest = {suffix: (published.folder.parent / f"shapes{suffix}") for suffix in (".csv", ".tex")}
+    texts = {suffix: path.read_text() for suffix, path in honest.items()}
+    content = json.loads((published.folder.parent / "shapes.json").read_text())
+    mean = content["rows"][0]["metrics"]["top1"]["mean"]
+    for suffix, old, new, reason in (
+        (".csv", repr(mean), "99.2", "the .csv: top1 of type-I ce is '99.2', the records give "),
+        (".csv", "Flamingo", "Better", "the .csv: title of type-I flamingo is 'Better'"),
+        (".csv", ",claimed", "", "the .csv: the row type-I "),
+        (".tex", f"{mean:.2f}", "99.20", "the .tex is not what the records give: "),
+        (".tex", "not the whole dataset", "the whole dataset", "the caption of the .tex is not what"),
+        (".tex", "\\end{document}", "", "the .tex is not what the records give"),
+    ):
+        honest[suffix].write_text(texts[suffix].replace(old, new, 1))
+        (table,) = published.report().tables
+        assert len(table.reasons) == 1 and table.reasons[0].startswith(reason), (table.reasons, old)
+        honest[suffix].write_text(texts[suffix])
+    assert not published.report().num_rejected
+    for path in honest.values():
+        path.unlink()
+    assert not published.report().num_rejected

@@ -18,7 +18,7 @@ from hierbench.data.prepared import find, variant_name
 from hierbench.execution.run_job import execute
 from hierbench.experiments.verification.methods import Methods
 from hierbench.experiments.verification.records import Record
-from hierbench.experiments.verification.together import environment_of
+from hierbench.experiments.verification.together import same_environment
 from hierbench.models.weights import find_weights
 from hierbench.planning.resources import Setting, choose_device
 from hierbench.runs.further_metrics import has_predictions
@@ -133,26 +133,40 @@ def _threads(record: Record) -> int | None:
 
 
 def _compare(record: Record, again: Run, spec: Spec) -> None:
-    """Compare a run with the one trained again: bitwise, else within the tolerance for other machines."""
-    finding, new = record.finding, again.metrics()
-    if _same_predictions(record.run, again) and new["test"] == record.metrics["test"]:
+    """Compare a run with the one trained again: bitwise, elsewhere and on a GPU within the stated tolerance."""
+    finding, new, old = record.finding, again.metrics()["test"], record.metrics["test"]
+    if _same_predictions(record.run, again) and new == old:
         finding.verdict = "reproduced"
         finding.note("trained again: bitwise the same")
         return
     fresh = Record(again, finding, spec=spec, environment=_environment(again))
-    same_place = environment_of(fresh) == environment_of(record)
+    exact = _must_be_same(record, fresh)
     num = int(fresh.environment.get("data", {}).get("splits", {}).get("test", 1))
     odd = [
-        f"{name} is {record.metrics['test'].get(name)}, trained again {value}"
-        for name, value in new["test"].items()
-        if not is_close(name, record.metrics["test"].get(name), value, num)
+        f"{name} is {old.get(name)}, trained again {value}"
+        for name, value in new.items()
+        if (old.get(name) != value if exact else not is_close(name, old.get(name), value, num))
     ]
-    where = "in the same environment" if same_place else "in another environment"
-    if odd:
-        finding.reject(f"trained again {where}: {'; '.join(odd)}")
+    where = "in the same environment" if same_environment(fresh, record) else "in another environment"
+    if odd or exact:
+        finding.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
         return
     finding.verdict = "reproduced"
     finding.note(f"trained again {where}: within tolerance, not bitwise")
+
+
+def _must_be_same(one: Record, other: Record) -> bool:
+    """Whether two trainings of one spec can only be bitwise the same: on a CPU that both name, with equal threads.
+
+    On a GPU, sums are not always taken in the same order.
+    """
+    known = [record.environment.get(name) for name in ("processor", "threads") for record in (one, other)]
+    return (
+        one.environment.get("device") == "cpu"
+        and None not in known
+        and known[2] == known[3]
+        and same_environment(one, other)
+    )
 
 
 def is_close(name: str, recorded: float | None, new: float | None, num: int) -> bool:
