@@ -28,6 +28,7 @@ from hierbench.utils.errors import UserError, unknown_name
 if TYPE_CHECKING:
     import pandas as pd
 
+RECIPE_PLANS = "the recipe plans"
 PAPER_RUNS = 5  # behind every row of the paper
 
 
@@ -127,19 +128,20 @@ def board_with_scored(
 ) -> Board:
     """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored on its data.
 
-    Scored rows are marked in title and type, and not highlighted beside runs. Errors are those of `board_from_runs`.
+    Scored rows are marked in title and type, and not highlighted beside runs; rejected ones are left out. Errors are
+    those of `board_from_runs`.
     """
     name = dataset_name(dataset)
     try:
         board = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
     except NoRunsError:
-        rows, data, remarks = scored_rows(name, store, None)
+        rows, data, remarks = scored_rows(name, store, None, rejected)
         if not rows or data is None or protocol is not None:
             raise
         rank(rows)
         return Board(name, "scored", data.distance, rows, "; ".join(remarks))
     spec = _spec(store.run(board.rows[0].runs[0]))
-    rows, _, remarks = scored_rows(name, store, spec)
+    rows, _, remarks = scored_rows(name, store, spec, rejected)
     return replace(board, rows=[*board.rows, *rows], remark="; ".join(filter(None, [board.remark, *remarks])))
 
 
@@ -192,10 +194,8 @@ def board_from_runs(
     if ids is None:  # a base that is no method of its own is no row of its own
         rows = [row for row in rows if not row.method.startswith("_")] or rows
     recipe = recipe_of(dataset, newest.protocol)
-    # A shipped recipe says how many seeds a row needs. That of a user's dataset may not be at hand for whoever verifies
-    # the table, and a command has its own number of seeds: there it is what most rows have planned.
-    shipped = ids is None and name in recipe_names()
-    table_seeds = rank(rows, recipe.seeds if shipped and recipe is not None else None)
+    planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
+    table_seeds = rank(rows, planned)
     remarks = _remarks(dataset, newest, found, recipe)
     remarks += sorted({remark_of(run) for _, run in found if run.folder.name in done} - {""})
     if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
@@ -203,8 +203,25 @@ def board_from_runs(
     shared = newest.comparison
     if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
         remarks.append(f"{others} finished runs with other settings are not in this table")
+    if planned is not None and len(table_seeds) < planned:
+        remarks.append(remark_on_seeds(planned))
     distance = newest.dataset.distance
     return Board(name, newest.protocol, distance, rows, "; ".join(remarks), seeds=table_seeds)
+
+
+def planned_seeds(dataset: str, protocol: str) -> int | None:
+    """Return how many seeds a shipped recipe plans, which a row needs to be ranked.
+
+    None for a user's dataset, whose recipe may not be at hand for whoever verifies the table: there it is what most
+    rows have planned.
+    """
+    recipe = recipe_of(dataset, protocol) if dataset in recipe_names() else None
+    return None if recipe is None else recipe.seeds
+
+
+def remark_on_seeds(planned: int) -> str:
+    """Return the remark on a table of fewer seeds."""
+    return f"{RECIPE_PLANS} {planned} seeds"
 
 
 def _remarks(dataset: str, newest: Spec, found: list[Record], recipe: Recipe | None) -> list[str]:

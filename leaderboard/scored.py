@@ -1,6 +1,6 @@
 """Rows of predictions that were made elsewhere and scored here: marked, and only beside runs of the same data."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pydantic import ValidationError
 
@@ -30,15 +30,22 @@ def scored_records(store: Store) -> Iterator[tuple[Scored, Run]]:
             continue
 
 
-def scored_rows(dataset: str, store: Store, runs: Spec | None) -> tuple[list[Row], DatasetSpec | None, list[str]]:
+def scored_rows(
+    dataset: str, store: Store, runs: Spec | None, rejected: Collection[str] = ()
+) -> tuple[list[Row], DatasetSpec | None, list[str]]:
     """Return a dataset's scored rows, the data that they are of, and remarks.
 
     Args:
         dataset: its name.
         store: where the records are.
         runs: the spec that the table's runs share; None without runs, where the newest record decides.
+        rejected: ids of records that verification found false: they make no row.
     """
-    records = [(record, run) for record, run in scored_records(store) if record.dataset.name == dataset]
+    records = [
+        (record, run)
+        for record, run in scored_records(store)
+        if record.dataset.name == dataset and run.folder.name not in rejected
+    ]
     if not records:
         return [], None, []
     data = records[-1][0].dataset if runs is None else runs.dataset

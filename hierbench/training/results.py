@@ -4,7 +4,9 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,9 @@ from torch import Tensor
 from hierbench.data.prepared import Prepared
 from hierbench.metrics import Tally
 from hierbench.runs.store import HistoryRow, Run
+
+# Lines of /proc/cpuinfo that tell processors of one name apart; the last three are ARM's.
+PROCESSOR = ("cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU revision")
 
 
 def history_row(
@@ -59,6 +64,21 @@ def best_epoch(row: HistoryRow) -> dict[str, Any]:
     return {"val": val, "best_epoch": int(row["epoch"])}
 
 
+@cache
+def processor() -> str:
+    """Return the model of the processor, on which rounding depends; "" where the system does not say.
+
+    Cloud providers give several generations one name, so family, model and stepping follow it.
+    """
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.split("\n"))}
+    numbers = [f"{name} {fields[name]}" for name in PROCESSOR if fields.get(name)]
+    return ", ".join(filter(None, [fields.get("model name"), *numbers]))
+
+
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
     """Return what a result is computed with, which is recorded and no part of the id."""
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
@@ -67,6 +87,7 @@ def environment(device: torch.device, prepared: Prepared | None = None, num_devi
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        **({"processor": name} if (name := processor()) else {}),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "devices": num_devices,
         "threads": torch.get_num_threads(),

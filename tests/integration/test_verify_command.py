@@ -8,6 +8,7 @@ import torch
 
 from hierbench.experiments.verification.retrain import is_close
 from hierbench.metrics import Tally
+from hierbench.runs.compact import write_compact
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
 
@@ -15,31 +16,50 @@ SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--mlflow", 
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", *SMALL)
 
 
-def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tmp_path, shapes):
-    shutil.copytree(data_dir / "prepared", tmp_path / "data/prepared")
-    cli(tmp_path, *RUN).ok()
-    content = json.loads(cli(tmp_path, "verify", "runs", "--retrain", "1", "--json").ok().out)
-    counts = content["folders"][0]["counts"]
-    assert (counts["reproduced"], counts["recomputed"]) == (1, 3)
-    (again,) = (run for run in content["folders"][0]["runs"] if run["verdict"] == "reproduced")
-    assert again["notes"] == ["trained again: bitwise the same"] and again["label"].startswith("ce ")
-
-    (tmp_path / "claims").mkdir()
-    for run in Store(tmp_path / "runs").runs():  # without predictions, as published records are
-        shutil.copytree(run.folder, tmp_path / "claims" / run.folder.name, ignore=shutil.ignore_patterns("*.npz"))
-    done = cli(tmp_path, "verify", "claims", "--retrain", "9").ok()
-    assert "claims: 4 runs: 2 reproduced, 2 claimed" in done.out
-
-    run = next(run for run in Store(tmp_path / "runs").runs() if run.spec()["method"]["name"] == "ce")
-    scores, targets = run.predictions()
-    scores[np.arange(len(targets)), targets] += 100.0 * (np.arange(len(targets)) % 9 > 0)
-    run.write_predictions(scores, targets)
+def forge(run, scores, targets, shapes, *, keep=True):
+    """Give a run predictions, stored unless they are not to be kept, and the metrics and seal that follow."""
+    if keep:
+        run.write_predictions(scores, targets)
     tally = Tally(shapes.hierarchy("height"))
     tally.add(torch.from_numpy(scores), torch.from_numpy(targets))
     made = {"test": tally.metrics(), "mistakes_by_distance": tally.mistakes_by_distance()}
     run.write_record("metrics.json", {**run.metrics(), **made})
     details = {name: value for name, value in run.status.items() if name != "state"}
-    run.set_status("done", **details | {"files": fingerprints(run.folder)})
+    files = {**({} if keep else run.status["files"]), **fingerprints(run.folder)}
+    run.set_status("done", **details | {"files": files})
+
+
+def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tmp_path, shapes):
+    shutil.copytree(data_dir / "prepared", tmp_path / "data/prepared")
+    cli(tmp_path, *RUN).ok()
+    content = json.loads(cli(tmp_path, "verify", "runs", "--retrain", "1", "--json").ok().out)
+    again = [run for run in content["folders"][0]["runs"] if run["verdict"] == "reproduced"]
+    assert all(run["notes"] == ["trained again: bitwise the same"] for run in again)
+    labels = sorted(run["label"] for run in again)  # with what is re-ranked, if that was drawn
+    assert [label.split()[0] for label in labels] in (["ce"], ["ce", "crm"])
+    assert len({label[-1] for label in labels}) == 1
+
+    (tmp_path / "claims").mkdir()
+    for run in Store(tmp_path / "runs").runs():  # without predictions, as published records are
+        shutil.copytree(run.folder, tmp_path / "claims" / run.folder.name, ignore=shutil.ignore_patterns("*.npz"))
+    shutil.copytree(tmp_path / "claims", tmp_path / "reranked")
+    done = cli(tmp_path, "verify", "claims", "--retrain", "9").ok()
+    assert "claims: 4 runs: 4 reproduced" in done.out
+
+    # A re-ranked run whose record claims better ranks than its base gives: without scores, nothing else tells.
+    crm = next(run for run in Store(tmp_path / "reranked").runs() if run.spec()["method"]["name"] == "crm")
+    scores, targets = Store(tmp_path / "runs").run(crm.folder.name).predictions()
+    scores[np.arange(len(targets)), targets] += 100.0 * (np.arange(len(targets)) % 9 > 0)
+    forge(crm, scores, targets, shapes, keep=False)
+    write_compact(crm.folder, scores, targets, crm.digest_of("predictions.npz"))
+    done = cli(tmp_path, "verify", "reranked", "--retrain", "9")
+    assert done.code == 1 and "rejected    crm type-I seed" in done.out and done.out.count("bitwise the same") == 3
+    assert "trained again in the same environment: top1 is " in done.out, done.out
+
+    run = next(run for run in Store(tmp_path / "runs").runs() if run.spec()["method"]["name"] == "ce")
+    scores, targets = run.predictions()
+    scores[np.arange(len(targets)), targets] += 100.0 * (np.arange(len(targets)) % 9 > 0)
+    forge(run, scores, targets, shapes)
     done = cli(tmp_path, "verify", "runs", "--retrain", "9")
     assert done.code == 1 and "trained again in the same environment: top1 is " in done.out, done.out
     shutil.rmtree(tmp_path / "data/prepared")

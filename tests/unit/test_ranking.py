@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hierbench.experiments.verification.checked import checked_board
 from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.ranking import mark, rank, table_seeds
@@ -175,3 +176,34 @@ def test_without_a_recipe_most_rows_decide():
     rows = [row_of("a", [2.0, 2.1]), row_of("b", [2.0, 2.1]), row_of("c", [2.0] * 9)]
     rows[0].planned, rows[1].planned, rows[2].planned = 2, 2, 9
     assert rank(rows) == (0, 1) and not any(row.lacking for row in rows)
+
+
+def test_a_table_of_fewer_seeds_than_the_recipe_plans_says_so(tmp_path):
+    for path in PUBLISHED.glob("*/spec.json"):
+        spec = json.loads(path.read_text())
+        if spec["type"] == "type-I" and spec["method"]["name"] in ("ce", "hxe") and spec["seed"] < 4:
+            shutil.copytree(path.parent, tmp_path / path.parent.name)
+    store, said = Store(tmp_path), "the recipe plans 5 seeds"
+    found = board_from_runs("tiny-imagenet-frozen", store)
+    assert found.seeds == (0, 1, 2, 3) and said in found.remark.split("; ") and said in markdown(found)
+    of_command = board_from_runs("tiny-imagenet-frozen", store, found.rows[0].runs)
+    assert "the recipe plans" not in of_command.remark  # a command says itself how many
+    assert "the recipe plans" not in board_from_runs("tiny-imagenet-frozen", Store(PUBLISHED)).remark
+
+
+def test_a_row_rejected_for_a_gap_does_not_set_the_seeds_of_others(tmp_path):
+    """Seeds 0, 1, 3 and 4 of one row are no reason to exclude rows with 0 to 2."""
+    for path in PUBLISHED.glob("*/spec.json"):
+        spec = json.loads(path.read_text())
+        name, seed = spec["method"]["name"], spec["seed"]
+        kept = {"ce": (0, 1, 3, 4), "hxe": (0, 1, 2), "barz_denzler": (0, 1, 2)}.get(name, ())
+        if spec["type"] == "type-I" and seed in kept:
+            shutil.copytree(path.parent, tmp_path / path.parent.name)
+    found, report = checked_board("tiny-imagenet-frozen", Store(tmp_path), tmp_path / "no-data")
+    rows = {row.method: row for row in found.rows}
+    assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-I"]
+    assert found.seeds == (0, 1, 2) and rows["ce"].verdict == "rejected"
+    assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking and rows["hxe"].metrics["top1"].groups
+    assert not rows["ce"].competitive and not any(cell.groups for cell in rows["ce"].metrics.values())
+    assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
+    assert found.remark.split("; ").count("the recipe plans 5 seeds") == 1

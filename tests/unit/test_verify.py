@@ -12,7 +12,10 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import find
-from hierbench.experiments.verification.findings import CAVEAT
+from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE
+from hierbench.experiments.verification.records import read_record
+from hierbench.experiments.verification.report import as_text
+from hierbench.experiments.verification.retrain import _compare
 from hierbench.experiments.verification.values import problems_of, problems_of_mistakes
 from hierbench.experiments.verification.verify import verify
 from hierbench.metrics import Tally
@@ -148,7 +151,9 @@ def test_the_table_that_the_project_publishes_is_what_its_records_give(tmp_path)
         )
         assert [table.verdict for table in report.tables] == ["consistent"]
         notes = [note for run in report.runs for note in run.notes]
-        assert all(note.startswith("other code: ") for note in notes)  # its tree is found, and values are checked
+        known = {"other code", "not re-ranked again", TARGETS_ALONE}
+        assert {note.partition(": ")[0] for note in notes} <= known
+        assert notes.count(TARGETS_ALONE) == 145  # its tree is found, and values are checked
 
 
 def test_a_users_mistake_is_one_line(cli, tmp_path):
@@ -508,7 +513,11 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     assert published.report().counts()["recomputed"] == 9
     published.data_dir = made / "no-data"
     write_targets(published.folder, targets)
-    assert published.report().counts()["recomputed"] == 9
+    report = published.report()
+    assert report.counts()["recomputed"] == 9
+    notes = {run.label: run.notes for run in report.runs}
+    assert notes["crm type-I seed 0"][0] == "not re-ranked again: its base has no scores here"
+    assert notes["ce type-I seed 0"] == [TARGETS_ALONE] and "its base has no scores here" in as_text([report])
     forged = compared.metrics()["test"]
     edit(compared, "metrics.json", test={**forged, "hierdist@20": forged["hierdist@20"] - 1 / (384 * 20)})
     reseal(compared)
@@ -553,3 +562,67 @@ def test_a_row_with_gaps_names_a_few(runs):
 def test_the_folder_and_not_the_record_is_asked_for_a_path(tmp_path):
     with pytest.raises(UserError, match="no folder"):
         verify([tmp_path / "x"], tmp_path)
+
+
+def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
+    """What is within the tolerance of another machine is not, where the record names this processor."""
+    run = runs.run("ce", 0)
+    again = Run(shutil.copytree(run.folder, tmp_path / run.folder.name))
+    scores, targets = again.predictions()
+    scores[0] = np.roll(scores[0], 1)
+    predict(again, scores, targets, shapes.hierarchy("height"))
+    reseal(again)
+    there = json.loads((run.folder / "environment.json").read_text())
+    assert there["processor"] and there["device"] == "cpu"
+
+    def compared(**environment):
+        edit(run, "environment.json", **(there | environment))
+        record = read_record(run)
+        record.finding.verdict, record.finding.reasons = "recomputed", []
+        _compare(record, again, record.spec)
+        return record.finding
+
+    assert compared().verdict == "rejected" and "in the same environment: " in compared().reasons[0]
+    for changed in ({"processor": "another"}, {"threads": there["threads"] + 1}, {"torch": "1.0"}):
+        assert compared(**changed).verdict == "reproduced", changed
+    del there["processor"]  # as in older records, of which it is not known where they were made
+    (run.folder / "environment.json").unlink()
+    run.write_record("environment.json", there)
+    assert compared().notes[-1] == "trained again in the same environment: within tolerance, not bitwise"
+
+
+def test_processors_are_compared_where_all_runs_name_one(runs):
+    first = runs.run("flamingo", 0)
+    there = json.loads((first.folder / "environment.json").read_text())
+    edit(first, "environment.json", processor="another")
+    reseal(first)
+    notes = {row.label: row.notes for row in runs.report().rows}["shapes flamingo type-I"]
+    assert notes[0].startswith("several environments: seed 1, 2 with processor ")
+    assert any(note.startswith("another environment than most rows: ") and "another" in note for note in notes)
+    del there["processor"]
+    first.write_record("environment.json", there)
+    reseal(first)
+    assert not any(row.notes for row in runs.report().rows)
+
+
+def test_the_csv_and_the_tex_of_a_published_table(published):
+    honest = {suffix: (published.folder.parent / f"shapes{suffix}") for suffix in (".csv", ".tex")}
+    texts = {suffix: path.read_text() for suffix, path in honest.items()}
+    content = json.loads((published.folder.parent / "shapes.json").read_text())
+    mean = content["rows"][0]["metrics"]["top1"]["mean"]
+    for suffix, old, new, reason in (
+        (".csv", repr(mean), "99.2", "the .csv: top1 of type-I ce is '99.2', the records give "),
+        (".csv", "Flamingo", "Better", "the .csv: title of type-I flamingo is 'Better'"),
+        (".csv", ",claimed", "", "the .csv: the row type-I "),
+        (".tex", f"{mean:.2f}", "99.20", "the .tex is not what the records give: "),
+        (".tex", "not the whole dataset", "the whole dataset", "the caption of the .tex is not what"),
+        (".tex", "\\end{document}", "", "the .tex is not what the records give"),
+    ):
+        honest[suffix].write_text(texts[suffix].replace(old, new, 1))
+        (table,) = published.report().tables
+        assert len(table.reasons) == 1 and table.reasons[0].startswith(reason), (table.reasons, old)
+        honest[suffix].write_text(texts[suffix])
+    assert not published.report().num_rejected
+    for path in honest.values():
+        path.unlink()
+    assert not published.report().num_rejected

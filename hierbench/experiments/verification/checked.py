@@ -7,15 +7,21 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import Protocol
 from hierbench.experiments.verification.evidence import with_verdicts
-from hierbench.experiments.verification.findings import NOT_AGAIN, NOT_FINISHED, TARGETS_KNOWN, Finding, Report
+from hierbench.experiments.verification.findings import (
+    NOT_FINISHED,
+    TARGETS_ALONE,
+    TARGETS_KNOWN,
+    Finding,
+    Report,
+)
 from hierbench.experiments.verification.inspection import inspect
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.experiments.verification.verify import is_published
-from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.board import Board, NoRunsError, board_with_scored
 from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Run, Store
 
-HIDDEN = (NOT_AGAIN, TARGETS_KNOWN)
+HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
 LIMIT = 20  # lines that a table is preceded by
 
 
@@ -80,7 +86,14 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
 
 def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, protocol: Protocol | None) -> Board:
     """Return the table of the runs that count, and add what is found of tables beside them to the report."""
-    board, name = board_with_scored(dataset, runs, protocol, report.rejected_ids), dataset_name(dataset)
+    name, rejected = dataset_name(dataset), report.rejected_ids
+    try:
+        board = board_with_scored(dataset, runs, protocol, rejected)
+    except NoRunsError as error:
+        if not rejected:
+            raise
+        number = f"{len(rejected)} {'is' if len(rejected) == 1 else 'are'} rejected"
+        raise NoRunsError(f"{error}; {number}: hierbench verify {runs.root} says why") from None
     published = name if is_published(runs.root.parent, runs.root.absolute().name) else None
     report.tables = check_tables(report, published, runs, data_dir, of=name)
     return with_verdicts(board, report)
@@ -103,6 +116,8 @@ def notes_of(report: Report, said: Sequence[str] = ()) -> list[str]:
         lines += [f"{kind} {one.label} is rejected{what}: {'; '.join(one.reasons)}" for one in findings if one.rejected]
     for kind, findings in (("row", report.rows), ("run", report.runs), ("table", report.tables)):
         lines += _grouped(kind, findings)
+    if any(TARGETS_ALONE in run.notes and not run.rejected for run in report.runs):
+        lines.append(TARGETS_ALONE)
     return lines
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from hierbench.experiments.verification.findings import Report
-from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.ranking import mark
+from hierbench.leaderboard.board import Board, planned_seeds, remark_on_seeds
+from hierbench.leaderboard.ranking import mark, rank
 from hierbench.leaderboard.statistics import Row
 
 # From the strongest to the weakest, and how a legend says it of a number of runs.
@@ -18,9 +18,24 @@ def with_verdicts(board: Board, report: Report) -> Board:
     verdicts = {run.id: run.verdict for run in report.runs}
     rejected = {run_id for row in report.rows if row.rejected for run_id in row.runs}
     rows = [replace(row, verdict=_verdict_of(row, verdicts, rejected)) for row in board.rows]
+    evidence = _evidence(rows, verdicts)
     if any(row.verdict == "rejected" for row in rows):
-        mark(rows, board.columns, board.seeds)
-    return replace(board, rows=rows, evidence=_evidence(rows, verdicts))
+        board = _ranked_anew(board, rows)
+    return replace(board, rows=rows, evidence=evidence)
+
+
+def _ranked_anew(board: Board, rows: Sequence[Row]) -> Board:
+    """Rank rows without those that are rejected, whose seeds must not exclude others, and return the table's seeds."""
+    planned = planned_seeds(board.dataset, board.protocol)
+    seeds = rank([row for row in rows if row.verdict != "rejected"], planned, board.columns)
+    for row in rows:
+        if row.verdict == "rejected":
+            row.lacking = [seed for seed in seeds if seed not in row.seeds]
+            mark([row], board.columns, ())
+    remark = board.remark
+    if planned is not None and len(seeds) < planned and (said := remark_on_seeds(planned)) not in remark.split("; "):
+        remark = "; ".join(filter(None, [remark, said]))
+    return replace(board, seeds=seeds, remark=remark)
 
 
 def _verdict_of(row: Row, verdicts: Mapping[str, str], rejected: Set[str]) -> str:

@@ -15,8 +15,10 @@ CAVEAT = (
 
 # Parts of notes that a table needs no line for: it shows it itself, or the verdict is none the weaker.
 NOT_FINISHED = "is not finished"
-NOT_AGAIN = "not re-ranked again"
 TARGETS_KNOWN = "its targets are those of"
+NOT_AGAIN = "not re-ranked again"  # shown: that its metrics follow from its ranks says nothing of the ranks
+# What a table says once, of all runs: whoever makes up targets, and predictions of them, has a run recomputed.
+TARGETS_ALONE = "targets come from the folder and were compared with nothing"
 
 
 @dataclass

@@ -38,7 +38,12 @@ def check_reranked(
         if base.predictions_digest is not None and digest != base.predictions_digest:
             finding.reject(f"it re-ranks other predictions than those that its base {run_id[:12]} has")
     there = [base for base in bases if base is not None and has_predictions(base.run)]
-    if finding.rejected or len(there) < len(bases) or not has_predictions(record.run) or tree is None:
+    if finding.rejected or None in bases or tree is None:
+        return
+    if len(there) < len(bases) or not has_predictions(record.run):
+        if record.facts is not None:  # its metrics follow from its ranks, and these from nothing
+            which = "its base has" if len(there) < len(bases) else "it has"
+            finding.note(f"{NOT_AGAIN}: {which} no scores here")
         return
     if broken := [base for base in there if not base.is_intact]:
         finding.note(f"{NOT_AGAIN}: the files of its base {broken[0].run.folder.name[:12]} were changed")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hierbench.experiments.verification.findings import CAVEAT, VERDICTS, Finding, Report
+from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE, VERDICTS, Finding, Report
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import one_line
 
@@ -38,6 +38,8 @@ def _lines(report: Report) -> Iterator[str]:
             if finding.reasons or finding.notes or kind == "table":
                 shown = finding.verdict if finding.rejected else ""
                 yield from _of(finding, f"{shown:{width}}  {kind} {_short(finding.label)}", width)
+    if alone := sum(TARGETS_ALONE in run.notes for run in report.runs):
+        yield f"{alone} run{'s' if alone > 1 else ''}: {TARGETS_ALONE}"
     yield from map(_short, report.notes)
     yield ""
 
@@ -46,7 +48,8 @@ def _of(finding: Finding, head: str, width: int) -> Iterator[str]:
     reasons = f": {'; '.join(map(_short, finding.reasons))}" if finding.reasons else ""
     yield f"{head}{reasons}".rstrip()
     for note in finding.notes:
-        yield f"{'':{width}}    {_short(note)}"
+        if note != TARGETS_ALONE:  # a line for all runs
+            yield f"{'':{width}}    {_short(note)}"
 
 
 def _short(text: str) -> str:

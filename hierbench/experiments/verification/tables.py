@@ -11,10 +11,11 @@ from typing import Any
 
 from hierbench.config.recipe import recipe_names
 from hierbench.config.sections import PROTOCOLS
+from hierbench.experiments.verification.copies import CLOSE, compare_copies
 from hierbench.experiments.verification.evidence import EVIDENCE, with_verdicts
 from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.experiments.verification.records import WHAT_FAILS
-from hierbench.leaderboard.board import Board, board_from_runs, board_with_scored
+from hierbench.leaderboard.board import RECIPE_PLANS, Board, board_from_runs, board_with_scored
 from hierbench.leaderboard.columns import PAPER, Column, column_of
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.render import as_json, markdown
@@ -24,7 +25,6 @@ from hierbench.runs.store import Store
 from hierbench.utils.files import parse_json_object, read_json_object, read_text
 from hierbench.utils.text import one_line
 
-CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 # Parts of a remark on runs that are not among the published records.
 ELSEWHERE = re.compile(
     r"\d+ finished runs with other settings .*|there are runs under protocol .*"
@@ -76,7 +76,7 @@ def _is_table(path: Path, of: str | None) -> bool:
 
 
 def check_table(path: Path, store: Store, data_dir: Path, report: Report | None = None) -> Finding:
-    """Compare a table's .json by value and its .md by line with what the records in `store` give.
+    """Compare a table's .json and .csv by value, its .md and .tex by line, with what the records in `store` give.
 
     With a report, the table is a published one of all these records, and what it says of evidence is compared too.
     """
@@ -88,15 +88,17 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
             finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
         if lost:
             return finding
-        lines = read_text(page).split("\n") if os.path.lexists(page) else []
+        text = read_text(page).split("\n") if os.path.lexists(page) else []
+        lines, earlier = list(text), not any("seeds" in row for row in content["rows"])
         board = _board(content, lines, store, data_dir, finding, published=report is not None)
         if report is not None:
             board = _as_claimed(content, lines, with_verdicts(board, report), finding)
         _compare_rows(content, parse_json_object(as_json(board)), finding)
-        if lines:
-            _compare_pages(lines, markdown(board).split("\n"), board, finding)
-        else:
+        same_text = bool(lines) and _compare_pages(lines, markdown(board).split("\n"), board, finding)
+        if not text:
             finding.note(f"{page.name} is missing")
+        if report is not None and not earlier:
+            compare_copies(path, board, finding, same_text=same_text, all_columns=bool(lines) or not text)
     except WHAT_FAILS as error:  # of which a UserError is one
         finding.reject(f"it cannot be made again from its records: {error}")
     return finding
@@ -189,8 +191,12 @@ def _difference(given: Any, made: Any, place: str = "") -> str:
     return "" if same else f"{place} is {given!r}, the records give {made!r}"
 
 
-def _compare_pages(given: list[str], made: list[str], board: Board, finding: Finding) -> None:
-    """Reject a .md with another line than the records give; what it says of runs elsewhere cannot be compared."""
+def _compare_pages(given: list[str], made: list[str], board: Board, finding: Finding) -> bool:
+    """Reject a .md with another line than the records give; what it says of runs elsewhere cannot be compared.
+
+    Returns:
+        whether all text below the table is what the records give.
+    """
     has, gives = ([line for line in lines if line.startswith("|")] for lines in (given, made))
     for number, line in enumerate(has):
         if number >= len(gives) or line != gives[number]:
@@ -201,13 +207,16 @@ def _compare_pages(given: list[str], made: list[str], board: Board, finding: Fin
             finding.reject(f"the .md lacks {len(gives) - len(has)} lines of the table")
     kept = board.dataset in recipe_names()  # the recipe of a user's dataset, which remarks may quote, is not here
     below = [_parts(lines, settings=kept) for lines in (given, made)]
-    odd = [part for part in below[0] if part not in below[1] and not ELSEWHERE.fullmatch(part)]
-    odd += [part for part in below[1] if part not in below[0]]
-    for part in odd:
-        if part.startswith(DEPARTURE):  # from the recipe of this version, which may be another than it was then
+    more = [part for part in below[0] if part not in below[1]]
+    lacking = [part for part in below[1] if part not in below[0]]
+    for part in [*(part for part in more if not ELSEWHERE.fullmatch(part)), *lacking]:
+        if part.startswith(RECIPE_PLANS) and part in below[1]:  # tables did not say so from the start
+            finding.note(f"the .md does not say that {part}")
+        elif part.startswith(DEPARTURE):  # from the recipe of this version, which may be another than it was then
             finding.note(f"the .md and this version differ in what departs from the recipe: {part!r}")
         else:
             finding.reject(f"the text below the .md's table differs from what the records give: {part!r}")
+    return kept and not more and not lacking
 
 
 def _parts(lines: list[str], *, settings: bool) -> list[str]:

@@ -1,10 +1,10 @@
 """Runs against each other: targets, copies, seeds, environments and tuning budgets."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any
 
-from hierbench.experiments.verification.findings import NOT_FINISHED, TARGETS_KNOWN, Finding
+from hierbench.experiments.verification.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
 from hierbench.experiments.verification.records import Record
 from hierbench.experiments.verification.targets import expected_sizes, shipped_targets
 from hierbench.runs.known import comparison_of_row
@@ -16,6 +16,7 @@ SMALL = 100  # examples below which equal metrics of two seeds are no surprise
 BALANCED = {"cifar100", "imagenet1k", "shapes", "tiny-imagenet", "tiny-imagenet-frozen"}  # equally many per class
 MOST = {"fgvc": 34}  # test images of the largest class, where classes differ
 MACHINE = ("device", "devices", "torch", "hierbench", "python")
+PROCESSOR = "processor"  # in environment.json, but for earlier records
 OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
 
 
@@ -75,19 +76,24 @@ def _check_targets(group: Sequence[Record]) -> None:
 
 
 def _check_shipped(record: Record) -> None:
-    """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that."""
+    """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that.
+
+    Where none ships, or it is of a part of the data, nothing outside the folder vouches for them, and a note says so.
+    """
     how = None if record.spec is None else record.spec.evaluation
     order = how.drop_order if how is not None and how.drop_last else ""
     num, digest = shipped_targets().get((record.dataset.name, order), (0, ""))
     expected = expected_sizes(record.dataset.name)
-    if not digest or expected is None:
-        return
-    splits = record.environment.get("data", {}).get("splits", {})
-    claimed = splits.get("test") == expected.test if record.spec is not None else _num_of(record) == num
-    if record.targets == digest:
-        record.finding.note(f"{TARGETS_KNOWN} the test split of {record.dataset.name}, whose digest ships")
-    elif claimed:
-        record.finding.reject("its targets are not those of the dataset's test split, whose digest ships")
+    if digest and expected is not None:
+        if record.targets == digest:
+            record.finding.note(f"{TARGETS_KNOWN} the test split of {record.dataset.name}, whose digest ships")
+            return
+        splits = record.environment.get("data", {}).get("splits", {})
+        if splits.get("test") == expected.test if record.spec is not None else _num_of(record) == num:
+            record.finding.reject("its targets are not those of the dataset's test split, whose digest ships")
+            return
+    if record.facts is not None:
+        record.finding.note(TARGETS_ALONE)
 
 
 def _num_of(record: Record) -> int:
@@ -194,9 +200,10 @@ def _check_row(row: Sequence[Record]) -> Finding:
         if record.finding.verdict == "unfinished":
             finding.note(f"seed {_seed(record)} {NOT_FINISHED}")
     done = [record for record in row if environment_of(record)]
-    for places in _groups(done, lambda record: repr(environment_of(record)))[1:]:
-        first = environment_of(done[0])
-        differ = [f"{name} {value}" for name, value in environment_of(places[0]).items() if first.get(name) != value]
+    left = _not_in_all(done)
+    for places in _groups(done, lambda record: repr(environment_of(record, left)))[1:]:
+        first, other = (environment_of(record, left) for record in (done[0], places[0]))
+        differ = [f"{name} {value}" for name, value in other.items() if first.get(name) != value]
         shown = ", ".join(str(_seed(record)) for record in places)
         finding.note(f"several environments: seed {shown} with {', '.join(differ) or 'fewer packages'}")
     budgets = {_budget(record) or "none" for record in done}
@@ -213,9 +220,21 @@ def seeds_missing(missing: Sequence[int], num: int) -> str:
     )
 
 
-def environment_of(record: Record) -> dict[str, Any]:
-    """Return the software and hardware that a run's environment.json names."""
-    return {name: value for name, value in sorted(record.environment.items()) if name not in OF_ONE_RUN}
+def environment_of(record: Record, left: Collection[str] = ()) -> dict[str, Any]:
+    """Return the software and hardware that a run's environment.json names, but for the keys in `left`."""
+    named = sorted(record.environment.items())
+    return {name: value for name, value in named if name not in OF_ONE_RUN and name not in left}
+
+
+def same_environment(one: Record, other: Record) -> bool:
+    """Whether two runs name the same software and hardware, the processor where both name one."""
+    left = _not_in_all([one, other])
+    return environment_of(one, left) == environment_of(other, left)
+
+
+def _not_in_all(records: Iterable[Record]) -> tuple[str, ...]:
+    """Return the keys by which runs cannot be compared, as some are from before these were recorded."""
+    return () if all(PROCESSOR in record.environment for record in records) else (PROCESSOR,)
 
 
 def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) -> None:
@@ -225,7 +244,9 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
         last = max(map(_seed, row)) + 1
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
-    places = [{_machine(record) for record in row if environment_of(record)} for row in rows]
+    left = _not_in_all(record for row in rows for record in row if environment_of(record))
+    names = [name for name in (*MACHINE, PROCESSOR) if name not in left]
+    places = [{_machine(record, names) for record in row if environment_of(record)} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
         if odd := sorted(of_row - {place for place, _ in usual}):
@@ -236,9 +257,9 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
             finding.note(f"tuning budgets differ between rows; this one's is {budget or 'none: not tuned'}")
 
 
-def _machine(record: Record) -> str:
+def _machine(record: Record, names: Sequence[str]) -> str:
     """Return what all rows can be compared by: a package may be loaded for some of them alone."""
-    return ", ".join(f"{name} {record.environment.get(name)}" for name in MACHINE)
+    return ", ".join(f"{name} {record.environment.get(name)}" for name in names)
 
 
 def _budget(record: Record) -> str:
