@@ -151,6 +151,14 @@ def both_resealed(folder):
     return Shown([(short(above), f"re-ranks other predictions than those that its base {short(run)}")], {"crm": 2})
 
 
+def leaf_resealed(folder):
+    """The same where nothing re-ranks the run, which is returned: no record tells. It is none of the fourteen."""
+    run = folder.run("flamingo", 2)
+    _improve(run, folder.tree, source="e" * 64)
+    reseal(run, sha256="e" * 64)
+    return run
+
+
 def status_without_digests(folder):
     """A finished run records no digest of its files."""
     run = folder.run("flamingo", 0)

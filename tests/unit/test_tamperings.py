@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from hierbench.experiments.verification.findings import TARGETS_ALONE
+from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE
 from hierbench.experiments.verification.report import as_text
 from hierbench.experiments.verification.verify import verify
 from hierbench.runs.compact import write_compact, write_targets
@@ -174,3 +174,17 @@ def test_invented_targets_are_said_to_be_compared_with_nothing(cli, folder, tamp
     assert as_text([report]).count(TARGETS_ALONE) == 1 and f"9 runs: {TARGETS_ALONE}" in as_text([report])
     folder.data_dir = folder.data_dir / "nowhere"
     assert [line for line in board(cli, folder)[1] if TARGETS_ALONE in line] == [f"note: {TARGETS_ALONE}"]
+
+
+def test_a_method_that_nothing_re_ranks_can_be_made_up(cli, folder, tamperings):
+    """What `both_resealed` does to the base of another run is unseen here: of it no record tells, as every report says.
+
+    `--retrain` finds it: see tests/integration/test_verify_command.py.
+    """
+    run = tamperings.leaf_resealed(folder)
+    (report,) = verify([folder.path], folder.data_dir)
+    (found,) = (one for one in report.runs if one.id == run.folder.name)
+    assert found.verdict == "recomputed" and not report.rejected_ids
+    assert set(found.notes) <= {TARGETS_ALONE} and as_text([report]).endswith(f"{CAVEAT}\n")
+    rows, _ = board(cli, folder)
+    assert rows["flamingo"]["n"] == 3 and rows["flamingo"]["verdict"] == "recomputed"

@@ -613,7 +613,7 @@ def test_the_csv_and_the_tex_of_a_published_table(published):
     for suffix, old, new, reason in (
         (".csv", repr(mean), "99.2", "the .csv: top1 of type-I ce is '99.2', the records give "),
         (".csv", "Flamingo", "Better", "the .csv: title of type-I flamingo is 'Better'"),
-        (".csv", ",claimed", "", "the .csv: the row type-I "),
+        (".csv", ",recomputed", "", "the .csv: the row type-I "),
         (".tex", f"{mean:.2f}", "99.20", "the .tex is not what the records give: "),
         (".tex", "not the whole dataset", "the whole dataset", "the caption of the .tex is not what"),
         (".tex", "\\end{document}", "", "the .tex is not what the records give"),
@@ -626,3 +626,40 @@ def test_the_csv_and_the_tex_of_a_published_table(published):
     for path in honest.values():
         path.unlink()
     assert not published.report().num_rejected
+
+
+def test_free_text_below_a_table_is_rejected_or_said(published, runs):
+    page = published.folder.parent / "shapes.md"
+    text = page.read_text()
+    told = "1 finished runs with other settings are not in this table"
+    for old, new, reason in (
+        ("Evidence: ", "Evidence: 99.2 by an independent laboratory, ", "what it says of evidence is free text: "),
+        ("Settings: ", f"Settings: {told}, and ours is the best; ", "the text below the .md's table differs"),
+        ("Settings: ", "Settings: there are runs under protocol paper, and ours is the best; ", "the text below the "),
+    ):
+        page.write_text(text.replace(old, new))
+        assert published.report().tables[0].reasons[0].startswith(reason), published.report().tables[0]
+    page.write_text(text.replace("Settings: ", f"Settings: {told}; "))
+    assert not published.report().num_rejected
+    page.write_text(text)
+    (runs.folder / "leaderboard-birds.md").write_text("| our method | 99.2 |\n")
+    (found,) = (table for table in runs.report().tables if table.label.endswith("birds"))
+    assert found.notes == ["leaderboard-birds.json is missing, and the .md was compared with nothing"]
+
+
+def test_a_table_with_many_differences_names_three(either, cli):
+    is_published = either.folder.name == "shapes"
+    table = either.folder.parent / "shapes.json" if is_published else either.folder / "leaderboard-shapes.json"
+    content = json.loads(table.read_text())
+    for row in content["rows"]:
+        row["metrics"]["top1"]["mean"] = 99.2
+    content |= {"protocol": content["protocol"], "distance": "depth", "x": 1}
+    table.write_text(json.dumps(content))
+    (found,) = either.report().tables
+    assert len(found.reasons) == 5
+    options = ("--data-dir", either.data_dir)
+    said = cli(either.folder, "verify", ".", *options).out
+    board = cli(either.folder, "leaderboard", "--dataset", "shapes", "--runs", ".", *options).ok().err
+    for text in (said, board):
+        (line,) = (line for line in text.splitlines() if "the records give" in line)
+        assert line.endswith(" and 2 more") and line.count("; ") == 2, line

@@ -94,7 +94,7 @@ def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, proto
             raise
         number = f"{len(rejected)} {'is' if len(rejected) == 1 else 'are'} rejected"
         raise NoRunsError(f"{error}; {number}: hierbench verify {runs.root} says why") from None
-    published = name if is_published(runs.root.parent, runs.root.absolute().name) else None
+    published = name if is_published(runs.root.absolute().parent, runs.root.absolute().name) else None
     report.tables = check_tables(report, published, runs, data_dir, of=name)
     return with_verdicts(board, report)
 
@@ -113,7 +113,7 @@ def notes_of(report: Report, said: Sequence[str] = ()) -> list[str]:
         if run.rejected and run.id[:12] not in named
     ]
     for kind, findings, what in (("row", report.rows, " and not ranked"), ("table", report.tables, "")):
-        lines += [f"{kind} {one.label} is rejected{what}: {'; '.join(one.reasons)}" for one in findings if one.rejected]
+        lines += [f"{kind} {one.label} is rejected{what}: {one.why()}" for one in findings if one.rejected]
     for kind, findings in (("row", report.rows), ("run", report.runs), ("table", report.tables)):
         lines += _grouped(kind, findings)
     if any(TARGETS_ALONE in run.notes and not run.rejected for run in report.runs):

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hierbench.utils.text import one_line
+
 # From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.
 Verdict = Literal["reproduced", "recomputed", "claimed", "consistent", "unfinished", "rejected"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "recomputed", "claimed", "unfinished", "rejected")
@@ -12,6 +14,9 @@ CAVEAT = (
     "again, whether the predictions are of the training that the spec describes, and the machine that the environment "
     "names."
 )
+
+SHOWN = 3  # differences of a table that its line names
+LONGEST = 400  # characters of a line's part that comes from a record
 
 # Parts of notes that a table needs no line for: it shows it itself, or the verdict is none the weaker.
 NOT_FINISHED = "is not finished"
@@ -55,6 +60,12 @@ class Finding:
         """Add a note, once."""
         if line not in self.notes:
             self.notes.append(line)
+
+    def why(self) -> str:
+        """Return the reasons as text; of a table, which may differ in every cell, the first three."""
+        most = len(self.reasons) if self.id or self.runs else SHOWN
+        more = f" and {len(self.reasons) - most} more" if len(self.reasons) > most else ""
+        return "; ".join(one_line(reason, LONGEST) for reason in self.reasons[:most]) + more
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE, VERDICTS, Finding, Report
+from hierbench.experiments.verification.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERDICTS, Finding, Report
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import one_line
-
-LONGEST = 400  # characters of a line's part that comes from a record
 
 
 def as_text(reports: Sequence[Report]) -> str:
@@ -45,7 +43,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _of(finding: Finding, head: str, width: int) -> Iterator[str]:
-    reasons = f": {'; '.join(map(_short, finding.reasons))}" if finding.reasons else ""
+    reasons = f": {finding.why()}" if finding.reasons else ""
     yield f"{head}{reasons}".rstrip()
     for note in finding.notes:
         if note != TARGETS_ALONE:  # a line for all runs

@@ -1,5 +1,6 @@
 """Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
 
+import glob
 import math
 import os
 import re
@@ -27,10 +28,15 @@ from hierbench.utils.text import one_line
 
 # Parts of a remark on runs that are not among the published records.
 ELSEWHERE = re.compile(
-    r"\d+ finished runs with other settings .*|there are runs under protocol .*"
-    r"|\d+ scored predictions are not in this table.*|not all columns could be computed .*"
+    r"\d+ finished runs with other settings are not in this table"
+    r"|there are runs under protocol (\w+), in a table of their own: --protocol \1"
+    r"|\d+ scored predictions are not in this table: they are of (other data, another tree or another distance"
+    r"|all test images, of which the runs leave out the last incomplete batch)"
+    r"|not all columns could be computed of (a run that has|\d+ runs that have) no predictions here"
 )
 EVIDENCE_LINE = "Evidence: "
+SAYABLE = "|".join([*EVIDENCE.values(), "rejected and not counted"])
+COUNTS = re.compile(rf"\d+ runs? ({SAYABLE})(, \d+ ({SAYABLE}))*")  # what a table can say of evidence
 STRENGTH = {verdict: place for place, verdict in enumerate(EVIDENCE)}
 LATER = ("seeds", "lacking", "groups")  # keys that came after the first tables
 DEPARTURE = "not as in the recipe: "
@@ -51,7 +57,15 @@ def check_tables(
     if dataset is not None:
         return [check_table(store.root.absolute().parent / f"{dataset}.json", store, data_dir, report)]
     found = [path for path in sorted(store.root.glob("leaderboard-*.json")) if _is_table(path, of)]
-    return [check_table(path, store, data_dir) for path in found]
+    return [check_table(path, store, data_dir) for path in found] + _without_values(store.root, of)
+
+
+def _without_values(folder: Path, of: str | None) -> list[Finding]:
+    """Return a finding for each .md in a runs folder that lacks its .json, which alone names the runs."""
+    names = "leaderboard-*.md" if of is None else f"leaderboard-{glob.escape(of)}.md"
+    pages = [path for path in sorted(folder.glob(names)) if not os.path.lexists(path.with_suffix(".json"))]
+    said = "is missing, and the .md was compared with nothing"
+    return [Finding(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {said}"]) for page in pages]
 
 
 def metrics_shown(folder: Path, dataset: str | None) -> set[str]:
@@ -145,7 +159,9 @@ def _as_claimed(content: dict[str, Any], page: list[str], board: Board, finding:
         finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
     said = next((line for line in page if line.startswith(EVIDENCE_LINE)), "")
     evidence = said.removeprefix(EVIDENCE_LINE).rstrip(".")
-    if said and evidence != board.evidence:
+    if said and not COUNTS.fullmatch(evidence):
+        finding.reject(f"what it says of evidence is free text: {one_line(evidence)!r}")
+    elif said and evidence != board.evidence:
         finding.note(f"it says {one_line(evidence)!r}, and what is here gives {board.evidence!r}")
     return replace(board, rows=rows, evidence=evidence)
 
@@ -205,24 +221,31 @@ def _compare_pages(given: list[str], made: list[str], board: Board, finding: Fin
     else:
         if len(has) < len(gives):
             finding.reject(f"the .md lacks {len(gives) - len(has)} lines of the table")
-    kept = board.dataset in recipe_names()  # the recipe of a user's dataset, which remarks may quote, is not here
-    below = [_parts(lines, settings=kept) for lines in (given, made)]
+    below = [_parts(lines) for lines in (given, made)]
+    own = board.dataset not in recipe_names()  # the recipe of a user's dataset, which remarks may quote, is not here
+    quoted = {part for lines in (given, made) for part in _parts([line for line in lines if _is_settings(line)])}
     more = [part for part in below[0] if part not in below[1]]
     lacking = [part for part in below[1] if part not in below[0]]
     for part in [*(part for part in more if not ELSEWHERE.fullmatch(part)), *lacking]:
         if part.startswith(RECIPE_PLANS) and part in below[1]:  # tables did not say so from the start
             finding.note(f"the .md does not say that {part}")
+        elif own and part in quoted:
+            finding.note(
+                f"the .md and what is here differ in settings, which quote a recipe that is not here: {part!r}"
+            )
         elif part.startswith(DEPARTURE):  # from the recipe of this version, which may be another than it was then
             finding.note(f"the .md and this version differ in what departs from the recipe: {part!r}")
         else:
             finding.reject(f"the text below the .md's table differs from what the records give: {part!r}")
-    return kept and not more and not lacking
+    return not more and not lacking
 
 
-def _parts(lines: list[str], *, settings: bool) -> list[str]:
+def _is_settings(line: str) -> bool:
+    return line.startswith("Settings: ")
+
+
+def _parts(lines: list[str]) -> list[str]:
     """Return the statements below a table, which may come in any order."""
     below = [line for line in lines if line and not line.startswith("|")]
-    if not settings:
-        below = [line for line in below if not line.startswith("Settings: ")]
     parts = [part.rstrip(".") for line in below for part in line.removeprefix("Settings: ").split("; ")]
     return [", ".join(sorted(part.split(", "))) if part.startswith(DEPARTURE) else part for part in parts]

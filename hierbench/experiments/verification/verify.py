@@ -37,7 +37,7 @@ def folders_in(path: Path) -> list[tuple[Path, str | None]]:
     if not path.is_dir():
         raise UserError(f"no folder {path}")
     name = path.absolute().name
-    if is_published(path.parent, name):
+    if is_published(path.absolute().parent, name):
         return [(path, name)]
     inner = [entry for entry in sorted(path.iterdir()) if entry.is_dir() and is_published(path, entry.name)]
     return [(entry, entry.name) for entry in inner] or [(path, None)]
