@@ -39,6 +39,9 @@ def leaderboard(
 
     if publish is not None and source != "runs":
         raise UserError("--publish is for runs; the paper's tables are already published")
+    if publish is not None and (output is not None or format_ != "markdown"):
+        option = "--format" if output is None else "--output"
+        raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
     if protocol is not None and source == "paper":
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     columns = asked_columns(metrics)

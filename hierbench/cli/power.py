@@ -68,6 +68,8 @@ def power(
         return write_result(FORMATS[format_](Setting(target, level), [plan(assumed, target, level)]), output)
     if dataset is None or rows is None or len(rows) != 2:
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
+    if source == "paper" and unpaired:
+        raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
     board, metric, found = (
         _of_paper(dataset, (rows[0], rows[1]), metric, protocol)
         if source == "paper"

@@ -41,6 +41,24 @@ def test_a_rejected_run_is_named_and_not_counted(cli, forged, name):
         assert "flamingo" in done.out.lower() and "2 of 3 runs are finished" in done.out
 
 
+IGNORED = (
+    ("--format", ("leaderboard", *ON, "--publish", "boards", "--format", "csv")),
+    ("--output", ("leaderboard", *ON, "--publish", "boards", "--output", "x.md")),
+    ("--unpaired", ("power", "ce", "crm", "--dataset", "cifar100", "--source", "paper", "--unpaired")),
+    ("--device", ("verify", "runs", "--device", "cpu")),
+    ("--device", ("reproduce", "runs", "ce", "--device", "cpu")),
+    ("--runs", ("reproduce", "runs", "ce", "--runs", "again")),
+    ("--jobs", ("reproduce", "runs", "ce", "--jobs", "2")),
+)
+
+
+@pytest.mark.parametrize(("option", "command"), IGNORED)
+def test_an_option_that_would_be_ignored_is_refused(cli, tmp_path, option, command):
+    done = cli(tmp_path, *command)
+    done.one_line(f"{option} is for ")
+    assert done.code == 2
+
+
 def test_a_rejected_run_has_no_confusion_matrix(cli, forged):
     folder, run_id = forged
     done = cli(folder, "plot", "confusion", *ON, "--run", run_id[:12])

@@ -310,3 +310,27 @@ def test_a_tampering_is_refused_or_shown(
         line = done.one_line("nothing is published: ")
         assert any(who.removeprefix("row ") in line for who, _ in shown.lines), (line, shown.lines)
         assert not (tmp_path / "boards").exists()
+
+
+def test_an_update_says_which_rows_lose_their_rank(copied, put, quick, tmp_path):
+    put(copied("first", "ce", "crm", seeds=2))
+    (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
+    more = copied("more", "flamingo")
+    with pytest.raises(UserError, match=r"(ce|crm):type-I gets worse: .*loses its rank: lacks seed 2"):
+        put(more, update=True)
+    said = put(more, update=True, because="a third seed")
+    assert {line.split(":")[0] for line in said.lines} >= {"changed ce", "changed crm", "added flamingo"}
+    assert any("rank ranked -> lacks seed 2; not ranked" in line for line in said.lines)
+    (changed,) = (one for one in entries(tmp_path / "boards")[0]["changed"] if one["row"] == "ce:type-I")
+    assert changed["rank"] == ["ranked", "lacks seed 2; not ranked"]
+    assert any("not made anew" in line and "shapes-levels.svg" in line for line in said.notes)
+
+
+def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, quick, tmp_path):
+    put(copied("first", "ce"), columns=asked_columns("+ece"))
+    kept = put(copied("more", "crm"), update=True)
+    assert (
+        not any("no longer" in line for line in kept.notes) and "ece" in rows_of(tmp_path / "boards")["crm"]["metrics"]
+    )
+    dropped = put(tmp_path / "more", update=True, columns=asked_columns("top1"))
+    assert any("no longer has the columns" in line and "ece" in line for line in dropped.notes)

@@ -101,8 +101,10 @@ def compose(
 
 
 def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
-    """Return the table of earlier published records, with verdicts; its own files are not relied upon."""
-    return checked_board(dataset, Store(folder / dataset), data_dir)[0]
+    """Return the table of earlier published records, with verdicts; of its own files only the heading is relied upon."""
+    store, columns = Store(folder / dataset), columns_of(folder, dataset)
+    board, _ = checked_board(dataset, store, data_dir, metrics=further(columns))
+    return board if columns == PAPER else with_columns(board, columns, store, data_dir)
 
 
 def columns_of(folder: Path, dataset: str) -> tuple[Column, ...]:
