@@ -101,7 +101,7 @@ def compose(
 
 
 def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
-    """Return the table of earlier published records, with verdicts; of its own files only the heading is relied upon."""
+    """Return the table of earlier published records, with verdicts; its files give the columns alone."""
     store, columns = Store(folder / dataset), columns_of(folder, dataset)
     board, _ = checked_board(dataset, store, data_dir, metrics=further(columns))
     return board if columns == PAPER else with_columns(board, columns, store, data_dir)

@@ -84,6 +84,7 @@ def changes_between(old: Path, before: Board, new: Path, after: Board) -> Change
     earlier = {frozenset(row.runs): row for row in before.rows}
     changed = {frozenset(row.row.runs): row for row in boards.changed}
     added = {frozenset(row.runs) for row in boards.added}
+    fewer = {label_of(worse.row) for worse in boards.worse}
     for row in after.rows:
         key = frozenset(row.runs)
         if key in added:
@@ -97,7 +98,7 @@ def changes_between(old: Path, before: Board, new: Path, after: Board) -> Change
             change["verdict"] = [was, row.verdict]
         if change:
             found.changed.append({"row": label_of(row), **change})
-        if row.lacking and not old_row.lacking:
+        if row.lacking and not old_row.lacking and label_of(row) not in fewer:  # whose seeds say why
             found.worse.append((label_of(row), f"loses its rank: {lacking(row)}"))
         if STRENGTH.get(row.verdict, len(STRENGTH)) > STRENGTH.get(was, len(STRENGTH)):
             found.worse.append((label_of(row), f"{row.verdict or 'nothing'} instead of {was}"))
