@@ -1,6 +1,6 @@
 """The ablation table: cross-entropy on type I, then the transformation, the fixed frame and the cosine loss added."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
@@ -91,9 +91,25 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
     return tables
 
 
-def ablation_from_runs(dataset: str, title: str, backbone: str, store: Store, ids: Sequence[Sequence[str]]) -> Ablation:
-    """Return the table of the runs on disk; `ids` has those of each variant, in the order of VARIANTS."""
-    board = board_from_runs(dataset, store, [run_id for group in ids for run_id in group])
+def ablation_from_runs(
+    dataset: str,
+    title: str,
+    backbone: str,
+    store: Store,
+    ids: Sequence[Sequence[str]],
+    rejected: Collection[str] = (),
+) -> Ablation:
+    """Return the table of the runs on disk.
+
+    Args:
+        dataset: its name, or the file of a user's dataset.
+        title: of the dataset.
+        backbone: of the models.
+        store: where the runs are.
+        ids: those of each variant, in the order of VARIANTS.
+        rejected: ids of runs that do not count.
+    """
+    board = board_from_runs(dataset, store, [run_id for group in ids for run_id in group], rejected=rejected)
     rows = [next(row for row in board.rows if group[0] in row.runs) for group in ids]
     for row, name in zip(rows, model_names(backbone), strict=True):
         row.title = name

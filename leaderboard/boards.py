@@ -6,7 +6,7 @@ Both are made from their records; what their .md and .json say is not read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from hierbench.runs.store import RUN_ID, Run, Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
+Verified = Callable[[str, Store], tuple[Store, Collection[str]]]
+Side = tuple[Board, Store, Path]
 SAME = {  # what two boards must share: key of a spec, what it is called
     "dataset.name": "dataset",
     "protocol": "protocol",
@@ -79,7 +81,11 @@ class BoardDifference:
 
 
 def compare_boards(
-    old: Path, new: Path, dataset: str | None = None, protocol: Protocol | None = None
+    old: Path,
+    new: Path,
+    dataset: str | None = None,
+    protocol: Protocol | None = None,
+    verified: Verified | None = None,
 ) -> BoardDifference:
     """Compare two boards, each a runs folder, a published table or a submission.
 
@@ -88,13 +94,19 @@ def compare_boards(
         new: the same of the other.
         dataset: its name or file; needed where a folder has several.
         protocol: of the runs; None takes that of the newest, of each board.
+        verified: returns, of a dataset and its runs, these as they count, and the ids of those that do not.
 
     Raises:
         UserError: there is no such board, or they are of different datasets, trees, distances, data or protocols.
     """
-    sides = [_open(path, dataset, protocol) for path in (old, new)]
-    (old_board, old_store), (new_board, new_store) = sides
-    _check_comparable(*((board, store, path) for (board, store), path in zip(sides, (old, new), strict=True)))
+    one, other = ((*_open(path, dataset, protocol, verified), path) for path in (old, new))
+    return differences_of(one, other)
+
+
+def differences_of(old: Side, new: Side) -> BoardDifference:
+    """Compare two boards, each with its records and how messages call it; errors are those of `compare_boards`."""
+    (old_board, old_store, _), (new_board, new_store, _) = old, new
+    _check_comparable(old, new)
     pairs, removed, added = _matched(old_board, old_store, new_board, new_store)
     names = [column.name for column in new_board.columns]
     found = adjusted([differences(after, before, names) if _moved(before, after) else {} for before, after in pairs])
@@ -108,7 +120,7 @@ def compare_boards(
     return BoardDifference(old_board, new_board, tuple(added), tuple(removed), changed, tuple(worse))
 
 
-def _open(path: Path, dataset: str | None, protocol: Protocol | None) -> tuple[Board, Store]:
+def _open(path: Path, dataset: str | None, protocol: Protocol | None, verified: Verified | None) -> tuple[Board, Store]:
     """Return the board of a path and where its records are."""
     name = None if dataset is None else dataset_name(dataset)
     folder = path.with_suffix("") if path.suffix == ".json" else path
@@ -122,7 +134,10 @@ def _open(path: Path, dataset: str | None, protocol: Protocol | None) -> tuple[B
     if dataset is None:
         found = {name for run in store.runs() if (name := _dataset_of(run)) is not None}
         dataset = _only(sorted(found), None, path)
-    return board_with_scored(dataset, store, protocol), store
+    rejected: Collection[str] = ()
+    if verified is not None:
+        store, rejected = verified(dataset, store)
+    return board_with_scored(dataset, store, protocol, rejected), store
 
 
 def _only(names: Sequence[str], name: str | None, path: Path) -> str:
@@ -155,7 +170,7 @@ def _dataset_of(run: Run) -> str | None:
         return None
 
 
-def _check_comparable(old: tuple[Board, Store, Path], new: tuple[Board, Store, Path]) -> None:
+def _check_comparable(old: Side, new: Side) -> None:
     """Raise a UserError that names in what two boards differ that must not."""
     one, other = (_shared(board, store) for board, store, _ in (old, new))
     wrong = [

@@ -41,9 +41,11 @@ def spec_changes(old: Row, old_store: Store, new: Row, new_store: Store) -> list
 
 
 def finished_runs(row: Row, store: Store) -> list[Run]:
-    """Return a row's finished runs, or where it has none those that are planned."""
+    """Return a row's finished runs that count, or where it has none those that are planned."""
     runs = [store.run(run_id) for run_id in row.runs]
-    return runs if row.n in (0, row.planned) else [run for run in runs if run.done]
+    if row.n in (0, row.planned):
+        return runs
+    return [run for run in runs if run.done and run.spec().get("seed") in row.seeds]
 
 
 def _settings(runs: Sequence[Run]) -> dict[str, Any]:

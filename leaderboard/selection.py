@@ -1,6 +1,7 @@
 """Which run is meant: by the beginning of its id, or by method, type and seed in a leaderboard."""
 
 import re
+from collections.abc import Collection
 from typing import get_args
 
 from pydantic import ValidationError
@@ -26,11 +27,14 @@ def find_run(beginning: str, store: Store, what: str = "run", hint: str = "") ->
     return found[0]
 
 
-def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | None = None) -> tuple[Spec, Run]:
+def run_by_id(
+    beginning: str, dataset: str, store: Store, protocol: Protocol | None = None, rejected: Collection[str] = ()
+) -> tuple[Spec, Run]:
     """Return the finished run of a dataset whose id has this prefix, and its spec.
 
     Raises:
-        UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, or of tuning.
+        UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, of tuning, or
+            among the ids of the rejected.
     """
     spec, run = _with_spec(find_run(beginning, store))
     if spec.dataset.name != (name := dataset_name(dataset)):
@@ -39,18 +43,23 @@ def run_by_id(beginning: str, dataset: str, store: Store, protocol: Protocol | N
         raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
     if spec.split != "test":
         raise UserError(f"run {beginning} ({spec.label}) is a tuning run, which has no test results")
-    return _finished(spec, run)
+    return _finished(spec, run, rejected)
 
 
 def choose_run(
-    board: Board, store: Store, method: str | None = None, feature_type: str | None = None, seed: int | None = None
+    board: Board,
+    store: Store,
+    method: str | None = None,
+    feature_type: str | None = None,
+    seed: int | None = None,
+    rejected: Collection[str] = (),
 ) -> tuple[Spec, Run]:
     """Return the finished run of a leaderboard that method, type and seed name, and its spec.
 
     Without a seed the smallest that is finished is taken, without a type the first that the method has.
 
     Raises:
-        UserError: no run fits, several do, or the one that does is not finished.
+        UserError: no run fits, several do, or the one that does is not finished or among the ids of the rejected.
     """
     known = [_with_spec(store.run(id_)) for row in board.rows for id_ in row.runs]
     known = [(spec, run) for spec, run in known if spec.method.name == method] or known
@@ -65,7 +74,7 @@ def choose_run(
         names = ", ".join(sorted(f"{spec.method.name}:{spec.type}:{spec.seed}" for spec, _ in known))
         raise UserError(f"no run with {asked} in the newest table of {board.dataset}; there are {names}")
     if seed is None:
-        found = [(spec, run) for spec, run in found if run.done] or found
+        found = [(spec, run) for spec, run in found if run.done and run.folder.name not in rejected] or found
         smallest = min(spec.seed for spec, _ in found)
         found = [(spec, run) for spec, run in found if spec.seed == smallest]
     if len({spec.method.name for spec, _ in found}) == 1:
@@ -81,10 +90,12 @@ def choose_run(
             f"{asked or board.dataset} matches {len(found)} runs: {names}{more}; give more of method, type and seed, "
             "or the id of one"
         )
-    return _finished(*found[0])
+    return _finished(*found[0], rejected)
 
 
-def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) -> tuple[Spec, Run]:
+def named_run(
+    name: str, dataset: str, store: Store, protocol: Protocol | None, rejected: Collection[str] = ()
+) -> tuple[Spec, Run]:
     """Return the finished run that METHOD[:TYPE[:SEED]] or the beginning of an id stands for, and its spec.
 
     A method's run is looked for in the dataset's newest table; the seed is 0 unless given, the type the first that
@@ -96,13 +107,14 @@ def named_run(name: str, dataset: str, store: Store, protocol: Protocol | None) 
         raise unknown_name("type", rest[0], types_to_train)
     if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
         raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
-    board = board_from_runs(dataset, store, protocol=protocol)
+    board = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
     methods = {row.method for row in board.rows}
     if method in methods:
-        return choose_run(board, store, method, rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0)
+        kind, seed = rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0
+        return choose_run(board, store, method, kind, seed, rejected)
     if not re.fullmatch("[0-9a-f]{4,64}", name):
         raise unknown_name("run", name, methods)
-    return run_by_id(name, dataset, store, protocol)
+    return run_by_id(name, dataset, store, protocol, rejected)
 
 
 def parameters(spec: Spec) -> str:
@@ -121,7 +133,10 @@ def _with_spec(run: Run) -> tuple[Spec, Run]:
         raise UserError(f"run {run.folder.name[:12]} is a record of another version of hierbench") from None
 
 
-def _finished(spec: Spec, run: Run) -> tuple[Spec, Run]:
+def _finished(spec: Spec, run: Run, rejected: Collection[str]) -> tuple[Spec, Run]:
+    if run.folder.name in rejected:
+        what = f"run {run.folder.name[:12]} ({spec.label})"
+        raise UserError(f"{what} is rejected: hierbench verify {run.folder.parent} says why")
     if not run.done:
         raise UserError(f"run {run.folder.name[:12]} ({spec.label}) {run.state}")
     return spec, run

@@ -16,6 +16,7 @@ from hierbench.utils.errors import UserError
 if TYPE_CHECKING:
     from hierbench.config.sections import Protocol
     from hierbench.leaderboard.board import Board
+    from hierbench.runs.store import Store
 
 
 def compare(
@@ -50,14 +51,19 @@ def compare(
     """Print how far rows of a table are from a reference, or one board from another, paired by seed."""
     names = [*([reference] if reference else []), *(rows or [])]
     if _are_boards(names):
-        given = [name for name in ("runs", "data_dir", "metrics", "ties") if _is_given(context, name)]
+        given = [name for name in ("runs", "metrics", "ties") if _is_given(context, name)]
         if given:
             option = f"--{given[0].replace('_', '-')}"
             raise UserError(f"{option} is for rows of one table, and {names[0]} and {names[1]} are two boards")
+        from hierbench.experiments.checking import counted
         from hierbench.leaderboard import boards_tables
         from hierbench.leaderboard.boards import compare_boards
 
-        found = compare_boards(Path(names[0]), Path(names[1]), dataset, protocol)
+        def verified(name: str, store: Store) -> tuple[Store, frozenset[str]]:
+            found = counted(name, store, data_dir)
+            return found.store, found.rejected
+
+        found = compare_boards(Path(names[0]), Path(names[1]), dataset, protocol, verified)
         return write_result(boards_tables.FORMATS[format_](found), output)
     if dataset is None:
         raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
@@ -69,16 +75,15 @@ def compare(
         from hierbench.leaderboard.ties import tied_rows
 
         column = column_of(ties)
-        board = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
+        board, _ = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
         return write_result(ties_tables.FORMATS[format_](board, tied_rows(board, column, names)), output)
     if reference is None:
         raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
     from hierbench.leaderboard.paired import compare_rows
     from hierbench.leaderboard.paired_tables import FORMATS
-    from hierbench.runs.store import Store
 
-    board = _board(dataset, runs, data_dir, protocol, metrics)
-    write_result(FORMATS[format_](board, compare_rows(board, Store(runs), reference, rows or ())), output)
+    board, store = _board(dataset, runs, data_dir, protocol, metrics)
+    write_result(FORMATS[format_](board, compare_rows(board, store, reference, rows or ())), output)
 
 
 def _are_boards(names: Sequence[str]) -> bool:
@@ -92,12 +97,17 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
-def _board(dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None, metrics: str | None) -> Board:
-    """Return the table with the columns of --metrics."""
+def _board(
+    dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None, metrics: str | None
+) -> tuple[Board, Store]:
+    """Return the table with the columns of --metrics, and the verified runs behind it."""
+    from hierbench.experiments.checking import counted
     from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.columns import PAPER, asked_columns
+    from hierbench.leaderboard.columns import PAPER, asked_columns, further
     from hierbench.leaderboard.measured import with_columns
     from hierbench.runs.store import Store
 
-    columns, board = asked_columns(metrics), board_from_runs(dataset, Store(runs), protocol=protocol)
-    return board if columns == PAPER else with_columns(board, columns, Store(runs), data_dir)
+    columns = asked_columns(metrics)
+    found = counted(dataset, Store(runs), data_dir, further(columns))
+    board = board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
+    return board if columns == PAPER else with_columns(board, columns, found.store, data_dir), found.store

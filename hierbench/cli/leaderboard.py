@@ -1,6 +1,5 @@
 """`hierbench leaderboard`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,9 +8,6 @@ import typer
 from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, print_said, write_result
 from hierbench.config.options import DataOption, DatasetOption, RunsOption
 from hierbench.utils.errors import UserError
-from hierbench.utils.text import one_line
-
-LONGEST = 600  # characters of a note
 
 
 def leaderboard(
@@ -32,6 +28,7 @@ def leaderboard(
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
+    from hierbench.experiments.checking import note
     from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
     from hierbench.leaderboard import ledger, render
     from hierbench.leaderboard.board import damaged_runs
@@ -42,6 +39,9 @@ def leaderboard(
 
     if publish is not None and source != "runs":
         raise UserError("--publish is for runs; the paper's tables are already published")
+    if publish is not None and (output is not None or format_ != "markdown"):
+        option = "--format" if output is None else "--output"
+        raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
     if protocol is not None and source == "paper":
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     columns = asked_columns(metrics)
@@ -60,18 +60,13 @@ def leaderboard(
         return
     counted, report = checked_runs(dataset, store, data_dir, further(columns))
     damaged = damaged_runs(dataset, counted)
-    _note(damaged)
+    note(damaged)
     if source == "both":
         both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
-        _note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
+        note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
         return write_result(ledger.FORMATS[format_](both), output)
     board = board_of(dataset, counted, report, data_dir, protocol)
-    _note(with_limit(notes_of(report, damaged), store))
+    note(with_limit(notes_of(report, damaged), store))
     if metrics is not None:
         board = with_columns(board, columns, store, data_dir)
     write_result(render.FORMATS[format_](board), output)
-
-
-def _note(lines: list[str]) -> None:
-    for line in lines:
-        print(f"note: {one_line(line, LONGEST)}", file=sys.stderr, flush=True)

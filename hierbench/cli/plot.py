@@ -1,5 +1,6 @@
 """`hierbench plot`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,8 @@ from hierbench.cli.options import ProtocolOfRuns
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.reports.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
+
+OF_RUNS = set(KINDS) - {"similarity", "frame"}
 
 
 def plot(
@@ -45,6 +48,12 @@ def plot(
     parts = [kind, dataset_name(dataset) or "example", "published" if source == "paper" else None, protocol]
     target = output or refuse_links(runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     request = Request(dataset, runs, data_dir, source, protocol, run, method, type_, seed)
+    if kind in OF_RUNS and source == "runs":
+        from hierbench.experiments.checking import counted
+        from hierbench.runs.store import Store
+
+        found = counted(dataset, Store(runs), data_dir)
+        request = replace(request, verified=found.store, rejected=found.rejected)
     with style.house_style():
         drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
         style.write_figure(drawing.figure, target)

@@ -68,6 +68,8 @@ def power(
         return write_result(FORMATS[format_](Setting(target, level), [plan(assumed, target, level)]), output)
     if dataset is None or rows is None or len(rows) != 2:
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
+    if source == "paper" and unpaired:
+        raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
     board, metric, found = (
         _of_paper(dataset, (rows[0], rows[1]), metric, protocol)
         if source == "paper"
@@ -105,14 +107,16 @@ def _of_runs(
     protocol: "Protocol | None",
     unpaired: bool,
 ) -> "Found":
+    from hierbench.experiments.checking import counted
     from hierbench.leaderboard.board import board_from_runs
     from hierbench.leaderboard.columns import column_of, further
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.power import effects_of_runs
     from hierbench.runs.store import Store
 
-    column, store = column_of(metric or DEFAULT), Store(runs)
-    board = board_from_runs(dataset, store, protocol=protocol)
+    column = column_of(metric or DEFAULT)
+    found = counted(dataset, Store(runs), data_dir, further([column]))
+    store, board = found.store, board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
     if further([column]):
         board = with_columns(board, [column], store, data_dir)
     return board, column.name, effects_of_runs(board, store, rows, column, paired=not unpaired)

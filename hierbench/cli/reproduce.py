@@ -9,6 +9,7 @@ import typer
 
 from hierbench.cli.options import ProtocolOfRuns
 from hierbench.config.options import DataOption, DeviceOption, WeightsOption, jobs_of
+from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from hierbench.experiments.reproduction.again import Compared
@@ -45,6 +46,10 @@ def reproduce(
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """
+    own = {"--runs": runs, "--source": source, "--weights": weights, "--jobs": jobs}
+    given = [name for name, value in own.items() if value is not None] + ["--device"] * (device != "auto")
+    if given and not run:
+        raise UserError(f"{given[0]} is for --run, which carries the command out")
     from hierbench.experiments.reproduction.report import as_record, as_text
     from hierbench.experiments.reproduction.rows import find_rows
     from hierbench.utils.files import as_json_text

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from hierbench.config.options import DataOption, DeviceOption
+from hierbench.utils.errors import UserError
 
 
 def verify(
@@ -27,6 +28,8 @@ def verify(
 
     Exit code 0 if nothing is rejected, 1 if something is.
     """
+    if device != "auto" and not retrain:
+        raise UserError("--device is for --retrain N; nothing else is computed on it")
     from hierbench.experiments.verification import report
     from hierbench.experiments.verification.verify import verify as verify_folders
 

@@ -12,6 +12,7 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
+from hierbench.experiments.publishing import verified
 from hierbench.experiments.session import Session
 from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, Ablation, ablation_from_runs, as_json, markdown
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
@@ -49,7 +50,9 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
 
     def publish() -> tuple[Ablation, Path]:
         ids = [[job.id for job in jobs] for jobs in variants]
-        table = ablation_from_runs(session.options.dataset, recipe.title, recipe.model.backbone, session.store, ids)
+        found = verified(session.options, [job_id for group in ids for job_id in group])
+        backbone = recipe.model.backbone
+        table = ablation_from_runs(session.options.dataset, recipe.title, backbone, found.store, ids, found.rejected)
         file = runs / f"ablation-{recipe.dataset}.md"
         write_text(file.with_suffix(".json"), as_json([table]))
         write_text(file, markdown([table]))

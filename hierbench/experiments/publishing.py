@@ -1,14 +1,18 @@
 """The leaderboard of a command: made from its runs, written next to them and printed, without heavy imports."""
 
 import json
+import os
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hierbench.config.options import Options
+from hierbench.experiments.checking import Counted, counted_of
+from hierbench.experiments.verification.cache import SETTLED
 from hierbench.leaderboard.board import Board, board_from_runs
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.runs.mlflow_mirror import default_uri
@@ -16,17 +20,38 @@ from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.files import as_json_text, write_text
 
+AGAIN = "; remove its folder to train it again"
+
 
 def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> tuple[Board, Path]:
     """Write the leaderboard of a command's runs as markdown and JSON; return it and the markdown file."""
     runs = options.runs
-    board = board_from_runs(options.dataset, Store(runs), list(ids))
+    found = verified(options, ids, columns)
+    board = board_from_runs(options.dataset, found.store, list(ids), rejected=found.rejected)
     if tuple(columns) != PAPER:
-        board = with_columns(board, columns, Store(runs), options.data_dir)
+        board = with_columns(board, columns, found.store, options.data_dir)
     table = runs / f"leaderboard-{board.dataset}.md"
     write_text(table.with_suffix(".json"), as_json(board))
     write_text(table, markdown(board))
     return board, table
+
+
+def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Counted:
+    """Verify the runs of a command's table, and say which are rejected.
+
+    What has just been written is given the time after which findings are kept, so that the same command can answer
+    without verifying it again.
+    """
+    store = Store(options.runs)
+    newest = max((_changed(store.run(run_id).folder) for run_id in ids), default=0)
+    time.sleep(min(max(newest + SETTLED - time.time_ns(), 0), SETTLED) / 1e9)
+    return counted_of(options.dataset, store, ids, options.data_dir, further(columns), AGAIN)
+
+
+def _changed(folder: Path) -> int:
+    """Return when something in a folder was last changed, in ns."""
+    with os.scandir(folder) as entries:
+        return max([folder.stat().st_ctime_ns, *(entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries)])
 
 
 def show_board(board: Board, options: Options, more: Mapping[str, Any] | None = None) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -275,13 +276,19 @@ class Store:
         return max(time.time_ns(), max(times, default=0) + STEP)
 
     def ask_for(self, ids: Sequence[str]) -> None:
-        """Mark these runs as requested last, in this order, and remove temporary files of killed commands."""
+        """Mark these runs as requested last, in this order, and remove temporary files of killed commands.
+
+        Where they are that already, no time is set: what was found of unchanged files still holds.
+        """
         remove_abandoned(self.root)
-        now = self.now()
+        last = list(islice(reversed([run.folder.name for run in self.runs()]), len(ids)))
+        as_asked, now = last[::-1] == list(ids), self.now()
         for job_id in ids:
             now += STEP
             run = self.run(job_id)
             remove_abandoned(run.folder)
+            if as_asked:
+                continue
             with suppress(FileNotFoundError):
                 set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was requested last
 

@@ -36,7 +36,8 @@ def hierbench(cli):
     """Runs a command as a user does; returns its output, what it said, and the heavy packages that it imported."""
 
     def run(folder, *arguments):
-        done = cli.real(folder, *arguments, python=("-c", LOOK), NO_COLOR="1", COLUMNS="200").ok()
+        kept = {"HIERBENCH_CACHE_DIR": str(folder / "cache")}  # findings, from one test to the next
+        done = cli.real(folder, *arguments, python=("-c", LOOK), NO_COLOR="1", COLUMNS="200", **kept).ok()
         said, _, heavy = done.err.rpartition("heavy: ")
         return done.out, said, heavy.strip()
 

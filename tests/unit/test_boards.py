@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hierbench.config.spec import Spec
 from hierbench.leaderboard.boards import compare_boards
 from hierbench.leaderboard.boards_tables import FORMATS
 from hierbench.leaderboard.paired import difference, holm
@@ -34,6 +35,7 @@ def old(tmp_path_factory):
     for path, spec in specs_in(PUBLISHED).items():
         if spec["type"] == "type-I" and spec["method"]["name"] in ("ce", "soft_labels", "hxe"):
             shutil.copytree(path, folder / path.name)
+    shutil.copy(PUBLISHED / "targets.npy", folder)
     return folder
 
 
@@ -54,6 +56,7 @@ def edit(folder, change, method="ce"):
         for name, content in zip(("spec", "metrics", "environment"), contents, strict=True):
             (path / f"{name}.json").write_text(json.dumps(content))
         mistake_runs.seal(Run(path))
+        path.rename(path.with_name(Spec.model_validate(spec).id))
 
 
 def shifted(by, **more):
@@ -190,8 +193,9 @@ REFUSED = {
 def test_boards_of_another_comparison_are_refused(cli, tmp_path, old, new, what):
     edit(new, lambda spec, metrics, environment: REFUSED[what](spec), None)
     refused = cli(tmp_path, "compare", old, new)
-    refused.one_line("cannot be compared", f"they differ in: {what} ")
-    assert refused.code == 2 and refused.err.count("->") == 1
+    assert refused.code == 2 and refused.err.count("->") == 1  # below the notes on runs that do not count
+    last = refused.err.splitlines()[-1]
+    assert "cannot be compared" in last and f"they differ in: {what} " in last
 
 
 def test_what_is_no_board(tmp_path, old, new):
@@ -256,11 +260,16 @@ def test_latex_compiles(tmp_path, changed):
 
 
 def test_the_command(cli, tmp_path, old, new):
-    edit(new, shifted(-1.0))
+    edit(new, lambda spec, metrics, environment: False, "hxe")
     same = cli(tmp_path, "compare", old, old).ok()
     assert same.out == f"{NAME}, protocol paper: no difference in 3 rows of 15 runs.\n"
     found = json.loads(cli(tmp_path, "compare", old, new.parent, "--dataset", NAME, "--format", "json").ok().out)
-    assert [row["method"] for row in found["worse"]] == ["ce"]
+    assert [row["method"] for row in found["worse"]] == ["hxe"]
     cli(tmp_path, "compare", old, new, "--runs", old).one_line("--runs is for rows of one table")
     cli(tmp_path, "compare", old, new, "--metrics", "+ece").one_line("--metrics is for rows of one table")
     cli(tmp_path, "compare", old, "./nothing").one_line("no such folder of records")
+    edit(new, shifted(42.0), "ce")
+    done = cli(tmp_path, "compare", old, new, "--format", "json").ok()
+    assert done.err.count(" (ce type-I seed ") == 5 and "is rejected and not counted: " in done.err
+    (row,) = (row for row in json.loads(done.out)["worse"] if row["method"] == "ce")
+    assert "lost seeds" in str(row)

@@ -139,7 +139,7 @@ def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     assert all(now[path] == content for path, content in earlier.items())
     assert (boards / "other.txt").read_text() == "kept" and len(entries(boards)) == 2
     put(copied("three", "flamingo"), update=True)  # one more seed
-    (change,) = entries(boards)[0]["changed"]
+    (change,) = (one for one in entries(boards)[0]["changed"] if one["row"] == "flamingo:type-I")
     assert (change["row"], change["seeds"]) == ("flamingo:type-I", [2, 3]) and len(change["top1"]) == 2
     same = put(copied("three again", "flamingo"), update=True)
     assert same.lines[0] == "no row changes" and len(entries(boards)) == 3
@@ -175,7 +175,8 @@ def test_what_gets_worse_needs_a_word(what, copied, put, quick, tmp_path, tamper
     entry = entries(boards)[0]
     assert entry["because"] == "a mistake in the old runs" and len(entries(boards)) == 2
     assert entry["removed"] == (["ce:type-I", "crm:type-I"] if what == "other settings" else [])
-    assert [change["row"] for change in entry["changed"]] == ["flamingo:type-I"]
+    standing = {"row", "rank", "star", "best"}  # of other rows, which one that got worse leaves better marked
+    assert [change["row"] for change in entry["changed"] if not change.keys() <= standing] == ["flamingo:type-I"]
     (report,) = verify([boards / "shapes"], tmp_path / "no-data")
     assert report.num_rejected == 0 and rows_of(boards)["flamingo"]["n"] == (2 if what == "fewer seeds" else 3)
 
@@ -329,3 +330,28 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, 
         tree.write_text(content)
         (report,) = verify([tmp_path / "second"], tmp_path / "none")
         assert report.counts()["claimed"] == 1 and "nothing is computed" in report.runs[0].notes[0]
+
+
+def test_an_update_says_which_rows_lose_their_rank(copied, put, quick, tmp_path):
+    put(copied("first", "ce", "crm", seeds=2))
+    (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
+    more = copied("more", "flamingo")
+    with pytest.raises(UserError, match=r"(ce|crm):type-I gets worse: .*loses its rank: lacks seed 2"):
+        put(more, update=True)
+    said = put(more, update=True, because="a third seed")
+    assert {line.split(":")[0] for line in said.lines} >= {"changed ce", "changed crm", "added flamingo"}
+    assert any("rank ranked -> lacks seed 2; not ranked" in line for line in said.lines)
+    (changed,) = (one for one in entries(tmp_path / "boards")[0]["changed"] if one["row"] == "ce:type-I")
+    assert changed["rank"] == ["ranked", "lacks seed 2; not ranked"]
+    assert any("not made anew" in line and "shapes-levels.svg" in line for line in said.notes)
+
+
+def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, quick, tmp_path):
+    put(copied("first", "ce"), columns=asked_columns("+ece"))
+    kept = put(copied("more", "flamingo"), update=True)
+    assert (
+        not any("no longer" in line for line in kept.notes)
+        and "ece" in rows_of(tmp_path / "boards")["flamingo"]["metrics"]
+    )
+    dropped = put(tmp_path / "more", update=True, columns=asked_columns("top1"))
+    assert any("no longer has the columns" in line and "ece" in line for line in dropped.notes)

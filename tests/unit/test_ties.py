@@ -205,6 +205,7 @@ def published(tmp_path_factory):
     for path in PUBLISHED.glob("*/spec.json"):
         if json.loads(path.read_text())["method"]["name"] in ("ce", "crm", "soft_labels"):
             shutil.copytree(path.parent, runs / path.parent.name)
+    shutil.copy(PUBLISHED / "targets.npy", runs)
     return runs
 
 

@@ -38,7 +38,7 @@ class Boards:
             rows = [label_of(row) for row in old.made[dataset].board.rows]
             return Changes(removed=rows, worse=[(row, "removed") for row in rows])
         before, after = old.made[dataset].board, self.made[dataset].board
-        return changes_between(old.folder / dataset, before, self.folder / dataset, after, dataset)
+        return changes_between(old.folder / dataset, before, self.folder / dataset, after)
 
 
 def make_boards(
@@ -110,7 +110,7 @@ def _continue_changes(
     if not (previous / dataset).is_dir():
         return write_changes(folder, dataset, first_changes(made.board), "", [])
     old = read_board(previous, dataset, data_dir)
-    found = changes_between(previous / dataset, old, folder / dataset, made.board, dataset)
+    found = changes_between(previous / dataset, old, folder / dataset, made.board)
     because = dict.fromkeys(f"{row}: {words[row]}" for row, _ in found.worse if row in words)
     write_changes(folder, dataset, found, "; ".join(because), read_changes(previous, dataset))
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hierbench.config.sections import Protocol
+from hierbench.experiments.checking import Counted
 from hierbench.experiments.publication import pictures
 from hierbench.experiments.publication.records import Records, ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.publication.sources import write_sources
 from hierbench.experiments.verification import report as reports
-from hierbench.experiments.verification.checked import checked_board
+from hierbench.experiments.verification.checked import board_of, checked_board, checked_runs
 from hierbench.experiments.verification.findings import Report
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.leaderboard.board import Board, board_with_scored
@@ -78,7 +79,8 @@ def compose(
     for part in parts:
         records.add(part.store, part.ids, further(columns))
     records.keep(ids_of(board_with_scored(dataset, records.store, protocol), records.store))
-    board, report = checked_board(dataset, records.store, data_dir, protocol, further(columns))
+    counted, report = checked_runs(dataset, records.store, data_dir, further(columns))
+    board = board_of(dataset, counted, report, data_dir, protocol)
     refuse_rejected(board, report, records.store)
     report.folder = Path(name)
     if tuple(columns) != PAPER:
@@ -86,7 +88,9 @@ def compose(
     notes = write_sources(records.store, [part.store for part in parts])
     for kind, suffix in SUFFIXES.items():
         write_text(folder / f"{name}{suffix}", FORMATS[kind](board))
-    notes += pictures.draw(board, dataset, folder, parts[-1].store, data_dir) if draw else []
+    if draw:
+        verified = Counted(counted, report.rejected_ids)
+        notes += pictures.draw(board, dataset, folder, verified, parts[-1].store, data_dir)
     report.tables = check_tables(report, name, records.store, data_dir)
     for table in report.tables:
         table.label = name
@@ -97,8 +101,10 @@ def compose(
 
 
 def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
-    """Return the table of earlier published records, with verdicts; its own files are not relied upon."""
-    return checked_board(dataset, Store(folder / dataset), data_dir)[0]
+    """Return the table of earlier published records, with verdicts; its files give the columns alone."""
+    store, columns = Store(folder / dataset), columns_of(folder, dataset)
+    board, _ = checked_board(dataset, store, data_dir, metrics=further(columns))
+    return board if columns == PAPER else with_columns(board, columns, store, data_dir)
 
 
 def columns_of(folder: Path, dataset: str) -> tuple[Column, ...]:

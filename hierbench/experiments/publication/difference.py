@@ -1,15 +1,17 @@
 """What a new publication of a table changes, and what of that is worse, with what both rest on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.verification.evidence import EVIDENCE
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.boards import BoardDifference, ChangedRow, compare_boards
+from hierbench.leaderboard.boards import BoardDifference, ChangedRow, differences_of
+from hierbench.leaderboard.render import lacking
 from hierbench.leaderboard.statistics import Row
+from hierbench.runs.store import Store
 from hierbench.utils.text import one_line
 
 STRENGTH = {verdict: place for place, verdict in enumerate(EVIDENCE)}
@@ -24,7 +26,8 @@ class Changes:
     Attributes:
         added: rows.
         removed: rows.
-        changed: {"row": its name, metric or "seeds" or "verdict": [old, new]} of rows that both have.
+        changed: {"row": its name, metric or "seeds", "verdict", "rank", "star" or "best": [old, new]} of rows that both
+            have.
         worse: (row, why).
         boards: the comparison of the records; None where there was no earlier table.
     """
@@ -61,37 +64,42 @@ def first_changes(board: Board) -> Changes:
     return Changes(added=[label_of(row) for row in board.rows])
 
 
-def changes_between(old: Path, before: Board, new: Path, after: Board, dataset: str) -> Changes:
+def changes_between(old: Path, before: Board, new: Path, after: Board) -> Changes:
     """Compare two tables of one dataset.
 
-    Worse is a row that disappears, loses seeds, has a significantly worse mean or a weaker verdict.
+    Worse is a row that disappears, loses seeds or its rank, has a significantly worse mean or a weaker verdict.
+    Changes are those of the columns that either table shows.
 
     Args:
         old: the earlier records.
         before: their table, with verdicts.
         new: the records as they will be.
         after: their table, with verdicts.
-        dataset: its name or the file of a user's dataset.
 
     Raises:
         UserError: they are of different data, trees, distances or protocols.
     """
-    boards = compare_boards(old, new, dataset, protocol_of(after))
+    boards = differences_of((before, Store(old), old), (_shown_too(after, before), Store(new), new))
     found = Changes([label_of(row) for row in boards.added], [label_of(row) for row in boards.removed], boards=boards)
-    verdicts = [{frozenset(row.runs): row.verdict for row in board.rows} for board in (before, after)]
+    earlier = {frozenset(row.runs): row for row in before.rows}
     changed = {frozenset(row.row.runs): row for row in boards.changed}
     added = {frozenset(row.runs) for row in boards.added}
+    fewer = {label_of(worse.row) for worse in boards.worse}
     for row in after.rows:
         key = frozenset(row.runs)
         if key in added:
             continue
         pair = changed.get(key)
-        was = verdicts[0].get(key if pair is None else frozenset(pair.old.runs), row.verdict)
-        change: dict[str, Any] = {} if pair is None else _change(pair, after)
+        old_row = earlier.get(key, row) if pair is None else pair.old
+        was = old_row.verdict
+        change: dict[str, Any] = {} if pair is None else _change(pair, boards.new)
+        change |= _standing(old_row, row)
         if was != row.verdict:
             change["verdict"] = [was, row.verdict]
         if change:
             found.changed.append({"row": label_of(row), **change})
+        if row.lacking and not old_row.lacking and label_of(row) not in fewer:  # whose seeds say why
+            found.worse.append((label_of(row), f"loses its rank: {lacking(row)}"))
         if STRENGTH.get(row.verdict, len(STRENGTH)) > STRENGTH.get(was, len(STRENGTH)):
             found.worse.append((label_of(row), f"{row.verdict or 'nothing'} instead of {was}"))
     found.worse += [(label_of(worse.row), _why(worse.reasons, boards.changed)) for worse in boards.worse]
@@ -108,11 +116,29 @@ def _change(pair: ChangedRow, board: Board) -> dict[str, Any]:
     for column in board.columns:
         cells = [row.metrics.get(column.name) for row in (pair.old, pair.row)]
         means = [None if cell is None else cell.mean for cell in cells]
-        if means[0] != means[1]:
+        if None not in cells and means[0] != means[1]:  # a column that comes or goes changes no row
             change[column.name] = means
     if pair.old.runs != pair.row.runs:
         change["seeds"] = [pair.old.n, pair.row.n]
     return change
+
+
+def _shown_too(board: Board, other: Board) -> Board:
+    """Return a board with the columns of another one added."""
+    return replace(board, columns=tuple(dict.fromkeys((*board.columns, *other.columns))))
+
+
+def _standing(old: Row, new: Row) -> dict[str, Any]:
+    """Return what differs in how two rows are ranked and marked: {"rank", "star" or "best": [old, new]}."""
+    sides = [
+        {
+            "rank": lacking(row) or "ranked",
+            "star": "yes" if row.competitive else "no",
+            "best": ", ".join(name for name, cell in row.metrics.items() if cell.best) or "none",
+        }
+        for row in (old, new)
+    ]
+    return {name: [sides[0][name], sides[1][name]] for name in sides[0] if sides[0][name] != sides[1][name]}
 
 
 def _why(reasons: Sequence[str], changed: Sequence[ChangedRow]) -> str:

@@ -1,8 +1,10 @@
 """The pictures of a published table, drawn from the runs behind it; one that needs what is not here is left out."""
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from hierbench.experiments.checking import Counted, counted_of
 from hierbench.experiments.publication.difference import protocol_of
 from hierbench.leaderboard.board import Board
 from hierbench.reports.plots import style
@@ -16,13 +18,14 @@ FROM_RECORDS = ("tradeoff", "severity")
 FROM_SCORES = "operating"
 
 
-def draw(board: Board, dataset: str, folder: Path, source: Store, data_dir: Path) -> list[str]:
+def draw(board: Board, dataset: str, folder: Path, records: Counted, source: Store, data_dir: Path) -> list[str]:
     """Write `<dataset>-<kind>.svg` of a publication, as far as they can be drawn.
 
     Args:
         board: the published table.
         dataset: its name or the file of a user's dataset.
-        folder: of the publication, with its records.
+        folder: of the publication.
+        records: that it has, verified.
         source: where the runs may have their full predictions.
         data_dir: where the tree may be.
 
@@ -32,21 +35,22 @@ def draw(board: Board, dataset: str, folder: Path, source: Store, data_dir: Path
     notes = []
     for kind in (*FROM_RECORDS, FROM_SCORES):
         try:
-            runs = folder / board.dataset if kind in FROM_RECORDS else _with_predictions(board, source).root
+            of = records if kind in FROM_RECORDS else _with_predictions(board, dataset, source, data_dir)
+            request = Request(dataset, of.store.root, data_dir, protocol=protocol_of(board), verified=of.store)
             with style.house_style():
                 module = import_module(f"hierbench.reports.plots.{kind}")
-                drawing = module.draw(Request(dataset, runs, data_dir, protocol=protocol_of(board)))
+                drawing = module.draw(replace(request, rejected=of.rejected))
                 style.write_figure(drawing.figure, folder / f"{board.dataset}-{kind}.svg")
         except UserError as error:
             notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
     return notes
 
 
-def _with_predictions(board: Board, source: Store) -> Store:
-    """Return the folder of runs if it has the full predictions of all trained rows; else raise a UserError."""
+def _with_predictions(board: Board, dataset: str, source: Store, data_dir: Path) -> Counted:
+    """Return the verified runs of a board if the folder has the full predictions of all; else raise a UserError."""
     ids = [run_id for row in board.rows if not row.scored for run_id in row.runs]
     if lacking := sum(not has_predictions(source.run(run_id)) for run_id in ids):
         raise UserError(
             f"{lacking} of {len(ids)} runs have no predictions.npz in {source.root}, and it needs all scores"
         )
-    return source
+    return counted_of(dataset, source, ids, data_dir)

@@ -1,5 +1,6 @@
 """`hierbench publish`: a table and the evidence behind it, written into a folder of publications, or updated there."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +73,22 @@ def publish(request: Request) -> Said:
         if old is None:
             found = first_changes(made.board)
         else:
-            found = changes_between(folder / name, old, staging / name, made.board, request.dataset)
+            found = changes_between(folder / name, old, staging / name, made.board)
             if found.worse and not request.because:
                 raise _worse(found)
         because = one_line(request.because, LONGEST)
         write_changes(staging, name, found, because, read_changes(folder, name) if updates else [])
+        notes += _not_made(folder, name, known, columns) if updates else []
     return Said([*notes, *made.notes], [*(found.lines() if updates else []), written(folder, made)])
+
+
+def _not_made(folder: Path, name: str, known: Sequence[Column], columns: Sequence[Column]) -> list[str]:
+    """Return a line on columns that an update drops, and one on files beside the table that it does not make anew."""
+    dropped = [column.name for column in known if column not in columns]
+    lines = [f"the table no longer has the columns {', '.join(dropped)}"] if dropped else []
+    others = re.compile(rf"{re.escape(name)}-(levels|metrics|differences|mistakes)\.[a-z]+")
+    stale = sorted(path.name for path in folder.iterdir() if others.fullmatch(path.name))
+    return [*lines, f"not made anew, and perhaps of the earlier table: {', '.join(stale)}"] if stale else lines
 
 
 def written(folder: Path, made: Publication) -> str:

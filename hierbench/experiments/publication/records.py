@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hierbench.config.scored import is_scored
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find, variant_name
+from hierbench.experiments.checking import with_bases
 from hierbench.experiments.publication.sources import is_code
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.board import Board
@@ -24,18 +25,6 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular, read_bytes, set_time, write_bytes
 
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
-
-
-def with_bases(ids: Iterable[str], store: Store) -> list[str]:
-    """Return the ids of runs, and of those that they re-rank, at any remove: a base may have no row of its own."""
-    found, left = dict[str, None](), list(ids)
-    while left:
-        run_id = left.pop(0)
-        if run_id not in found:
-            found[run_id] = None
-            base = store.run(run_id).spec().get("base") or []
-            left += [base] if isinstance(base, str) else map(str, base)
-    return list(found)
 
 
 def ids_of(board: Board, store: Store) -> list[str]:

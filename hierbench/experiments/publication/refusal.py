@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hierbench.experiments.publication.records import with_bases
+from hierbench.experiments.checking import with_bases
 from hierbench.experiments.verification.checked import notes_of
 from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.leaderboard.board import Board

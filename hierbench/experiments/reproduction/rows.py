@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from hierbench.api.code import digest_of_code
 from hierbench.config.sections import FEATURE_TYPES, Protocol
 from hierbench.config.spec import Spec
+from hierbench.experiments.checking import counted
 from hierbench.experiments.reproduction.command import code_here, command_of, needs_weights, rows_of, weights_name
 from hierbench.leaderboard.board import Board, board_from_runs
 from hierbench.leaderboard.columns import Column, column_of, further
-from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.measured import counted_runs, with_columns
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.runs.store import Run, Store
@@ -108,10 +109,13 @@ def find_rows(
         raise UserError(f"{place}: no such folder of records")
     store = Store(folder)
     dataset = dataset or _only_dataset(store)
-    board = board_from_runs(dataset, store, protocol=protocol)
     row_name, metric = split_name(name)
+    columns = [] if metric is None else [column_of(metric)]
+    known = counted(dataset, store, data_dir, further(columns))
+    store = known.store
+    board = board_from_runs(dataset, store, protocol=protocol, rejected=known.rejected)
     if metric is not None:
-        board = _with_metric(board, column_of(metric), store, data_dir)
+        board = _with_metric(board, columns[0], store, data_dir)
     rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
     found = [_recorded(row, store, dataset, metric) for row in rows]
     return board, store, found
@@ -138,10 +142,10 @@ def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recor
     """Return a row with its records and its command."""
     if row.scored:
         raise UserError(f"{row.title} are predictions made elsewhere: no command of hierbench makes them")
-    runs = [run for run in map(store.run, row.runs) if run.done]
+    runs = counted_runs(row, store)
     specs = specs_with_bases([run.folder.name for run in runs], store)
     if not runs:
-        raise UserError(f"{row.method}:{row.type} has no finished runs")
+        raise UserError(f"{row.method}:{row.type} has no finished runs that count")
     if metric is not None and (metric not in row.metrics or row.metrics[metric].mean is None):
         raise UserError(f"{row.method}:{row.type} has no value of {metric}")
     files = _kept_files(specs, store)
@@ -152,7 +156,9 @@ def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recor
     )
     notes = _notes(rows_of(list(specs.values())), specs, files)
     if row.planned > len(runs):
-        notes.append(f"{row.planned - len(runs)} of the row's {row.planned} runs are not finished, and not compared")
+        notes.append(
+            f"{row.planned - len(runs)} of the row's {row.planned} runs are unfinished or rejected, and not compared"
+        )
     return Recorded(row, dict(sorted(by_seed.items())), specs, command, files, shown, notes)
 
 

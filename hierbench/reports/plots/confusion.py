@@ -17,7 +17,7 @@ from hierbench.leaderboard.selection import choose_run, run_by_id
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, Tree, board_of, tree_of
 from hierbench.reports.plots.tree import as_polyline, block_bounds, branches, class_order
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
 
 NAMED_CLASSES = 64  # up to here every class has its name
@@ -57,10 +57,10 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
 
 def run_of(request: Request) -> tuple[Spec, Run]:
     """Return the requested finished run, by its id or in the dataset's leaderboard, and its spec."""
-    store = Store(request.runs)
+    store, rejected = request.store, request.rejected
     if request.run is not None:
-        return run_by_id(request.run, request.dataset, store)
-    return choose_run(board_of(request), store, request.method, request.type, request.seed)
+        return run_by_id(request.run, request.dataset, store, rejected=rejected)
+    return choose_run(board_of(request), store, request.method, request.type, request.seed, rejected)
 
 
 def draw(request: Request) -> style.Drawing:

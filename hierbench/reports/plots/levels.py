@@ -15,7 +15,6 @@ from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on, tree_of
 from hierbench.reports.selection import BY_LEVEL, level_names
 from hierbench.runs.further_metrics import has_further, has_predictions
-from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -39,7 +38,7 @@ def draw(request: Request) -> style.Drawing:
         raise UserError(NOTHING.format(request.dataset))
     sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
     names = level_names(len(sizes))
-    measured = measure([run for of in runs.values() for run in of], names, Store(request.runs), request.data_dir)
+    measured = measure([run for of in runs.values() for run in of], names, request.store, request.data_dir)
     known = {key: [measured[run.folder.name] for run in of] for key, of in runs.items()}
     shown = [row for row in ordered_rows(board) if row.n and all(of.keys() >= set(names) for of in known[id(row)])]
     if not shown:

@@ -14,7 +14,7 @@ from hierbench.reports.plots.source import Request, board_of, finished_runs, hea
 from hierbench.reports.selection import CLIMBING, COVERAGES, risk_over_coverage
 from hierbench.runs.evidence import Trees, evidence_of
 from hierbench.runs.further_metrics import has_predictions
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Run
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 
@@ -37,7 +37,7 @@ def draw(request: Request) -> style.Drawing:
     if not shown:
         raise UserError(f"the runs of {request.dataset} have no predictions.npz: published records have none")
     of_shown = [run for row in shown for run in runs[id(row)]]
-    areas = measure(of_shown, [CLIMBING], Store(request.runs), request.data_dir)
+    areas = measure(of_shown, [CLIMBING], request.store, request.data_dir)
     curves = _curves(request, of_shown)
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.looks_of(shown)
@@ -65,7 +65,7 @@ def draw(request: Request) -> style.Drawing:
 
 def _curves(request: Request, runs: Sequence[Run]) -> dict[str, Floats]:
     """Return {id: risks [G]} of finished runs."""
-    store, trees, curves = Store(request.runs), Trees(request.data_dir), dict[str, Floats]()
+    store, trees, curves = request.store, Trees(request.data_dir), dict[str, Floats]()
     with Meter("operating curves", float(len(runs))) as meter:
         for run in runs:
             evidence = evidence_of(run, store, trees.of(run))

@@ -10,6 +10,7 @@ from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs
+from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.render import lacking
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import Run, Store
@@ -29,6 +30,13 @@ class Request:
     method: str | None = None
     type: str | None = None
     seed: int | None = None
+    verified: Store | None = None  # the runs as they count; None takes them as they are
+    rejected: frozenset[str] = frozenset()  # ids of runs that do not count
+
+    @property
+    def store(self) -> Store:
+        """The runs."""
+        return self.verified or Store(self.runs)
 
 
 @dataclass(frozen=True)
@@ -76,15 +84,15 @@ def board_of(request: Request) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
     if request.source == "paper":
         return board_from_paper(request.dataset)
-    board = board_from_runs(request.dataset, Store(request.runs), protocol=request.protocol)
+    board = board_from_runs(request.dataset, request.store, protocol=request.protocol, rejected=request.rejected)
     if not any(row.n for row in board.rows):
         raise UserError(f"no run of {request.dataset} in {request.runs} is finished yet")
     return board
 
 
 def finished_runs(request: Request, row: Row) -> list[Run]:
-    """Return the finished runs behind a row, by seed."""
-    return [run for run in map(Store(request.runs).run, row.runs) if run.done]
+    """Return the finished runs behind a row that count, by seed."""
+    return counted_runs(row, request.store)
 
 
 def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") -> list[str]:

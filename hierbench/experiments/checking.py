@@ -1,0 +1,86 @@
+"""The runs that count, for every command that shows them: rejected ones are named on standard error and left out."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hierbench.experiments.verification.checked import Verified, checked_runs, notes_of, with_limit
+from hierbench.leaderboard.board import damaged_runs
+from hierbench.runs.store import Run, Store
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+LONGEST = 600  # characters of a note
+REJECTED = " is rejected and not counted: "
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a table or a figure may be made of.
+
+    Attributes:
+        store: the verified runs.
+        rejected: ids of those of them that do not count.
+    """
+
+    store: Verified
+    rejected: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Chosen(Store):
+    """A store of which only some runs are looked at."""
+
+    ids: frozenset[str] = frozenset()
+
+    def runs(self) -> Iterator[Run]:
+        return (run for run in super().runs() if run.folder.name in self.ids)
+
+
+def counted(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> Counted:
+    """Verify the runs of a dataset, say what a reader must know, and return those that count.
+
+    Args:
+        dataset: its name, or the file of a user's dataset.
+        store: of a runs folder or of the records of a published table.
+        data_dir: prepared data.
+        metrics: names of the metrics beyond the paper's that will be shown.
+    """
+    found, report = checked_runs(dataset, store, data_dir, metrics)
+    damaged = damaged_runs(dataset, found)
+    note([*damaged, *with_limit(notes_of(report, damaged), store)])
+    return Counted(found, report.rejected_ids)
+
+
+def counted_of(
+    dataset: str, store: Store, ids: Collection[str], data_dir: Path, metrics: Collection[str] = (), hint: str = ""
+) -> Counted:
+    """Verify some runs and those that they re-rank, as `counted`; `hint` ends the line of each that is rejected."""
+    wanted = frozenset(with_bases(ids, store))
+    found, report = checked_runs(dataset, _Chosen(store.root, store.apart, wanted), data_dir, metrics)
+    others = frozenset(run.folder.name for run in store.runs()) - wanted
+    lines = [line + hint if REJECTED in line and hint else line for line in notes_of(report)]
+    note(with_limit(lines, store))
+    return Counted(replace(found, without=found.without | others), report.rejected_ids)
+
+
+def with_bases(ids: Iterable[str], store: Store) -> list[str]:
+    """Return the ids of runs, and of those that they re-rank, at any remove; a run without a spec re-ranks none."""
+    found, left = dict[str, None](), list(ids)
+    while left:
+        run_id = left.pop(0)
+        if run_id not in found:
+            found[run_id] = None
+            try:
+                base = store.run(run_id).spec().get("base") or []
+            except UserError:
+                continue
+            left += [base] if isinstance(base, str) else map(str, base)
+    return list(found)
+
+
+def note(lines: Sequence[str]) -> None:
+    """Print notes on standard error, each in one line."""
+    for line in lines:
+        say(f"note: {one_line(line, LONGEST)}")
