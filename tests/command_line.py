@@ -46,9 +46,9 @@ class Done(NamedTuple):
         return self
 
     def one_line(self, *parts, codes=(2,), prints=False):
-        """Return the one line on standard error that a user's mistake ends in; it names the parts."""
+        """Return the one line on standard error that a user's mistake ends in, after notes; it names the parts."""
         assert self.code in codes and (prints or self.out == ""), self
-        lines = self.err.strip().splitlines()
+        lines = [line for line in self.err.strip().splitlines() if not line.startswith("note: ")]
         assert len(lines) == 1 and lines[0].startswith("hierbench: error: ") and len(lines[0]) < 5000, self.err
         assert all(part in lines[0] for part in parts), lines[0]
         return lines[0]

@@ -13,6 +13,7 @@ from hierbench.utils.text import one_line
 
 LONGEST = 600  # characters of a note
 REJECTED = " is rejected and not counted: "
+COPIED = "it has the same "
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,15 @@ def counted(dataset: str, store: Store, data_dir: Path, metrics: Collection[str]
 def counted_of(
     dataset: str, store: Store, ids: Collection[str], data_dir: Path, metrics: Collection[str] = (), hint: str = ""
 ) -> Counted:
-    """Verify some runs and those that they re-rank, as `counted`; `hint` ends the line of each that is rejected."""
+    """Verify some runs and those that they re-rank, as `counted`; `hint` ends the line of each that is rejected.
+
+    Two methods that predict the same are named and count: whoever runs them here may compare a method with its copy.
+    """
     wanted = frozenset(with_bases(ids, store))
     found, report = checked_runs(dataset, _Chosen(store.root, store.apart, wanted), data_dir, metrics)
+    for run in report.runs:
+        if run.rejected and all(reason.startswith(COPIED) for reason in run.reasons):
+            run.verdict, run.notes, run.reasons = "recomputed", [*run.notes, *run.reasons], []
     others = frozenset(run.folder.name for run in store.runs()) - wanted
     lines = [line + hint if REJECTED in line and hint else line for line in notes_of(report)]
     note(with_limit(lines, store))

@@ -43,6 +43,8 @@ def map_array(path: Path) -> NDArray[Any]:
         raise
     except Exception as error:  # a damaged header fails in many ways
         raise ValueError(f"{type(error).__name__}: {error}") from None
+    if isinstance(mapped, np.lib.npyio.NpzFile):
+        mapped.close()
     if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in NUMBERS:
         raise ValueError("it is not an .npy array of numbers")
     if mapped.offset + mapped.nbytes != size:

@@ -147,7 +147,7 @@ def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
     rows, remark = table((own, "ce,crm,haframe"))
     assert (
         len(rows) == 5
-        and remark.endswith("; learning rates differ between methods")
+        and remark.endswith("; learning rates differ between methods; the recipe plans 3 seeds")
         and "train.lr.type-II" not in remark
     )
     assert "not as in the recipe: train.lr.type-I.classifier = 0.2" in remark  # all rows of that type
@@ -167,7 +167,7 @@ def test_weights_are_named_with_their_digest(shapes, tmp_path):
 def test_tuned_rates_are_said_to_be(table):
     own = ["methods.ce.lr.classifier=0.2"]
     assert table((own, "ce,crm,haframe"), tuned=("ce", "crm", "haframe"))[1].endswith(
-        "; learning rates tuned per method"
+        "; learning rates tuned per method; the recipe plans 3 seeds"
     )
 
 

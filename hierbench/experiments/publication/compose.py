@@ -115,6 +115,8 @@ def columns_of(folder: Path, dataset: str) -> tuple[Column, ...]:
         known = {column.heading: column for column in (*PAPER, *map(column_of, names))}
         page = folder / f"{dataset}.md"
         heads = [head.strip() for head in read_text(page).split("\n")[0].split("|")] if os.path.lexists(page) else []
-        return tuple(known[head] for head in heads if head in known) if names else PAPER
+        found = tuple(known[head] for head in heads if head in known)
+        there = tuple(column for column in PAPER if any(column.name in row["metrics"] for row in rows))
+        return PAPER if not found or found == there else found
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return PAPER

@@ -128,8 +128,12 @@ def _board(
     else:
         board = board_from_runs(dataset, store, [run_id for row in content["rows"] for run_id in row["runs"]])
     names = dict.fromkeys(name for row in content["rows"] for name in row["metrics"] if name not in METRICS)
+    known = {column.heading: column for column in (*PAPER, *map(column_of, names))}
+    heads = [cell.strip() for cell in page[0].split("|")] if page else []
+    columns: list[Column] = [known[head] for head in heads if head in known] or [*PAPER, *map(column_of, names)]
     if not names:
-        return board
+        there = [column for column in PAPER if any(column.name in row["metrics"] for row in content["rows"])]
+        return board if columns in (there, [*PAPER]) else with_columns(board, columns, store, data_dir)
     runs = [store.run(run_id) for row in board.rows for run_id in row.runs]
     if any(has_predictions(run) and not read_further(run, store).keys() >= names.keys() for run in runs):
         finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
@@ -137,9 +141,6 @@ def _board(
             row["metrics"] = {name: cell for name, cell in row["metrics"].items() if name in METRICS}
         page.clear()
         return board
-    known = {column.heading: column for column in (*PAPER, *map(column_of, names))}
-    heads = [cell.strip() for cell in page[0].split("|")] if page else []
-    columns: list[Column] = [known[head] for head in heads if head in known] or [*PAPER, *map(column_of, names)]
     return with_columns(board, columns, store, data_dir)  # reads what is kept, and computes nothing
 
 
