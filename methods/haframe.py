@@ -3,35 +3,50 @@
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from torch import Tensor
 
 from hierbench import Hierarchy, Method, hyperparameter
+from hierbench.hierarchy import distances_on
+from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
 
 Mode = Literal["paper", "authors", "exact"]
+Array = NDArray[Any]
 Matrix = NDArray[np.float64]
-BLOCK = 64  # columns drawn at a time
+BLOCK = 128  # reflections or rows at a time
 
 
-def _decay(distances: ArrayLike, gamma: float, d_max: float | None) -> tuple[Matrix, Matrix, Matrix]:
-    """Return E = exp(-gamma D / d_max), its lower Cholesky factor L and x = E^-1 1."""
-    distances = np.asarray(distances)
+def _rate(distances: Array, gamma: float, d_max: float | None) -> float:
+    """Return the factor of the exponent, -gamma / d_max."""
     largest = distances.max()
     if len(distances) < 2 or not largest > 0 or not 0 < gamma < np.inf:
         raise ValueError(f"the frame needs at least two classes apart and a gamma > 0, got gamma = {gamma}")
-    rate = -gamma / (largest if d_max is None else d_max)
-    if distances.dtype.kind in "iu":  # a tree has few distinct distances: look the exponentials up
-        decay = np.exp(np.arange(largest + 1) * rate)[distances]
-    else:
-        decay = np.exp(distances * rate)
+    return -gamma / float(largest if d_max is None else d_max)
+
+
+def _root_of_decay(distances: Array, gamma: float, d_max: float | None) -> TreeRoot | DenseRoot:
+    """Return a root of E = exp(-gamma D / d_max)."""
+    rate = _rate(distances, gamma, d_max)
+    if merges := merges_of(distances):
+        return TreeRoot(merges, np.exp(rate * np.array([0.0, *(merge.distance for merge in merges)])))
     try:
-        factor = scipy.linalg.cholesky(decay.T, lower=True, check_finite=False)  # symmetric; .T gives Fortran order
+        return DenseRoot(np.exp(rate * distances))
     except np.linalg.LinAlgError:
         raise ValueError(f"exp(-gamma D / d_max) is not positive definite for gamma = {gamma}") from None
-    return decay, factor, scipy.linalg.cho_solve((factor, True), np.ones(len(decay)), check_finite=False)
+
+
+def _similarity(distances: Array, rate: float, s_min: float, dtype: DTypeLike = np.float64) -> Array:
+    """Return S = (1 - s_min) exp(rate D) + s_min in the shape of D."""
+    if distances.dtype.kind not in "iu" or distances.min() < 0:
+        return ((1.0 - s_min) * np.exp(rate * distances) + s_min).astype(dtype, copy=False)
+    table = ((1.0 - s_min) * np.exp(rate * np.arange(distances.max() + 1.0)) + s_min).astype(dtype)
+    similarity = np.empty(distances.shape, dtype=dtype)
+    for start in range(0, len(distances), BLOCK):  # NumPy converts the indices to eight bytes each
+        part = slice(start, start + BLOCK)
+        np.take(table, distances[part], out=similarity[part], mode="clip")
+    return similarity
 
 
 def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
@@ -51,8 +66,9 @@ def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
 def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper", d_max: float | None = None) -> float:
     """Return s_min, the smallest cosine of the mapping: S = (1 - s_min) E + s_min, E = exp(-gamma D / d_max).
 
-    S is positive definite exactly for s_min > -1 / (q - 1) with q = 1^T E^-1 1, so one Cholesky factorisation
-    replaces a search with an eigendecomposition per step.
+    S is positive definite exactly for s_min > -1 / (q - 1) with q = 1^T E^-1 1, which for a tree takes O(K)
+    operations once its nodes are found in D, else a Cholesky factorisation; the paper searches with an
+    eigendecomposition per step.
 
     Args:
         distances: [K, K] hierarchical distances, zero on the diagonal.
@@ -67,53 +83,68 @@ def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper",
 
     Reference: Liang & Davis, ICCV 2023, equation 2 and the text below it.
     """
-    _, _, solved = _decay(distances, gamma, d_max)
-    return _smallest_similarity(float(solved.sum()), len(solved), mode)
+    distances = np.asarray(distances)
+    return _smallest_similarity(_root_of_decay(distances, gamma, d_max).q, len(distances), mode)
 
 
-def rotate_at_random(root: Matrix, seed: int) -> Matrix:
-    """Return root Q^T for a Haar-distributed orthogonal Q, in the memory of `root` where its layout allows.
+def random_rotation(size: int, seed: int, dtype: DTypeLike = np.float64) -> Array:
+    """Return a Haar-distributed orthogonal matrix [size, size]: 4/3 size^3 operations in one matrix's memory.
 
-    Q is the orthogonal factor of a Gaussian matrix whose R has a positive diagonal. It is a product of Householder
-    reflections of independent Gaussian columns (Stewart, SIAM J. Numer. Anal. 17(3), 1980, section 3), so these are
-    drawn directly, without a factorisation, and LAPACK applies them.
+    It is the orthogonal factor of a Gaussian matrix whose R has a positive diagonal. That is a product of Householder
+    reflections of independent Gaussian columns and of signs (Stewart, SIAM J. Numer. Anal. 17(3), 1980, section 3), so
+    these are drawn directly. From the last to the first, a reflection meets only the part that later ones filled. With
+    their vectors as the rows of V, a block of them is I - V^T T^-1 V, T = triu(V V^T) with half the diagonal (Puglisi,
+    SIAM J. Sci. Stat. Comput. 13(3), 1992).
 
     Args:
-        root: [M, K] float64; in Fortran order (as LAPACK's factors are) it is not copied.
-        seed: of the Gaussian numbers.
+        size: K.
+        seed: of the Gaussian numbers, which do not depend on `dtype`.
+        dtype: float64 or float32, of all that is computed from them.
     """
-    size = root.shape[1]
     rng = np.random.default_rng(seed)
-    columns = np.empty((size, size), order="F")  # LAPACK reads only the part below the diagonal
-    sign, scales = np.empty(size), np.empty(size)
-    for start in range(0, size, BLOCK):  # column i starts at row i; a block stays in the cache
-        stop = min(start + BLOCK, size)
-        rows = rng.standard_normal((stop - start, size - start))
-        rows[:, : stop - start] = np.triu(rows[:, : stop - start])
-        head = rows.diagonal().copy()
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        sign[start:stop] = np.where(head < 0, -1.0, 1.0)
-        scales[start:stop] = 1.0 + np.abs(head) / norms
-        rows /= (head + sign[start:stop] * norms)[:, None]  # LAPACK's form: the first entry, 1, is not stored
-        columns[start:, start:stop] = rows.T
-    scales[-1] = 0.0  # the last reflection is only a sign
-    sign[:-1] *= -1.0  # reflection i maps its column to -sign times its norm; this makes R's diagonal positive
-    root *= sign
-    rotated, _, info = scipy.linalg.lapack.dormqr(
-        "R", "T", columns, scales, root, lwork=64 * len(root), overwrite_c=True
-    )
-    assert info == 0, info
-    return np.asarray(rotated)
+    rotation = np.zeros((size, size), dtype=dtype)
+    for start in reversed(range(0, size, BLOCK)):
+        rest = torch.from_numpy(rotation[start:, start:])
+        num = min(BLOCK, len(rest))
+        vectors = rng.standard_normal((num, len(rest)))
+        square = vectors[:, :num]
+        square[:] = np.triu(square)
+        heads = square.diagonal().copy()
+        signs = np.where(heads < 0, -1.0, 1.0)
+        np.fill_diagonal(square, heads + signs * np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
+        v, signs_ = torch.from_numpy(vectors).to(rest), torch.from_numpy(signs).to(rest)
+        rest.diagonal()[:num] = -signs_  # reflection i maps its column to -sign times its norm
+        products = torch.cat([v[:, :num] * -signs_, v[:, num:] @ rest[num:, num:]], dim=1)  # V rest, less the zeros
+        t = (v @ v.T).triu_()
+        t.diagonal().mul_(0.5)
+        rest.addmm_(v.T, torch.linalg.solve_triangular(t, products, upper=True), alpha=-1.0)
+    return rotation
+
+
+def _frame(
+    distances: Array, gamma: float, mode: Mode, seed: int, d_max: float | None, dtype: DTypeLike
+) -> tuple[Array, float]:
+    root = _root_of_decay(distances, gamma, d_max)
+    s_min = _smallest_similarity(root.q, len(distances), mode)
+    frame = random_rotation(len(distances), seed, dtype)
+    root.raised_to(s_min).apply_(frame)
+    for part in torch.from_numpy(frame).split(BLOCK):  # unit rows up to rounding, which the reflections add up
+        part /= torch.linalg.vector_norm(part, dim=1, keepdim=True, dtype=torch.float64)
+    return frame, s_min
 
 
 def hierarchy_aware_frame(
-    distances: ArrayLike, gamma: float, mode: Mode = "paper", seed: int = 0, d_max: float | None = None
-) -> tuple[Matrix, Matrix]:
+    distances: ArrayLike,
+    gamma: float,
+    mode: Mode = "paper",
+    seed: int = 0,
+    d_max: float | None = None,
+    dtype: DTypeLike = np.float64,
+) -> tuple[Array, Array]:
     """Solve W with W W^T = S and unit rows, rotated at random.
 
-    With E = L L^T, u = L^-1 1, q = u^T u, t = s / (1 - s) and c = (sqrt(1 + t q) - 1) / q, the rows of
-    sqrt(1 - s) (L + c 1 u^T) have Gram matrix S, so the factor used for s_min also gives the root. Only L is
-    rotated, to M = L Q^T; u follows as Q u = M^T E^-1 1.
+    A root of S follows from the tree in O(K) numbers, so the cost is that of the rotation, 4/3 K^3 operations, and the
+    memory that of W and S. For distances that are not of a tree the root is a Cholesky factor, at 7/3 K^3 more.
 
     Args:
         distances: [K, K] hierarchical distances.
@@ -121,23 +152,19 @@ def hierarchy_aware_frame(
         mode: see `minimum_similarity`.
         seed: of the rotation.
         d_max: see `minimum_similarity`.
+        dtype: float64; or float32, which takes half the time and memory and gives W W^T = S to about 2e-7.
 
     Returns:
-        W [K, K] float64 with one class per row, and S [K, K] float64.
+        W [K, K] with one class per row, and S [K, K].
+
+    Raises:
+        ValueError: see `minimum_similarity`.
 
     Reference: Liang & Davis, ICCV 2023, equations 2 to 6.
     """
-    similarity, factor, solved = _decay(distances, gamma, d_max)
-    q = float(solved.sum())
-    s_min = _smallest_similarity(q, len(factor), mode)
-    stretch = (np.sqrt(max(0.0, 1.0 + s_min / (1.0 - s_min) * q)) - 1.0) / q
-    frame = rotate_at_random(factor, seed)
-    # SciPy's BLAS again: the threads of NumPy's own would compete for the same cores.
-    frame += scipy.linalg.blas.dgemv(stretch, frame, solved, trans=1)
-    frame *= np.sqrt(1.0 - s_min)
-    similarity *= 1.0 - s_min
-    similarity += s_min
-    return frame, similarity
+    distances = np.asarray(distances)
+    frame, s_min = _frame(distances, gamma, mode, seed, d_max, dtype)
+    return frame, _similarity(distances, _rate(distances, gamma, d_max), s_min, dtype)
 
 
 class HAFrame(Method):
@@ -156,7 +183,7 @@ class HAFrame(Method):
         s_min: Mode = "paper"
 
     frame: Tensor
-    similarity: Tensor
+    cosines: Tensor  # [height + 1], S at each distance
     params: Params
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
@@ -164,12 +191,17 @@ class HAFrame(Method):
         if num_features != hierarchy.num_classes:
             raise ValueError(f"haframe needs as many features as classes ({hierarchy.num_classes}), got {num_features}")
         seed = int(torch.randint(2**62, ()))  # from the global generator, which the run has seeded
-        frame, similarity = hierarchy_aware_frame(
-            hierarchy.distances, self.params.gamma, self.params.s_min, seed, hierarchy.height
-        )
         dtype = torch.get_default_dtype()
+        precision = np.float64 if dtype == torch.float64 else np.float32
+        gamma, height = self.params.gamma, hierarchy.height
+        frame, s_min = _frame(hierarchy.distances, gamma, self.params.s_min, seed, height, precision)
         self.register_buffer("frame", torch.from_numpy(frame).to(dtype))
-        self.register_buffer("similarity", torch.from_numpy(similarity).to(dtype))
+        cosines = _similarity(np.arange(height + 1), -gamma / height, s_min)
+        self.register_buffer("cosines", torch.from_numpy(cosines).to(dtype), persistent=False)
+
+    def similarity(self, classes: Tensor) -> Tensor:
+        """Return the rows [B, K] of S for classes [B]; they are looked up, S is not stored."""
+        return self.cosines[distances_on(self.hierarchy, classes.device)[classes].int()]
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and cosines [B, K] for features [B, K]."""
@@ -182,7 +214,7 @@ class HAFrame(Method):
     def loss(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
         """Return the two weighted terms for targets [B] (equations 8 and 9)."""
         logits, cosines = outputs
-        cosine_loss = F.mse_loss(cosines, self.similarity[targets], reduction="sum") / len(targets)
+        cosine_loss = F.mse_loss(cosines, self.similarity(targets), reduction="sum") / len(targets)
         return {
             "cross_entropy": (1.0 - self.params.alpha) * F.cross_entropy(logits, targets),
             "cosine": self.params.alpha * cosine_loss,

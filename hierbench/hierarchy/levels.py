@@ -5,12 +5,19 @@ C = M - K coarse nodes.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hierbench.hierarchy.tree import Hierarchy
+
+
+@lru_cache(maxsize=8)
+def distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
+    """Return the hierarchical distances [K, K] int16 on a device, one copy for the metrics and the methods."""
+    return torch.tensor(hierarchy.distances, device=device)
 
 
 def node_parents(hierarchy: Hierarchy) -> Tensor:

@@ -4,7 +4,7 @@ import csv
 import io
 from importlib import resources
 
-MOST_CLASSES = 1 << 15  # the distance matrix takes 8 bytes per pair of classes; ImageNet-21K has 21,841 classes
+MOST_CLASSES = 1 << 15  # the distance matrix takes 2 bytes per pair of classes; ImageNet-21K has 21,841 classes
 DEEPEST = 256  # levels; WordNet has 20
 
 

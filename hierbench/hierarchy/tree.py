@@ -5,7 +5,6 @@ Shapes: K classes (leaves), L levels (root excluded, coarsest first), height = e
 
 import csv
 import hashlib
-import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.hierarchy.distances import distance_matrix, json_parts
 from hierbench.hierarchy.readers import (
     DEEPEST,
     MOST_CLASSES,
@@ -52,19 +52,20 @@ class Hierarchy:
     Attributes:
         classes: leaf names; the position is the target index.
         height: d_max, the edges on the longest root-to-leaf path.
-        distances: [K, K] int. "height": height of the lowest common ancestor (LCA); "depth": height - depth(LCA),
-            zero on the diagonal. The two agree where all leaves have the same depth.
+        distances: [K, K] int16. "height": height of the lowest common ancestor (LCA); "depth": height - depth(LCA),
+            zero on the diagonal. The two agree where all leaves have the same depth. Convert them for arithmetic that
+            can exceed 32,767, and before `numpy.exp`, which computes in the float32 that holds them.
         level_sizes: nodes per level, coarsest first, root excluded, finest = K.
         level_targets: [K, L] int, node index of each class at each level. A leaf above the deepest level is repeated
             downwards. Coarse nodes are numbered in the (natural) order of their names, finest nodes are the classes.
-        parents: parents[l][n] is the index at level l of the parent of node n at level l + 1; L - 1 arrays.
-        node_distances: node_distances[l][n] is the distance of two classes whose LCA is node n of level l, zero for
+        parents: `parents[l][n]` is the index at level l of the parent of node n at level l + 1; L - 1 arrays.
+        node_distances: `node_distances[l][n]` is the distance of two classes whose LCA is node n of level l, zero for
             a leaf and its repetitions; L arrays.
     """
 
     classes: tuple[str, ...]
     height: int
-    distances: IntArray
+    distances: NDArray[np.int16]
     level_sizes: tuple[int, ...]
     level_targets: IntArray
     parents: tuple[IntArray, ...]
@@ -210,27 +211,26 @@ class Hierarchy:
             above[targets[:, level + 1]] = targets[:, level]
             parents.append(above)
 
-        distances = np.full((num_classes, num_classes), height, dtype=np.int64)
         node_distances = []
-        for level in range(height):  # from coarse to fine, so the deepest shared node decides
-            node = targets[:, level]
+        for level in range(height):
             value = np.zeros(sizes[level], dtype=np.int64)  # height of the node: edges down to its deepest leaf
-            np.maximum.at(value, node, np.maximum(depths - (level + 1), 0))
+            np.maximum.at(value, targets[:, level], np.maximum(depths - (level + 1), 0))
             if distance == "depth":
                 value[value > 0] = height - (level + 1)
-            same = node[:, None] == node[None, :]
-            np.copyto(distances, value[node][:, None], where=same)
             node_distances.append(value)
+        distances = distance_matrix(height, targets, node_distances)
 
-        for array in (distances, targets, *parents, *node_distances):
+        distances.flags.writeable = False
+        for array in (targets, *parents, *node_distances):
             array.flags.writeable = False
         return cls(tuple(classes), height, distances, sizes, targets, tuple(parents), tuple(node_distances), distance)
 
     def digest(self) -> str:
         """Return the SHA-256 of everything that a result can depend on: class order, levels and distances."""
-        content = [self.classes, self.height, self.level_targets.tolist(), self.distances.tolist()]
-        text = json.dumps(content, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        digest = hashlib.sha256()
+        for part in json_parts([self.classes, self.height, self.level_targets.tolist()], self.distances):
+            digest.update(part)
+        return digest.hexdigest()
 
 
 def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Hashable]:

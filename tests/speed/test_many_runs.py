@@ -1,16 +1,24 @@
 """Tables and verification of thousands of runs: time and memory are linear in runs."""
 
+import subprocess
+import sys
 import time
 import tracemalloc
 
 import pytest
 
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.data.datasets import shapes as drawn
+from hierbench.data.prepare import prepare
 from hierbench.experiments.verification.checked import checked_board
 from hierbench.experiments.verification.verify import verify
 from hierbench.leaderboard.render import FORMATS
+from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 
 SIZES = (1000, 2000, 4000)
+COMMAND = ("leaderboard", "--dataset", "shapes")
 MOST = 1.3  # by how much the cost of a run may be larger among four times as many
 
 
@@ -61,3 +69,56 @@ def test_time_and_memory_of_a_run_do_not_grow_with_their_number(folders, what, b
     print(f"{what.__name__}: ms per run {seconds}, bytes per run {peaks}")
     assert seconds[SIZES[-1]] <= MOST * seconds[SIZES[0]], seconds
     assert peaks[SIZES[1]] <= MOST * peaks[SIZES[0]], peaks
+
+
+@pytest.mark.speed
+def test_a_known_table_of_5000_runs(many_runs, tmp_path):
+    """In a new process, with the findings kept: asked are 3 s and 150 MB, and no PyTorch."""
+    many_runs.make(tmp_path / "runs", 5000)
+    time.sleep(1.0)
+    spent = [spent_by(tmp_path, *COMMAND, "--runs", "runs", "--data-dir", "none") for _ in range(4)]  # one verifies
+    print(f"\n5000 runs: {spent} (CPU seconds, peak in MB; asked: 3 and 150 from the second on)")
+    assert min(seconds for seconds, _ in spent[1:]) <= 3.0 and max(peak for _, peak in spent[1:]) <= 150
+
+
+@pytest.mark.speed
+def test_a_cached_run_of_5000_jobs(many_runs, tmp_path):
+    """All jobs are done: looked for, counted and shown, the first time by planning, then from the plan cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawn, "PER_CLASS", {"train": 4, "val": 2, "test": 2})
+        prepared = prepare("shapes", tmp_path / "data")
+    short = [f"train.epochs={many_runs.EPOCHS}", "train.batch_size=96"]
+    plan = make_plan(load_recipe("shapes", short), prepared, [find_method("ce")], ["type-I"], 5000)
+    data = {key: prepared.meta[key] for key in ("digest", "splits", "remark")}
+    tree, (_, targets) = prepared.hierarchy("height"), prepared.arrays("test")
+    many_runs.write(
+        tmp_path / "runs", [job.spec for job in plan], tree, targets, data, "cross-entropy", "cross_entropy"
+    )
+    time.sleep(1.0)
+    options = ["--methods", "ce", "--types", "type-I", "--seeds", "5000", "--mlflow", "off", "--device", "cpu"]
+    options += [part for key in short for part in ("--set", key)]
+    spent = [spent_by(tmp_path, "run", "--dataset", "shapes", *options) for _ in range(4)]
+    print(f"\ncached run of 5000 jobs: {spent} (CPU seconds, peak in MB; asked: 10 s from the second on)")
+    assert min(seconds for seconds, _ in spent[1:]) <= 10.0 and "| 5000 " in (tmp_path / "said").read_text()
+
+
+# The peak of its own memory: that of `wait4` is at least that of the process which started it.
+MEASURED = """
+import resource, sys
+from hierbench.cli.main import main
+try:
+    main()
+finally:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print("spent", used.ru_utime + used.ru_stime, int(peak) / 1e3)
+"""
+
+
+def spent_by(folder, *arguments):
+    """Run a command in a new process; return its CPU seconds and peak memory in MB."""
+    command = [sys.executable, "-c", MEASURED, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0 and "rejected" not in done.stderr, done.stderr
+    (folder / "said").write_text(done.stdout)
+    return tuple(map(float, done.stdout.split("spent ")[-1].split()))

@@ -156,7 +156,7 @@ def test_frame(reference, inat):
     def slow():
         reference.frame_by_search(inat.distances, 3.0, np.random.default_rng(0))
 
-    ratio("frame with its s_min, K=1010", lambda: hierarchy_aware_frame(inat.distances, 3.0), slow, 150)
+    ratio("frame with its s_min, K=1010", lambda: hierarchy_aware_frame(inat.distances, 3.0), slow, 200)
 
 
 @pytest.mark.parametrize("kind", ["type-I", "type-II"])

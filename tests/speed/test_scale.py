@@ -1,0 +1,71 @@
+"""Time and memory at 10,000 classes, each in a process of its own: `pytest -m speed -s`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.speed
+
+PREPARE = """
+import json, random, resource, time
+from hierbench import Hierarchy
+
+rng = random.Random(0)
+inner = [("n0",)]
+while len(inner) < 3000:  # a ragged tree: leaves at any depth from 2 to 12
+    above = inner[rng.randrange(len(inner))]
+    if len(above) < 11:
+        inner.append((*above, f"n{len(inner)}"))
+PATHS = {f"c{i}": (*rng.choice(inner), f"c{i}") for i in range(10_000)}
+
+def megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # of the peak; kilobytes on Linux
+
+def measured(function):
+    before, start = megabytes(), time.process_time()
+    result = function()
+    print(json.dumps({"seconds": time.process_time() - start, "megabytes": megabytes() - before}))
+    return result
+"""
+TREE = "tree = measured(lambda: (lambda tree: (tree, tree.digest())[0])(Hierarchy.from_paths(PATHS)))"
+FRAME = """
+import numpy as np, torch
+from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
+tree = Hierarchy.from_paths(PATHS)
+rows = np.arange(0, 10_000, 97)
+
+def check(frame, similarity, tolerance):
+    assert np.abs(frame[rows].astype(float) @ frame.T - similarity).max() < tolerance
+"""
+DOUBLE = """
+frame, similarity = measured(lambda: hierarchy_aware_frame(tree.distances, 3.0))
+check(frame, similarity[rows], 1e-14)
+"""
+METHOD = """
+method = measured(lambda: HAFrame(tree, 10_000))
+check(method.frame.numpy(), method.similarity(torch.from_numpy(rows)).numpy(), 2e-6)
+"""
+
+
+def measured(program):
+    """Return the CPU seconds and the growth of the peak memory that a program prints of its part."""
+    single = f"import os\nos.environ.update(OMP_NUM_THREADS='1', OPENBLAS_NUM_THREADS='1')\n{PREPARE}{program}"
+    done = subprocess.run([sys.executable, "-c", single], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "seconds", "megabytes"),
+    [
+        ("tree and digest", TREE, 2, 300),
+        ("hierarchy_aware_frame, float64", FRAME + DOUBLE, 50, 3000),  # 33 s of it are 4/3 K^3 at 40 GFLOP/s
+        ("HAFrame, float32", FRAME + METHOD, 40, 1500),
+    ],
+)
+def test_ten_thousand_classes(name, program, seconds, megabytes):
+    found = measured(program)
+    print(f"\n{name}: {found['seconds']:.1f} s of CPU, {found['megabytes']:.0f} MB (at most: {seconds}, {megabytes})")
+    assert found["seconds"] <= seconds and found["megabytes"] <= megabytes
