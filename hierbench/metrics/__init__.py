@@ -1,4 +1,8 @@
-"""Metrics of predictions on the tree: pure functions, torchmetrics classes over them in `classes`, and one registry."""
+"""Metrics of predictions on the tree: a function each, one registry, and torchmetrics classes.
+
+The functions take (y_true, y_pred or y_score, tree), as scikit-learn's do: `hf1_score(y_true, y_pred, tree)`. `_score`
+is better where larger; `_loss`, `_error`, `distance` and `severity` where smaller.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -7,6 +11,26 @@ from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.registry import PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
 
 if TYPE_CHECKING:
+    from hierbench.metrics.functions.classes import (
+        hf1_score,
+        hierarchical_distance,
+        hierarchical_precision_score,
+        hierarchical_recall_score,
+        information_severity,
+        level_accuracy_score,
+        mistake_severity,
+        top1_score,
+    )
+    from hierbench.metrics.functions.levels import full_path_accuracy_score, tree_inconsistency_loss
+    from hierbench.metrics.functions.scores import (
+        expected_calibration_error,
+        haurc_loss,
+        hierdist_at_k_loss,
+        hops_score,
+        lifted_level_accuracy_score,
+        maximum_calibration_error,
+        min_distance_at_k_loss,
+    )
     from hierbench.metrics.ranking import top_class, top_classes
     from hierbench.metrics.sums import (
         CHUNK,
@@ -29,20 +53,64 @@ __all__ = [
     "compute_metrics",
     "distance_counts",
     "evaluate",
+    "expected_calibration_error",
     "find_metric",
+    "full_path_accuracy_score",
+    "haurc_loss",
+    "hf1_score",
+    "hierarchical_distance",
+    "hierarchical_precision_score",
+    "hierarchical_recall_score",
+    "hierdist_at_k_loss",
+    "hops_score",
+    "information_severity",
     "known_metrics",
+    "level_accuracy_score",
+    "lifted_level_accuracy_score",
+    "maximum_calibration_error",
     "metrics_from_counts",
+    "min_distance_at_k_loss",
+    "mistake_severity",
     "mistakes_by_distance",
+    "top1_score",
     "top_class",
     "top_classes",
+    "tree_inconsistency_loss",
     "usable_ks",
 ]
 
 # The numerics load on first use: tables read names and titles without torch.
-_RANKING = ("top_class", "top_classes")
+_HOMES = {
+    "functions.classes": (
+        "hf1_score",
+        "hierarchical_distance",
+        "hierarchical_precision_score",
+        "hierarchical_recall_score",
+        "information_severity",
+        "level_accuracy_score",
+        "mistake_severity",
+        "top1_score",
+    ),
+    "functions.levels": ("full_path_accuracy_score", "tree_inconsistency_loss"),
+    "functions.scores": (
+        "expected_calibration_error",
+        "haurc_loss",
+        "hierdist_at_k_loss",
+        "hops_score",
+        "lifted_level_accuracy_score",
+        "maximum_calibration_error",
+        "min_distance_at_k_loss",
+    ),
+    "ranking": ("top_class", "top_classes"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f"hierbench.metrics.{'ranking' if name in _RANKING else 'sums'}"), name)
+        return getattr(import_module(f"hierbench.metrics.{_HOME_OF.get(name, 'sums')}"), name)
     raise AttributeError(f"module 'hierbench.metrics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,6 +9,19 @@ from hierbench.metrics.levels import check_probabilities
 from hierbench.metrics.ranking import known_targets
 
 BINS = 15
+SUM = 1e-4  # by how much the probabilities of an example may miss 1: files hold them in single precision
+
+
+def probabilities_of(scores: Tensor) -> Tensor:
+    """Return scores [N, K] in float64 where they are a distribution, else their softmax."""
+    return scores.double() if is_distribution(scores) else scores.double().softmax(dim=1)
+
+
+def is_distribution(scores: Tensor) -> bool:
+    """Whether every row of scores [N, K] is a probability distribution over the classes."""
+    if bool((scores < 0).any()) or not bool(scores.isfinite().all()):
+        return False
+    return bool(((scores.sum(dim=1, dtype=torch.float64) - 1.0).abs() <= SUM).all())
 
 
 def bin_sums(classes: Tensor, targets: Tensor, probabilities: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hierbench.hierarchy.levels import distances_on
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.levels import rows_at_a_time
 from hierbench.metrics.ranking import check_shapes, known_targets, top_classes
-from hierbench.metrics.sums import distances_on
 
 
 @lru_cache(maxsize=8)

@@ -9,10 +9,11 @@ import math
 import torch
 from torch import Tensor
 
+from hierbench.hierarchy.levels import distances_on
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.levels import nodes_on
 from hierbench.metrics.ranking import check_shapes, known_targets, raise_for, ranked
-from hierbench.metrics.sums import CHUNK, distances_on
+from hierbench.metrics.sums import CHUNK
 
 SCORES = ("hp_micro", "hr_micro", "hf_micro", "hp_macro", "hr_macro", "hf_macro")
 _AXES = ((-1, 1, 1), (1, -1, 1), (1, 1, -1))  # of the counts: shared, predicted, true

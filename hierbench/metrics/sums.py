@@ -6,24 +6,18 @@ All sums are integers, so results do not depend on batching, device or the numbe
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from hierbench.hierarchy.levels import distances_on
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.ranking import check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
 CHUNK = 1024  # examples at a time, which bounds the memory
-
-
-@lru_cache(maxsize=8)
-def distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
-    """Return the hierarchical distances [K, K] int32 on a device."""
-    return torch.tensor(hierarchy.distances, dtype=torch.int32, device=device)
 
 
 def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
@@ -153,11 +147,11 @@ def evaluate(
         ValueError: no examples, wrong shapes, scores that are not real numbers (such as bool, object, strings or
             complex), a target that is not a class, or a NaN score.
     """
-    ranked = _tensor_of(scores, "scores must be real numbers [N, K]")
-    return _tally(ranked, _tensor_of(targets, "targets must be integers [N]"), hierarchy, ks).metrics()
+    ranked = as_tensor(scores, "scores must be real numbers [N, K]")
+    return _tally(ranked, as_tensor(targets, "targets must be integers [N]"), hierarchy, ks).metrics()
 
 
-def _tensor_of(values: Tensor | ArrayLike, wanted: str) -> Tensor:
+def as_tensor(values: Tensor | ArrayLike, wanted: str) -> Tensor:
     """Return an array as a tensor; raise a ValueError that begins with `wanted` if it does not hold numbers."""
     try:
         return torch.as_tensor(values)

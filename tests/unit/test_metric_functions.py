@@ -1,0 +1,199 @@
+"""The functions in the way of scikit-learn: against references by hand, and against the registry for every metric."""
+
+import doctest
+import importlib
+import inspect
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierbench import Hierarchy, metrics
+from hierbench.hierarchy.names import class_indices
+from hierbench.metrics import Evidence, compute_metrics, known_metrics
+from hierbench.metrics.calibration import probabilities_of
+from hierbench.metrics.levels import lifted_predictions
+from hierbench.utils.errors import UserError
+
+TREE = Hierarchy.from_paths(
+    {
+        "cat": ("animal", "feline", "cat"),
+        "lion": ("animal", "feline", "lion"),
+        "dog": ("animal", "dog"),
+        "car": ("thing", "vehicle", "car"),
+        "bus": ("thing", "vehicle", "bus"),
+    }
+)
+PATHS = {
+    "cat": {"animal", "feline", "cat"},
+    "lion": {"animal", "feline", "lion"},
+    "dog": {"animal", "dog"},
+    "car": {"thing", "vehicle", "car"},
+    "bus": {"thing", "vehicle", "bus"},
+}
+HEIGHT = {"cat lion": 1, "car bus": 1, "cat dog": 2, "lion dog": 2}  # of the lowest common ancestor; else 3
+CLASSES = list(TREE.classes)
+PAIRS = st.lists(st.tuples(st.sampled_from(CLASSES), st.sampled_from(CLASSES)), min_size=1, max_size=12)
+# {name in tables: (function, its options, what it takes)}; those in per cent are fractions here.
+FUNCTIONS = {
+    "top1": ("top1_score", {}, "classes"),
+    "mistake_severity": ("mistake_severity", {}, "classes"),
+    "hierdist@1": ("hierarchical_distance", {}, "classes"),
+    "hierdist@k": ("hierdist_at_k_loss", {"k": 3}, "scores"),
+    "min_distance@k": ("min_distance_at_k_loss", {"k": 3}, "scores"),
+    "level_accuracy@l": ("level_accuracy_score", {"level": 2}, "classes"),
+    "level_accuracy_lifted@l": ("lifted_level_accuracy_score", {"level": 2}, "scores"),
+    "fpa": ("full_path_accuracy_score", {}, "levels"),
+    "tice": ("tree_inconsistency_loss", {}, "levels"),
+    **{
+        f"{short}_{average}": (long, {"average": average}, "classes")
+        for short, long in (
+            ("hp", "hierarchical_precision_score"),
+            ("hr", "hierarchical_recall_score"),
+            ("hf", "hf1_score"),
+        )
+        for average in ("micro", "macro")
+    },
+    "information_severity": ("information_severity", {}, "classes"),
+    "hops@k": ("hops_score", {"k": 3}, "scores"),
+    "hops": ("hops_score", {}, "scores"),
+    "ece": ("expected_calibration_error", {}, "scores"),
+    "mce": ("maximum_calibration_error", {}, "scores"),
+    "haurc_climbing": ("haurc_loss", {"rule": "climbing"}, "scores"),
+    "haurc_selective": ("haurc_loss", {"rule": "selective"}, "scores"),
+}
+
+
+def family(name):
+    base, at, _ = name.partition("@")
+    return f"{base}@{'l' if base.startswith('level') else 'k'}" if at else name
+
+
+def test_every_metric_of_the_registry_has_a_function():
+    assert {family(name) for name in known_metrics()} == {name for name in FUNCTIONS if name != "hierdist@1"}
+    named = {function for function, _, _ in FUNCTIONS.values()}
+    public = {name for name in metrics.__all__ if name.endswith(("_score", "_loss", "_error", "severity", "distance"))}
+    assert public - {"mistakes_by_distance"} == named
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_gives_the_value_of_the_registry(name):
+    function, options, takes = FUNCTIONS[name]
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.rand((40, 5), generator=generator)
+    targets = torch.randint(5, (40,), generator=generator)
+    levels = lifted_predictions(probabilities_of(scores), TREE)
+    evidence = Evidence(scores, targets, TREE, probabilities_of(scores), levels)
+    parameter = options.get("k", options.get("level"))
+    asked = f"{name.partition('@')[0]}@{parameter}" if parameter else name
+    expected = compute_metrics([asked], evidence)[asked]
+    taken = {"classes": scores.argmax(dim=1), "scores": scores, "levels": levels}[takes]
+    unit = metrics.find_metric(asked).unit
+    value = getattr(metrics, function)(targets, taken, TREE, **options)
+    assert type(value) is float and value * (100.0 if unit == "%" else 1.0) == pytest.approx(expected, rel=1e-12)
+    assert value > 0.0 and math.isfinite(value)
+    arrays = getattr(metrics, function)(targets.numpy(), taken.numpy().tolist(), TREE, **options)
+    assert arrays == pytest.approx(value, rel=1e-6)
+    names = getattr(metrics, function)([CLASSES[i] for i in targets], taken, TREE, **options)
+    assert names == value
+
+
+@given(PAIRS)
+@settings(max_examples=60, deadline=None)
+def test_functions_of_classes_agree_with_sets_of_ancestors(pairs):
+    true, predicted = map(list, zip(*pairs, strict=True))
+    shared = [len(PATHS[y] & PATHS[c]) for y, c in pairs]
+    of_true, of_predicted = [len(PATHS[y]) for y in true], [len(PATHS[c]) for c in predicted]
+    precision, recall = sum(shared) / sum(of_predicted), sum(shared) / sum(of_true)
+    assert metrics.hierarchical_precision_score(true, predicted, TREE) == pytest.approx(precision)
+    assert metrics.hierarchical_recall_score(true, predicted, TREE) == pytest.approx(recall)
+    f1 = 2 * precision * recall / (precision + recall) if sum(shared) else 0.0
+    assert metrics.hf1_score(true, predicted, TREE) == pytest.approx(f1)
+    macro = np.mean([2 * s / (t + p) for s, t, p in zip(shared, of_true, of_predicted, strict=True)])
+    assert metrics.hf1_score(true, predicted, TREE, average="macro") == pytest.approx(macro)
+    apart = [0 if y == c else HEIGHT.get(f"{y} {c}", HEIGHT.get(f"{c} {y}", 3)) for y, c in pairs]
+    assert metrics.hierarchical_distance(true, predicted, TREE) == pytest.approx(np.mean(apart))
+    mistakes = [distance for distance in apart if distance]
+    severity = metrics.mistake_severity(pd.Series(true), np.array(predicted), TREE)
+    assert severity == pytest.approx(np.mean(mistakes)) if mistakes else math.isnan(severity)
+    assert metrics.top1_score(true, predicted, TREE) == pytest.approx(np.mean([y == c for y, c in pairs]))
+    coarse = [("animal" in PATHS[y]) == ("animal" in PATHS[c]) for y, c in pairs]
+    assert metrics.level_accuracy_score(true, predicted, TREE, level=1) == pytest.approx(np.mean(coarse))
+
+
+@given(st.permutations(range(5)), st.integers(1, 5), st.sampled_from(CLASSES))
+@settings(max_examples=40, deadline=None)
+def test_distances_of_the_best_classes_and_columns_in_another_order(order, k, target):
+    rank_of = {name: order[i] for i, name in enumerate(CLASSES)}
+    scores = [[-rank_of[name] for name in CLASSES]]
+    ranking = sorted(CLASSES, key=rank_of.get)[:k]
+    apart = [0 if target == c else HEIGHT.get(f"{target} {c}", HEIGHT.get(f"{c} {target}", 3)) for c in ranking]
+    assert metrics.hierdist_at_k_loss([target], scores, TREE, k=k) == pytest.approx(np.mean(apart))
+    assert metrics.min_distance_at_k_loss([target], scores, TREE, k=k) == min(apart)
+    labels = sorted(CLASSES)  # as scikit-learn orders the columns of predict_proba
+    other = [[-rank_of[name] for name in labels]]
+    assert metrics.hierdist_at_k_loss([target], other, TREE, k=k, labels=labels) == pytest.approx(np.mean(apart))
+
+
+MISTAKES = {
+    "no examples": lambda: metrics.hf1_score([], [], TREE),
+    "y_true has 2 examples, y_pred 1": lambda: metrics.hf1_score([0, 1], [0], TREE),
+    "y_pred must have one class per example": lambda: metrics.top1_score([0], [[0.1, 0.9]], TREE),
+    "y_true: 'lino' in row 1 is no class of the tree; did you mean 'lion'": lambda: metrics.hf1_score(
+        ["cat", "lino"], ["cat", "lion"], TREE
+    ),
+    "y_pred: 5 in row 0 is out of range": lambda: metrics.mistake_severity([0], [5], TREE),
+    "average must be": lambda: metrics.hf1_score([0], [0], TREE, average="weighted"),
+    "the tree has 5 classes": lambda: metrics.hierdist_at_k_loss([0], [[1, 2, 3, 4, 5]], TREE, k=6),
+    "the tree has levels 1 to 3": lambda: metrics.level_accuracy_score([0], [0], TREE, level=4),
+    "y_score must be": lambda: metrics.hops_score([0], [[1.0, 2.0]], TREE),
+    "y_score 2": lambda: metrics.hops_score([0], [[1.0] * 5] * 2, TREE),
+    "a score is NaN": lambda: metrics.hierdist_at_k_loss([0], [[math.nan] * 5], TREE, k=1),
+    "labels must name each": lambda: metrics.hops_score([0], [[1.0] * 5], TREE, labels=["cat"] * 5),
+    "rule must be": lambda: metrics.haurc_loss([0], [[1.0] * 5], TREE, rule="other"),
+    "y_levels must be integers": lambda: metrics.tree_inconsistency_loss([0], [["animal"] * 3], TREE),
+    "not a node of its level": lambda: metrics.full_path_accuracy_score([0], [[7, 0, 0]], TREE),
+}
+
+
+@pytest.mark.parametrize("problem", MISTAKES)
+def test_a_mistake_is_a_value_error_that_names_it(problem):
+    with pytest.raises(ValueError) as error:
+        MISTAKES[problem]()
+    assert problem in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_example_in_a_docstring_runs():
+    for name in ("classes", "levels", "scores"):
+        module = importlib.import_module(f"hierbench.metrics.functions.{name}")
+        failed, tried = doctest.testmod(module)
+        assert not failed and tried >= 4, name
+    for function, _, _ in FUNCTIONS.values():
+        text = inspect.getdoc(getattr(metrics, function))
+        assert "Example:" in text and ("Source" in text or "source" in text or function == "top1_score")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "2020-01-01 is no class index: neither whole numbers"),
+        (np.array([1], dtype="timedelta64[s]"), "neither whole numbers nor names but timedelta64"),
+        (np.array([1 + 2j]), "neither whole numbers nor names but complex128"),
+        (np.array([True]), "True is no class index"),
+        (np.array([], dtype=bool), "neither whole numbers nor names but bool"),
+        ([float("inf")], "inf is no class index"),
+        ([1.0, float("nan")], "nan is no class index"),
+        ([1e300], "1e\\+300 in row 0 is out of range"),
+        (np.array([2**64 - 1], dtype=np.uint64), "18446744073709551615 in row 0 is out of range"),
+        ([10**30], "is no class of the tree"),
+        ([None], "is no class of the tree"),
+    ],
+    ids=range(11),
+)
+def test_what_is_no_class_is_one_line(values, said):
+    with pytest.raises(UserError, match=said):
+        class_indices(values, Hierarchy.load("shapes"), "labels")
