@@ -13,6 +13,11 @@ prints their leaderboard; `hierbench --help` lists the commands. In Python:
 
 Public names:
 
+    run             train what is missing of a comparison and return its leaderboard
+    board           the leaderboard of all runs of a dataset, or a published one
+    Board           a leaderboard: rows, frame, plot, compare; a notebook shows it as a table
+    score           metrics with intervals of predictions made elsewhere
+    metrics         functions of predictions on a tree: metrics.hf1_score(y_true, y_pred, tree) and others
     Hierarchy       a label tree: classes, levels, distances; from_paths, from_edges, read, load
     evaluate        top-1 accuracy, mistake severity and hierarchical distance at k, of scores and targets
     Method          base class of a method that is trained
@@ -26,26 +31,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hierbench import metrics
+
+    __version__: str
     from hierbench.api.method import Method, PostHoc, hyperparameter
+    from hierbench.experiments.interface.board import Board, board
+    from hierbench.experiments.interface.running import run
+    from hierbench.experiments.interface.scoring import score
     from hierbench.hierarchy.tree import Hierarchy
     from hierbench.metrics import evaluate
 
-__all__ = ["Hierarchy", "Method", "PostHoc", "evaluate", "hyperparameter"]
-__version__ = "0.1.0"
+__all__ = [
+    "Board",
+    "Hierarchy",
+    "Method",
+    "PostHoc",
+    "board",
+    "evaluate",
+    "hyperparameter",
+    "metrics",
+    "run",
+    "score",
+]
 
 # Names load on first use: `import hierbench` must not pay for torch.
 _HOME = {
+    "Board": "hierbench.experiments.interface.board",
     "Hierarchy": "hierbench.hierarchy.tree",
     "Method": "hierbench.api.method",
     "PostHoc": "hierbench.api.method",
+    "board": "hierbench.experiments.interface.board",
     "evaluate": "hierbench.metrics",
     "hyperparameter": "hierbench.api.method",
+    "run": "hierbench.experiments.interface.running",
+    "score": "hierbench.experiments.interface.scoring",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module("hierbench.metrics")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name == "__version__":  # as the package was installed, from the git tag
+        return import_module("importlib.metadata").version("hierbench")
     raise AttributeError(f"module 'hierbench' has no attribute {name!r}")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from hierbench.api.contract_posthoc import POSTHOC_CHECKS, POSTHOC_HOOKS
 from hierbench.api.contract_setup import TREE, Check, ContractError
 from hierbench.api.contract_trained import METHOD_CHECKS, METHOD_HOOKS
+from hierbench.api.isolation import NOT_RUN
 from hierbench.api.method import Method, PostHoc, bases_of
 from hierbench.utils.errors import is_interrupt, one_line_of
 
@@ -39,9 +40,15 @@ def checks_of(cls: type[Method] | type[PostHoc]) -> dict[str, Check]:
 
 
 def check_method(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, str]]:
-    """Run all checks on a method's class; yield each check's name and what is wrong, "" if it passed."""
-    for name, check in checks_of(cls).items():
-        yield name, _problem(check, cls)
+    """Run all checks on a method's class; yield each check's name and what is wrong, "" if it passed.
+
+    Where the first fails, that of shapes and finite values, the others would fail for the same reason and are NOT_RUN.
+    """
+    first_failed = False
+    for number, (name, check) in enumerate(checks_of(cls).items()):
+        problem = NOT_RUN if first_failed else _problem(check, cls)
+        first_failed |= number == 0 and bool(problem)
+        yield name, problem
 
 
 def _problem(check: Check, cls: Any) -> str:

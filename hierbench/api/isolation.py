@@ -41,7 +41,7 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
 
     Yields:
         First ("", the method's name), then each check's name and what is wrong: "" if nothing is, NOT_RUN where the
-        checks ended before.
+        checks ended before, or the first of them failed.
 
     Raises:
         UserError: the method cannot be found or imported.

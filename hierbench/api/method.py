@@ -5,13 +5,14 @@ Shapes: B batch, N examples, D features, K classes, L levels, K_l nodes of a lev
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
-from hierbench.config.validation import Closed
+from hierbench.config.validation import Closed, first_problem
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 
@@ -38,6 +39,22 @@ def hyperparameter(
 
 class Parameters(Closed):
     """A method's hyperparameters: typed and closed, so an unknown name is an error."""
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A method and values of its hyperparameters, without a tree; `hierbench.run` takes it. Made by `with_params`."""
+
+    cls: "type[Method] | type[PostHoc]"
+    values: Mapping[str, Any]
+
+
+def _configured(cls: "type[Method] | type[PostHoc]", values: Mapping[str, Any]) -> Configured:
+    try:
+        cls.Params.model_validate(dict(values))
+    except ValidationError as error:
+        raise UserError(f"hyperparameters of {cls.__name__}: {first_problem(error, cls.Params)}") from None
+    return Configured(cls, dict(values))
 
 
 class Method(nn.Module):
@@ -69,6 +86,11 @@ class Method(nn.Module):
         self.hierarchy = hierarchy
         self.num_features = num_features
         self.params = params if params is not None else self.Params()
+
+    @classmethod
+    def with_params(cls, **values: Any) -> Configured:
+        """Return the method with these hyperparameters, for `hierbench.run`; a UserError if one is invalid."""
+        return _configured(cls, values)
 
     def forward(self, features: Tensor) -> Any:
         """Map features [B, D] to outputs: whatever `loss` and `scores` need."""
@@ -195,6 +217,11 @@ class PostHoc:
         """Keep the hierarchy and the hyperparameters; `params` is a `Params` or None for the defaults."""
         self.hierarchy = hierarchy
         self.params = params if params is not None else self.Params()
+
+    @classmethod
+    def with_params(cls, **values: Any) -> Configured:
+        """Return the method with these hyperparameters, for `hierbench.run`; a UserError if one is invalid."""
+        return _configured(cls, values)
 
     # Typed so that a subclass may name its bases: rescore(self, fine, coarse).
     def rescore(self, *probabilities: Any, **_: Any) -> Tensor:

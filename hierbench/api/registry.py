@@ -20,13 +20,14 @@ from pydantic import BaseModel, ValidationError
 
 from hierbench.api.code import digest_of_code as digest_of_code
 from hierbench.api.method import Method, Parameters, PostHoc
+from hierbench.config.names import GROUP, method_folder
+from hierbench.config.names import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.validation import first_problem
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes
 
-GROUP = "hierbench.methods"
 HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
 
 
@@ -65,17 +66,6 @@ class Broken:
     reason: str
 
 
-def _folder() -> Path:
-    package = importlib.import_module("hierbench.methods")
-    return Path(next(iter(package.__path__)))
-
-
-def method_names() -> list[str]:
-    """Return the names of all installed methods, without importing them."""
-    files = {path.stem for path in _folder().glob("*.py") if not path.stem.startswith("_")}
-    return sorted(files | entry_points(group=GROUP).names)
-
-
 def method_group(name: str) -> list[str]:
     """Return the methods that a name stands for: those of the paper, all with these first, or itself."""
     if name == "paper":
@@ -87,7 +77,7 @@ def method_group(name: str) -> list[str]:
 
 def is_installed(name: str) -> bool:
     """Whether a method has this name; one that begins with _ is found as a base and listed nowhere."""
-    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and (_folder() / f"{name}.py").is_file())
+    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and (method_folder() / f"{name}.py").is_file())
 
 
 def find_method(reference: str) -> Found:
@@ -98,7 +88,7 @@ def find_method(reference: str) -> Found:
     """
     if is_path(reference):
         return _from_path(Path(reference))
-    file = _folder() / f"{reference}.py"
+    file = method_folder() / f"{reference}.py"
     if file.is_file():
         with _import_errors(reference, file.name):
             module = importlib.import_module(f"hierbench.methods.{reference}")
@@ -108,6 +98,8 @@ def find_method(reference: str) -> Found:
             cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
             return _checked(reference, cls, Path(name) if name else None, reference)
+    if Path(f"{reference}.py").is_file():
+        raise UserError(f"unknown method {reference!r}; a file is given by its path: did you mean './{reference}.py'?")
     raise unknown_name("method", reference, [*METHOD_GROUPS, *method_names()])
 
 
@@ -140,7 +132,7 @@ def _from_path(path: Path) -> Found:
     if not path.is_file():
         raise UserError(f"no method file {path}")
     path = path.resolve()
-    if path.is_relative_to(_folder().resolve()):
+    if path.is_relative_to(method_folder().resolve()):
         return find_method(path.stem)
     module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(module_name, path, loader=_Uncached(module_name, str(path)))

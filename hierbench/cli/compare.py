@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, write_result
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError
 
@@ -33,7 +34,11 @@ def compare(
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option("--dataset", help="See: hierbench data list; or the file of yours. Needed to compare rows."),
+        typer.Option(
+            "--dataset",
+            help="See: hierbench data list; or the file of yours. Needed to compare rows.",
+            autocompletion=complete_dataset,
+        ),
     ] = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
@@ -66,16 +71,20 @@ def compare(
         found = compare_boards(Path(names[0]), Path(names[1]), dataset, protocol, verified)
         return write_result(boards_tables.FORMATS[format_](found), output)
     if dataset is None:
+        _refuse_missing(names)
         raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
     if ties is not None:
         if metrics is not None:
             raise UserError("--ties names its metric; --metrics is for differences from a reference")
         from hierbench.leaderboard import ties_tables
         from hierbench.leaderboard.columns import column_of
+        from hierbench.leaderboard.scored import refuse_scored
         from hierbench.leaderboard.ties import tied_rows
 
         column = column_of(ties)
-        board, _ = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
+        board, store = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
+        _refuse_missing(names, board)
+        refuse_scored(names, board.rows, store, board.dataset)
         return write_result(ties_tables.FORMATS[format_](board, tied_rows(board, column, names)), output)
     if reference is None:
         raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
@@ -83,6 +92,7 @@ def compare(
     from hierbench.leaderboard.paired_tables import FORMATS
 
     board, store = _board(dataset, runs, data_dir, protocol, metrics)
+    _refuse_missing(names, board)
     write_result(FORMATS[format_](board, compare_rows(board, store, reference, rows or ())), output)
 
 
@@ -90,6 +100,17 @@ def _are_boards(names: Sequence[str]) -> bool:
     """Whether the arguments are two boards: both look like paths, or both are on disk."""
     looks = [os.sep in name or name.endswith(".json") for name in names]
     return len(names) == 2 and (any(looks) or all(Path(name).exists() for name in names))
+
+
+def _refuse_missing(names: Sequence[str], board: Board | None = None) -> None:
+    """Raise a UserError for two names of which one is a folder on disk, and no row, and the other is nothing."""
+    rows = set() if board is None else {row.method for row in board.rows}
+    known = [name.partition(":")[0] in rows for name in names]
+    there = [Path(name).is_dir() for name in names]
+    if len(names) == 2 and not any(known) and sum(there) == 1:
+        missing, folder = names[there.index(False)], names[there.index(True)]
+        what = "is not a folder of records" if Path(missing).exists() else "does not exist"
+        raise UserError(f"the folder {missing} {what}; {folder} is a folder, and compare takes two boards or rows")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -1,19 +1,25 @@
-"""`hierbench data list|new|prepare|verify`."""
+"""`hierbench data list|import|new|prepare|verify`."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
 from hierbench.utils.errors import UserError
 
-app = typer.Typer(help="List, prepare and verify datasets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, import, prepare and verify datasets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("list")
 def list_(
-    dataset: Annotated[str | None, typer.Argument(help="One alone: a name, or the file of your dataset.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Argument(help="One alone: a name, or the file of your dataset.", autocompletion=complete_dataset),
+    ] = None,
     data_dir: DataOption = Path("data"),
     features: Annotated[bool, typer.Option("--features", help="List the cached features instead.")] = False,
     prune: Annotated[
@@ -44,6 +50,31 @@ def list_(
         there = find(variant, data_dir)
         sizes = "" if there is None else ", ".join(f"{split} {n:,}" for split, n in there.meta["splits"].items())
         print(f"{variant:16} {title:28} {f'prepared: {sizes}' if there else 'not prepared'}")
+
+
+@app.command("import")
+def import_(
+    name: Annotated[str, typer.Argument(help="Folder of a Hugging Face dataset, or its name on the hub.")],
+    out: Annotated[Path, typer.Option(help="Folder to make, for the images and manifest.csv.")],
+    image: Annotated[str | None, typer.Option(help="Column of the images; needed where there are several.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels; needed where there are several.")] = None,
+) -> None:
+    """Write a Hugging Face dataset as image files and a manifest, for `hierbench data new`."""
+    if os.path.lexists(out):
+        raise UserError(f"{out} is there already; remove it, or give another folder with --out")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"--out {out}: no such folder as {out.parent}")
+    from hierbench.data.user.huggingface import open_dataset, write_files
+    from hierbench.utils.console import Meter, say
+
+    parts = open_dataset(name, image, label, say)
+    with Meter("importing", 1.0) as meter:
+        manifest = write_files(parts, out, lambda share: meter.part("images", share, 1.0))
+    sizes = ", ".join(f"{part.title} {len(part.labels):,}" for part in parts)
+    num = len({label for part in parts for label in part.labels})
+    print(f"{name}: {sizes}; {num:,} classes")
+    command = shlex.join(["hierbench", "data", "new", "NAME", "--images", str(out / manifest.name), "--tree", "TREE"])
+    print(f"wrote {out}; run: {command}")
 
 
 @app.command("new")
@@ -94,7 +125,9 @@ def _list_features(data_dir: Path, *, prune: bool) -> None:
 
 @app.command("prepare")
 def prepare(
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset, or your dataset's file.")],
+    dataset: Annotated[
+        str, typer.Argument(help="Name of the dataset, or your dataset's file.", autocompletion=complete_dataset)
+    ],
     source: Annotated[Path | None, typer.Option(help="Your copy; by default downloaded if the terms allow it.")] = None,
     data_dir: DataOption = Path("data"),
     protocol: ProtocolOption = "paper",
@@ -129,7 +162,12 @@ def prepare(
 
 @app.command("verify")
 def verify(
-    dataset: Annotated[str, typer.Argument(help="Name of the dataset, as in `data list`, or your dataset's file.")],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the dataset, as in `data list`, or your dataset's file.", autocompletion=complete_dataset
+        ),
+    ],
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Check a prepared dataset against its digest."""
@@ -137,4 +175,4 @@ def verify(
     from hierbench.data import prepared
 
     name = dataset_name(dataset)
-    print(f"{name}: {prepared.verify(name, data_dir, dataset).digest[:12]} as prepared")
+    print(f"{name}: unchanged since it was prepared, digest {prepared.verify(name, data_dir, dataset).digest[:12]}")

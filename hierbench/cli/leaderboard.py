@@ -28,14 +28,9 @@ def leaderboard(
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
-    from hierbench.experiments.checking import note
-    from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
-    from hierbench.leaderboard import ledger, render
-    from hierbench.leaderboard.board import damaged_runs
-    from hierbench.leaderboard.columns import asked_columns, further
-    from hierbench.leaderboard.measured import with_columns
-    from hierbench.leaderboard.others import board_of_published
-    from hierbench.runs.store import Store
+    from hierbench.experiments.interface.board import open_board, open_ledger
+    from hierbench.leaderboard import ledger
+    from hierbench.leaderboard.columns import asked_columns
 
     if publish is not None and source != "runs":
         raise UserError("--publish is for runs; the paper's tables are already published")
@@ -47,9 +42,6 @@ def leaderboard(
     columns = asked_columns(metrics)
     if metrics is not None and source != "runs":
         raise UserError("--metrics is for runs; the paper's tables are as printed")
-    store = Store(runs)
-    if source == "paper":
-        return write_result(render.FORMATS[format_](board_of_published(dataset)), output)
     if publish is not None:
         from hierbench.experiments.publication.publish import Request
         from hierbench.experiments.publication.publish import publish as publish_table
@@ -58,15 +50,6 @@ def leaderboard(
         said = publish_table(request)
         print_said(said.notes, said.lines)
         return
-    counted, report = checked_runs(dataset, store, data_dir, further(columns))
-    damaged = damaged_runs(dataset, counted)
-    note(damaged)
     if source == "both":
-        both = ledger.ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
-        note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
-        return write_result(ledger.FORMATS[format_](both), output)
-    board = board_of(dataset, counted, report, data_dir, protocol)
-    note(with_limit(notes_of(report, damaged), store))
-    if metrics is not None:
-        board = with_columns(board, columns, store, data_dir)
-    write_result(render.FORMATS[format_](board), output)
+        return write_result(ledger.FORMATS[format_](open_ledger(dataset, runs, data_dir, protocol)), output)
+    write_result(open_board(dataset, runs, data_dir, protocol, columns, source).render(format_), output)

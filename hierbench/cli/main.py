@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from hierbench import __version__
 from hierbench.cli import data, methods, repository, site
 from hierbench.cli.bench import bench
 from hierbench.cli.collapse import collapse
 from hierbench.cli.compare import compare
+from hierbench.cli.export import export
 from hierbench.cli.leaderboard import leaderboard
 from hierbench.cli.mistakes import mistakes
 from hierbench.cli.plot import plot
@@ -28,13 +28,14 @@ from hierbench.utils.text import one_line
 
 MAX_ERROR = 4000  # characters; a name in damaged data may have a million
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = (
     run,
     job,
     leaderboard,
     publish,
     submit,
+    export,
     compare,
     power,
     verify,
@@ -57,6 +58,8 @@ app.add_typer(site.app, name="site")
 
 def _say_version(asked: bool) -> None:
     if asked:
+        from hierbench import __version__
+
         print(f"hierbench {__version__}")
         raise typer.Exit()
 
@@ -88,7 +91,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # terminals without arrows get question marks
     try:
-        if (code := app(standalone_mode=False)) == 130:
+        if (code := app(prog_name="hierbench", standalone_mode=False)) == 130:
             raise KeyboardInterrupt  # Typer turned it into an exit code
     except (UserError, typer.TyperException) as error:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from hierbench.config.names import complete_methods
+
 app = typer.Typer(help="List and check methods, or start a new one.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -26,7 +28,9 @@ def list_() -> None:
 
 @app.command("check")
 def check(
-    method: Annotated[str, typer.Argument(help="Name of the method, or path of its file.")],
+    method: Annotated[
+        str, typer.Argument(help="Name of the method, or path of its file.", autocompletion=complete_methods)
+    ],
     limit: Annotated[float, typer.Option(min=1, max=86400, help="Seconds for the import, and for each check.")] = 60.0,
 ) -> None:
     """Check in a separate process that a method fulfils the contract."""
@@ -44,8 +48,8 @@ def check(
         failed += bool(problem)
         print(f"FAILED  {name}: {one_line(problem, 1000)}" if problem else f"ok      {name}", flush=True)
     summary = f"{failed} {'check' if failed == 1 else 'checks'} failed" + (f", {skipped} not run" if skipped else "")
-    print(f"{title}: {summary if failed else 'all checks passed'}")
-    raise typer.Exit(1 if failed else 0)
+    print(f"{title}: {summary if failed or skipped else 'all checks passed'}")
+    raise typer.Exit(1 if failed or skipped else 0)
 
 
 @app.command("new")

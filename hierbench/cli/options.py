@@ -9,9 +9,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from hierbench.config.names import complete_last
 from hierbench.config.options import Options
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
+
+
+def complete_metrics(incomplete: str) -> list[str]:
+    """Complete the last of several metrics, separated by commas, each with a + if the first has one."""
+    from hierbench.metrics.registry import known_metrics
+
+    sign = "+" if incomplete.startswith("+") else ""
+    return complete_last(incomplete, [f"{sign}{name}" for name in known_metrics()])
+
 
 Format = Literal["markdown", "latex", "csv", "json"]
 TableFormat = Literal["markdown", "latex", "csv", "json", "html"]
@@ -24,6 +34,7 @@ MetricsOption = Annotated[
     typer.Option(
         "--metrics",
         help="Columns, separated by commas, as in hf_macro,ece; with + before each they are added to the paper's.",
+        autocompletion=complete_metrics,
     ),
 ]
 SHARED = {  # an option per field of `Options`, with its default

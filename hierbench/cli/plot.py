@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.options import ProtocolOfRuns
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.reports.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
@@ -14,10 +15,23 @@ from hierbench.utils.errors import UserError, unknown_name
 OF_RUNS = set(KINDS) - {"similarity", "frame"}
 
 
+def _complete_kind(incomplete: str) -> list[str]:
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
 def plot(
-    kind: Annotated[str, typer.Argument(help=" ".join(f"{kind}: {about}" for kind, about in KINDS.items()))],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help=" ".join(f"{kind}: {about}" for kind, about in KINDS.items()), autocompletion=_complete_kind
+        ),
+    ],
     dataset: Annotated[
-        str, typer.Option(help="See: hierbench data list. similarity takes all; frame draws an example without it.")
+        str,
+        typer.Option(
+            help="See: hierbench data list. similarity takes all; frame draws an example without it.",
+            autocompletion=complete_dataset,
+        ),
     ] = "",
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hierbench.cli.options import ProtocolOfRuns, write_result
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError
 
@@ -28,7 +29,12 @@ def power(
         list[str] | None, typer.Argument(metavar="A B", help="METHOD[:TYPE] twice; without a type, of each type.")
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Of the rows; not needed with --difference and --deviation.")
+        str | None,
+        typer.Option(
+            "--dataset",
+            help="Of the rows; not needed with --difference and --deviation.",
+            autocompletion=complete_dataset,
+        ),
     ] = None,
     metric: Annotated[
         str | None, typer.Option("--metric", help="Metric of the rows; by default mistake_severity.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hierbench.cli.options import ProtocolOfRuns
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, DeviceOption, WeightsOption, jobs_of
 from hierbench.utils.errors import UserError
 
@@ -23,7 +24,12 @@ def reproduce(
     ],
     row: Annotated[str, typer.Argument(metavar="ROW[:METRIC]", help="METHOD[:TYPE], without a type each that it has.")],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Of the row, or the file of yours; not needed if there is one.")
+        str | None,
+        typer.Option(
+            "--dataset",
+            help="Of the row, or the file of yours; not needed if there is one.",
+            autocompletion=complete_dataset,
+        ),
     ] = None,
     protocol: ProtocolOfRuns = None,
     run: Annotated[bool, typer.Option("--run", help="Carry the command out, and compare.")] = False,

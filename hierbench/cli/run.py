@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.options import Format, MetricsOption, trains, write_result
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
 from hierbench.utils.errors import UserError
 
@@ -29,25 +30,30 @@ def run(
     ] = None,
 ) -> int:
     """Train and re-rank what is missing, and print the leaderboard."""
-    from hierbench.experiments.plan_cache import answer_from_cache
+    from hierbench.experiments.interface.running import run_options
+    from hierbench.experiments.publishing import show_board
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.utils.console import say
 
     columns, until = asked_columns(metrics), None
     if any(option is not None for option in (until_separated, max_seeds, separation_metric)):
         from hierbench.experiments.separation.record import asked_separation
 
         until = asked_separation(until_separated, max_seeds, separation_metric)
-    if not tuned and tuned_file is None and until is None and answer_from_cache(options, columns):
-        return 0
-    from hierbench.experiments.comparison import compare
-
-    return compare(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
+    ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
+    if ended.published is not None:
+        show_board(ended.published.board, options, ended.more)
+    for line in ended.failures:
+        say(line)
+    return ended.code
 
 
 @trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False, source=None)  # has its own
 def ablate(
     options: Options,
-    dataset: Annotated[str, typer.Option(help="See: hierbench data list. --source paper takes all.")],
+    dataset: Annotated[
+        str, typer.Option(help="See: hierbench data list. --source paper takes all.", autocompletion=complete_dataset)
+    ],
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default the recipe's.")] = None,
     source: Annotated[Literal["runs", "paper"], typer.Option(help="Our runs, or the published table.")] = "runs",
     format_: Annotated[Format, typer.Option("--format", help="Format of the table.")] = "markdown",

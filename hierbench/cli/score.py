@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.options import Format, MetricsOption, write_result
+from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, RunsOption
 from hierbench.utils.errors import UserError
 
@@ -15,7 +16,10 @@ def score(
         list[Path], typer.Argument(metavar="FILE...", help="Predictions, .npz .npy .csv .parquet .json; one per seed.")
     ],
     dataset: Annotated[
-        str | None, typer.Option(help="Compare with its test images, and add a row to its leaderboard.")
+        str | None,
+        typer.Option(
+            help="Compare with its test images, and add a row to its leaderboard.", autocompletion=complete_dataset
+        ),
     ] = None,
     tree: Annotated[
         str | None, typer.Option(help="File of a tree, or the name of a shipped one; nothing is recorded.")
@@ -51,4 +55,5 @@ def score(
     report = score_files(request)
     write_result(FORMATS["json" if as_json else format_](report), output)
     if report.runs:
-        say(f"recorded in {runs}/<id>/; the row is in: hierbench leaderboard --dataset {dataset}")
+        folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
+        say(f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}")

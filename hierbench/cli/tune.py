@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.options import trains
+from hierbench.config.names import complete_methods
 from hierbench.config.options import Options
 from hierbench.utils.errors import UserError
 
@@ -14,7 +15,13 @@ from hierbench.utils.errors import UserError
 def tune(
     options: Options,
     methods: Annotated[
-        str, typer.Option("--methods", "--method", help="Names and paths separated by commas; all, or paper.")
+        str,
+        typer.Option(
+            "--methods",
+            "--method",
+            help="Names and paths separated by commas; all, or paper.",
+            autocompletion=complete_methods,
+        ),
     ] = "haframe",
     sampler: Annotated[
         Literal["grid", "tpe"], typer.Option(help="Every point of the grid, or TPE with median pruning.")

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from hierbench.config.names import complete_dataset, complete_methods
 from hierbench.utils.errors import UserError
 
 
@@ -22,7 +23,12 @@ def jobs_of(text: str) -> int | None:
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DatasetOption = Annotated[
-    str, typer.Option("--dataset", help="See: hierbench data list; or the file of yours, ./birds.toml.")
+    str,
+    typer.Option(
+        "--dataset",
+        help="See: hierbench data list; or the file of yours, ./birds.toml.",
+        autocompletion=complete_dataset,
+    ),
 ]
 ProtocolOption = Annotated[
     Literal["paper", "authors"], typer.Option("--protocol", help="The paper's text, or the authors' code.")
@@ -39,9 +45,14 @@ class Options:
     """The options of a command that trains; `hierbench.cli.options.trains` adds them to a command."""
 
     dataset: DatasetOption
-    methods: Annotated[str, typer.Option("--methods", help="all, paper, or names and paths separated by commas.")] = (
-        "all"
-    )
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods",
+            help="all, paper, or names and paths separated by commas.",
+            autocompletion=complete_methods,
+        ),
+    ] = "all"
     types: Annotated[str, typer.Option("--types", help="Feature extractors, separated by commas.")] = "type-I,type-II"
     seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds; by default the recipe's.")] = None
     overrides: Annotated[

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -94,8 +95,13 @@ def chosen_types(text: str) -> list[FeatureType]:
 
 def recipe_names() -> list[str]:
     """Return the datasets that have a recipe."""
+    return list(_recipe_names())
+
+
+@cache
+def _recipe_names() -> tuple[str, ...]:
     files = resources.files("hierbench.benchmarks").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
 def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol = "paper") -> Recipe:
@@ -116,7 +122,7 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     where, text = _text_of(dataset)
     try:
         content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise UserError(f"{where} is not valid TOML: {error}") from None
     authors, name = content.pop("authors", None), content.get("dataset")
     if authors is not None and not isinstance(authors, dict):
@@ -141,6 +147,12 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     if recipe.source is not None:
         raise UserError(f"{where}: source is for a dataset of your own; see docs/your-data.md")
     return recipe
+
+
+@lru_cache(maxsize=256)
+def shipped_recipe(dataset: str, overrides: tuple[str, ...] = (), protocol: Protocol = "paper") -> Recipe:
+    """Return `load_recipe` of a built-in dataset, read once: shipped recipes do not change while a program runs."""
+    return load_recipe(dataset, overrides, protocol)
 
 
 def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:

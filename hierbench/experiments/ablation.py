@@ -38,14 +38,14 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
     names = {job.id: variant.name for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
     lines = lines_of_plan(plan, states(plan, session.store))
-    if not session.announce([replace(line, method=names[line.id or ""]) for line in lines], models):
+    if not session.announce([replace(line, method=names[line.id or ""]) for line in lines], models, requested=False):
         return 0
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in variants[VARIANTS.index(FRAME_ALONE)]:  # not a row of the leaderboard, unless a comparison planned it
         folder = session.store.run(job.id).folder
         if not (folder / "spec.json").exists():
-            planned([job], session.store, say)
+            planned([job], session.store, say, requested=False)
             write_json(folder / "ablation.json", {"variant": FRAME_ALONE.name})
 
     def publish() -> tuple[Ablation, Path]:

@@ -1,12 +1,12 @@
 """The runs that count, for every command that shows them: rejected ones are named on standard error and left out."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hierbench.experiments.verification.checked import Verified, checked_runs, notes_of, with_limit
 from hierbench.leaderboard.board import damaged_runs
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Listing, Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -35,8 +35,9 @@ class _Chosen(Store):
 
     ids: frozenset[str] = frozenset()
 
-    def runs(self) -> Iterator[Run]:
-        return (run for run in super().runs() if run.folder.name in self.ids)
+    def listing(self) -> Listing:
+        runs, lost = super().listing()
+        return tuple(run for run in runs if run.folder.name in self.ids), lost
 
 
 def counted(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> Counted:
@@ -66,10 +67,9 @@ def counted_of(
     for run in report.runs:
         if run.rejected and all(reason.startswith(COPIED) for reason in run.reasons):
             run.verdict, run.notes, run.reasons = "recomputed", [*run.notes, *run.reasons], []
-    others = frozenset(run.folder.name for run in store.runs()) - wanted
     lines = [line + hint if REJECTED in line and hint else line for line in notes_of(report)]
     note(with_limit(lines, store))
-    return Counted(replace(found, without=found.without | others), report.rejected_ids)
+    return Counted(found, report.rejected_ids)
 
 
 def with_bases(ids: Iterable[str], store: Store) -> list[str]:

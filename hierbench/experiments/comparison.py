@@ -1,4 +1,4 @@
-"""`hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
+"""The comparison behind `hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,8 @@ from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands
 from hierbench.experiments.plan_cache import plan_writer
-from hierbench.experiments.publishing import publish_board, show_board
+from hierbench.experiments.publishing import Ended, Published, publish_board
 from hierbench.experiments.session import Further, Session
-from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
 from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
 from hierbench.planning.plan import check_section, make_plan, with_bases, with_params
@@ -37,8 +36,8 @@ def compare(
     file: Path | None = None,
     columns: Sequence[Column] = PAPER,
     until: "Asked | None" = None,
-) -> int:
-    """Run the command and return its exit code: 0, or 1 where a job failed.
+) -> Ended:
+    """Run what is missing and return the leaderboard, or nothing for a dry run.
 
     Args:
         options: of the command.
@@ -69,7 +68,7 @@ def compare(
     cache_plan = (lambda plan: None) if uncached or prepared is None else plan_writer(options, asked, prepared)
     trained = list(with_bases(methods).values())
     if not session.announce(lines, partial(costs, recipe, trained, types), trained):
-        return 0
+        return Ended()
     if rows is not None:
         rows.begin(plan, session.store)
     if session.options.plan_only:
@@ -78,11 +77,12 @@ def compare(
             state = states(plan, session.store)
         planned(plan, session.store, say)
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
-        return 1 if broken else 0
-    failed = carry_out(session, plan, tuned_by, columns, rows)
-    if not failed:
+        return Ended(broken=broken)
+    published, failures = carry_out(session, plan, tuned_by, columns, rows)
+    if not failures:
         cache_plan(plan)
-    return 1 if failed or broken else 0
+    more = None if rows is None else {"separation": rows.record.content()}
+    return Ended(published, tuple(failures), broken, more)
 
 
 def _separation(until: "Asked", session: Session, methods: Sequence[Found]) -> "Separation":
@@ -124,15 +124,15 @@ def carry_out(
     tuned: Mapping[tuple[str, FeatureType], Tuned],
     columns: Sequence[Column] = PAPER,
     rows: "Separation | None" = None,
-) -> dict[str, str]:
-    """Run what is missing of a plan and publish the leaderboard; return {id: error} of what failed.
+) -> tuple[Published, list[str]]:
+    """Run what is missing of a plan and publish the leaderboard; return it, and a line for each job that failed.
 
     `rows` may add jobs to the plan until they are separated.
     """
     options, setting = session.options, session.setting
     labels = {job.id: job.spec.label for job in plan}
 
-    def publish() -> tuple[Board, Path]:
+    def publish() -> tuple[Published, Path]:
         method_of = {job.id: job.spec.method.name for job in plan}
         for job in plan:
             (setting.runs / job.id / "ablation.json").unlink(missing_ok=True)  # it was requested as a row
@@ -142,17 +142,16 @@ def carry_out(
             if entry is not None:
                 budget = {"trials": entry.trials + entry.pruned, "runs": entry.runs, "study": entry.study}
                 write_json(setting.runs / job.id / "tuning.json", budget)
-        return publish_board(options, [job.id for job in plan if job.shown], columns)
+        published = publish_board(options, [job.id for job in plan if job.shown], columns)
+        return published, published.file
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]
     further: Further = (lambda execution: None) if rows is None else partial(rows.go_on, plan, labels)
-    board, failed = session.carry_out(plan, ",".join(names), labels, publish, further)
+    published, failed = session.carry_out(plan, ",".join(names), labels, publish, further)
     if rows is not None:
         say(f"\n{rows.record.conclusion()} ({rows.record.file})")
-    show_board(board, options, None if rows is None else {"separation": rows.record.content()})
-    session.say_failures(failed, labels)
-    return failed
+    return published, session.failures(failed, labels)
 
 
 def find_methods(names: Sequence[str]) -> tuple[list[Found], int]:

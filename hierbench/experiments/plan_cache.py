@@ -1,4 +1,4 @@
-"""The plan cache: a repeated `hierbench run` whose jobs are all done prints its table without importing PyTorch.
+"""The plan cache: a repeated `hierbench run` whose jobs are all done has its table without importing PyTorch.
 
 Planning imports the methods, and with them PyTorch, which takes seconds; everything else takes milliseconds. A plan
 follows from the command, the recipe, the data, the weights, the code and the processor, so their digest is its key.
@@ -23,7 +23,7 @@ from hierbench.config.recipe import Recipe, load_recipe, with_weights_file
 from hierbench.config.spec import Spec, digest_of
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.data.user.opening import state_of
-from hierbench.experiments.publishing import publish_board, show_board
+from hierbench.experiments.publishing import Published, publish_board
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.planning.dry_run import Line, say_notes, summary
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
@@ -40,33 +40,33 @@ KEPT = 50  # plans per runs folder
 PACKAGES = ("hierbench", "hierbench.methods", "hierbench.benchmarks", "hierbench.leaderboard")
 
 
-def answer_from_cache(options: Options, columns: Sequence[Column] = PAPER) -> bool:
-    """Print the table of a command whose jobs are all done; return False if there may be something left to do."""
+def answer_from_cache(options: Options, columns: Sequence[Column] = PAPER) -> Published | None:
+    """Return the table of a command whose jobs are all done; None if there may be something left to do."""
     store = Store(options.runs)
     try:
         recipe = with_weights_file(load_recipe(options.dataset, options.overrides, options.protocol), options.weights)
         prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), options.data_dir)
         if prepared is None:
-            return False
+            return None
         content = read_json(_file(options, recipe, prepared))
         specs = [Spec.model_validate(job["spec"]) for job in content]
-        shown = [spec.id for spec, job in zip(specs, content, strict=True) if job["shown"]]
+        ids = [spec.id for spec in specs]
+        shown = [run_id for run_id, job in zip(ids, content, strict=True) if job["shown"]]
     except (UserError, ValidationError, OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
     if not specs or not all(is_finished(spec, store) for spec in specs):
-        return False
-    ids = [spec.id for spec in specs]
+        return None
     mirror = Mirror(options.mlflow or default_uri(options.runs), options.runs, recipe.dataset, "", say)
     if mirror.has_dead_runs() or not all(map(mirror.has, ids)):
-        return False
+        return None
     store.writable()
     store.ask_for(ids)
     say_notes(prepared)
-    lines = [Line(spec.method.name, spec.type, spec.seed, "cached", spec.id) for spec in specs]
+    lines = [
+        Line(spec.method.name, spec.type, spec.seed, "cached", run_id) for spec, run_id in zip(specs, ids, strict=True)
+    ]
     say(summary(recipe, lines, None, options.device, ""))
-    board, _ = publish_board(options, shown, columns)
-    show_board(board, options)
-    return True
+    return publish_board(options, shown, columns)
 
 
 def plan_writer(options: Options, recipe: Recipe, prepared: Prepared) -> Callable[[Sequence[Job]], None]:

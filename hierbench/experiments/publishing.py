@@ -5,6 +5,7 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,45 @@ from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.render import as_json, markdown
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
-from hierbench.utils.console import say
+from hierbench.utils.console import in_environment, say
 from hierbench.utils.files import as_json_text, write_text
 
 AGAIN = "; remove its folder to train it again"
 
 
-def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> tuple[Board, Path]:
-    """Write the leaderboard of a command's runs as markdown and JSON; return it and the markdown file."""
+@dataclass(frozen=True)
+class Published:
+    """The leaderboard of a command, the runs that count behind it, and the markdown file that it was written to."""
+
+    board: Board
+    counted: Counted
+    file: Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command that trains ended.
+
+    Attributes:
+        published: its leaderboard; None where nothing was to run, as in a dry run.
+        failures: a line for each job that failed.
+        broken: how many methods could not be imported.
+        more: further keys of the leaderboard's JSON.
+    """
+
+    published: Published | None = None
+    failures: tuple[str, ...] = ()
+    broken: int = 0
+    more: Mapping[str, Any] | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 where a job failed or a method is broken."""
+        return 1 if self.failures or self.broken else 0
+
+
+def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Published:
+    """Write the leaderboard of a command's runs as markdown and JSON."""
     runs = options.runs
     found = verified(options, ids, columns)
     board = board_from_runs(options.dataset, found.store, list(ids), rejected=found.rejected)
@@ -33,7 +65,7 @@ def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column
     table = runs / f"leaderboard-{board.dataset}.md"
     write_text(table.with_suffix(".json"), as_json(board))
     write_text(table, markdown(board))
-    return board, table
+    return Published(board, found, table)
 
 
 def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Counted:
@@ -60,6 +92,11 @@ def show_board(board: Board, options: Options, more: Mapping[str, Any] | None = 
     if options.as_json:
         text = as_json(board) if more is None else as_json_text(json.loads(as_json(board)) | more)
     print(text, end="", flush=True)
+    say_places(board, options)
+
+
+def say_places(board: Board, options: Options) -> None:
+    """Say where the results are."""
     say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
     if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
-        say(f"browse: uv run mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")
+        say(f"browse: {in_environment()}mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")

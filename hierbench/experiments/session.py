@@ -12,7 +12,9 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.config.sections import FeatureType
+from hierbench.data.prepared import find, variant_name
 from hierbench.data.user.opening import with_sizes
+from hierbench.execution import workers
 from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
@@ -81,9 +83,18 @@ class Session:
         train = self.recipe.train.model_copy(update={"precision": precision})
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
+        if self._starts_workers():
+            workers.start_server()  # it imports while the data is prepared
         self.inputs = obtain(self.recipe, self.options)
         self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
+
+    def _starts_workers(self) -> bool:
+        """Whether jobs will surely train in workers: the data is still to be prepared."""
+        options, variant = self.options, variant_name(self.recipe.dataset, self.recipe.data.jpeg_quality)
+        if options.dry_run or options.plan_only or options.executor != "local" or find(variant, options.data_dir):
+            return False
+        return make_setting(options, 2).workers > 1
 
     def announce(
         self, lines: Sequence[Line], models: Callable[[], Costs], methods: Sequence[Found] = (), **more: Any
@@ -110,6 +121,8 @@ class Session:
             return False
         say_notes(inputs.prepared)
         say(summary(recipe, lines, seconds, options.device, ""))
+        if kinds and self.setting.workers > 1 and options.executor == "local" and not options.plan_only:
+            workers.start_server()  # it imports while this process goes on
         for extraction in needed:
             if not extraction.cached:
                 say(describe(extraction, recipe))
@@ -142,9 +155,16 @@ class Session:
 
     def say_failures(self, failed: Mapping[str, str], labels: Mapping[str, str]) -> None:
         """Repeat at the end what failed, and where its record is."""
+        for line in self.failures(failed, labels):
+            say(line)
+
+    def failures(self, failed: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
+        """Return a line for each job that failed, with the place of its record."""
         store = Store(self.options.runs, self.setting.apart)
-        for job_id, error in failed.items():
-            say(f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)")
+        return [
+            f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)"
+            for job_id, error in failed.items()
+        ]
 
 
 class Execution:

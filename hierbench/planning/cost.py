@@ -9,10 +9,12 @@ import torch
 from hierbench.api.method import Method
 from hierbench.api.registry import Found
 from hierbench.config.recipe import Recipe
-from hierbench.config.sections import FeatureType
+from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models import build_classifier
-from hierbench.models.frozen import cached_backbone
+from hierbench.models import build_backbone
+from hierbench.models.backbones import Backbone
+from hierbench.models.classifier import classifier_on
+from hierbench.models.frozen import CachedBackbone, cached_backbone
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
 
     assert issubclass(found.cls, Method)
     params = found.params(recipe.params_of(found.name))
-    model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params)
+    model = classifier_on(_backbone(recipe.model), found.cls, hierarchy, feature_type, recipe.model, params)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     try:
         model.to("meta").eval()
@@ -44,6 +46,17 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
     except Exception:  # a foreign method may read values, which meta tensors lack
         return Cost(parameters, None)
     return Cost(parameters, counter.get_total_flops())
+
+
+def _backbone(model: Model) -> Backbone | CachedBackbone:
+    """Build the backbone without values, which would take most of the time, where its library can do so."""
+    if model.frozen:
+        return cached_backbone(model)
+    try:
+        with torch.device("meta"):
+            return build_backbone(model)
+    except Exception:  # some networks read values when they are built
+        return build_backbone(model)
 
 
 def stand_in_tree(level_sizes: Sequence[int]) -> Hierarchy:

@@ -1,5 +1,6 @@
-"""Messages to the user, and progress: bars with an ETA in a terminal, a line now and then in a log."""
+"""Messages to the user, and progress: bars with an ETA in a terminal, a line now and then in a log or notebook."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,11 @@ def duration(seconds: float) -> str:
 def say(line: str) -> None:
     """Print a message to standard error; standard output is for results."""
     print(line, file=sys.stderr, flush=True)
+
+
+def in_environment() -> str:
+    """Return what stands before a printed command of this environment: "uv run " where this program was started so."""
+    return "uv run " if "UV" in os.environ else ""
 
 
 def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:
@@ -52,7 +58,9 @@ class Meter:
         self.started = self.reported = time.monotonic()
         self.first: tuple[float, float] | None = None  # time and amount of the first work: starting up is not pace
         self.parts: dict[str, tuple[TaskID, float]] = {}
-        console = Console(stderr=True)
+        # A notebook's kernel calls itself a terminal, and shows bars as many lines of control characters.
+        notebook = type(sys.stderr).__module__.startswith("ipykernel.")
+        console = Console(stderr=True, force_jupyter=False, force_terminal=False if notebook else None)
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

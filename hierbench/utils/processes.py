@@ -2,9 +2,13 @@
 
 import os
 import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 
 
 def num_cores() -> int:
@@ -41,3 +45,18 @@ def process_state(pid: int) -> tuple[str, str] | None:
         return fields[0], fields[19]
     except (OSError, IndexError):
         return None
+
+
+@contextmanager
+def without_main_script() -> Iterator[None]:
+    """Start processes that do not run the user's script again.
+
+    A spawned process imports the script that the program began with, and would train there too if the script has no
+    guard `if __name__ == "__main__"`. Ours need nothing of it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

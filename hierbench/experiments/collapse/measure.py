@@ -6,7 +6,7 @@ Shapes: B batch, N examples, K classes, D features.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
         ideal = metrics.etf_similarity(num_classes)
     else:
         means, weights = found.means, model.method.get_buffer("frame")
-        ideal = model.method.get_buffer("similarity")
+        ideal = cast(Any, model.method).similarity(torch.arange(num_classes, device=weights.device))
     weights = weights.to(means.device)
 
     def angles(vectors: Tensor) -> dict[str, Any]:

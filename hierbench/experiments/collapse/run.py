@@ -62,7 +62,8 @@ def collapse(options: Options, every: int | None) -> int:
     state: dict[str, State] = {
         job.id: "cached" if is_complete(store.run(job.id), every, recipe.train.epochs) else "train" for job in plan
     }
-    if not session.announce(lines_of_plan(plan, state), models, snapshots=every, apart=store.apart):
+    lines = lines_of_plan(plan, state)
+    if not session.announce(lines, models, snapshots=every, apart=store.apart, requested=False):
         return 0
     folder = f"{session.options.runs}/collapse"
     for frame, own in recipes.items():

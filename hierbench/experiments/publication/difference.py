@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.experiments.verification.evidence import EVIDENCE
+from hierbench.experiments.verification.tables import STRENGTH
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.boards import BoardDifference, ChangedRow, differences_of
 from hierbench.leaderboard.render import lacking
@@ -14,7 +14,6 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import Store
 from hierbench.utils.text import one_line
 
-STRENGTH = {verdict: place for place, verdict in enumerate(EVIDENCE)}
 ABOUT_THE_ROW = ("method.", "environment.", "train.lr")  # keys of a spec in which rows of one table may differ
 SHOWN = 3  # settings named in a line
 

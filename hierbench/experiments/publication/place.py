@@ -35,6 +35,11 @@ def is_published(folder: Path, dataset: str) -> bool:
     return any(os.path.lexists(folder / f"{dataset}{suffix}") for suffix in ("", ".json", ".md"))
 
 
+def names_there(folder: Path, dataset: str) -> list[str]:
+    """Return the names in the folder that belong to a dataset's publication."""
+    return sorted(name for name in os.listdir(folder) if files_of(dataset).fullmatch(name))
+
+
 @contextmanager
 def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
     """Yield a new folder that takes the place of `folder` at the end of the block; an exception leaves it as it was.

@@ -11,11 +11,11 @@ from hierbench.config.sections import Protocol
 from hierbench.experiments.publication.changes import read_changes, write_changes
 from hierbench.experiments.publication.compose import Part, Publication, columns_of, compose, read_board
 from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, protocol_of
-from hierbench.experiments.publication.place import checked_place, is_published, replaced
+from hierbench.experiments.publication.place import checked_place, is_published, names_there, replaced
 from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.verification.checked import checked_board
-from hierbench.leaderboard.board import Board, NoRunsError, damaged_runs
+from hierbench.leaderboard.board import Board, NoRunsError, damaged_runs, left_out
 from hierbench.leaderboard.boards import compare_boards
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
@@ -76,6 +76,8 @@ def publish(request: Request) -> Said:
             found = changes_between(folder / name, old, staging / name, made.board)
             if found.worse and not request.because:
                 raise _worse(found)
+        if request.because and not found.worse:
+            notes.append("--because explains nothing: no row disappears or gets worse")
         because = one_line(request.because, LONGEST)
         write_changes(staging, name, found, because, read_changes(folder, name) if updates else [])
         notes += _not_made(folder, name, known, columns) if updates else []
@@ -110,7 +112,9 @@ def _check_there(folder: Path, name: str, update: bool) -> bool:
     if not is_published(folder, name):
         return False
     if not update:
-        raise UserError(f"{records} exists; move it away to publish again, or change it with --update")
+        there = ", ".join(names_there(folder, name))
+        way = "change this publication with --update, or move all of these away to publish again"
+        raise UserError(f"{folder} has {there}: {way}")
     return records.is_dir()
 
 
@@ -122,7 +126,7 @@ def _runs(request: Request, columns: Sequence[Column]) -> tuple[Board, Part, lis
     except UserError as error:
         damaged = damaged_runs(request.dataset, store)  # perhaps why
         raise UserError("; ".join([str(error), *damaged[:1]])) from None
-    notes = refuse_rejected(board, report, store)
+    notes = [*refuse_rejected(board, report, store), *(part for part in board.remark.split("; ") if left_out(part))]
     if further(columns):
         with_columns(board, columns, store, request.data_dir)
     return board, Part(store, ids_of(board, store)), notes

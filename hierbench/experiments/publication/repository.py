@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hierbench.experiments.publication.boards import Boards, make_boards, rows_not_shown, words_for
+from hierbench.experiments.publication.card import FILE
 from hierbench.experiments.publication.difference import Changes
 from hierbench.experiments.publication.intake import Submission, check_card, read_submission
 from hierbench.experiments.publication.place import checked_place, replaced
@@ -166,7 +167,10 @@ def _verify(one: Submission, data_dir: Path, found: Checked) -> Iterator[str]:
             why = f": {claimed[0].notes[0]}" if claimed[0].notes else ", as it has no predictions"
             label = f"{claimed[0].label} ({claimed[0].id[:12]})"
             yield one_line(f"{len(claimed)} runs are only claimed, the first of them {label}{why}", 600)
-    yield from check_card(one)
+    try:
+        yield from check_card(one)
+    except UserError:  # of a record that cannot be read, which was named above
+        yield f"{FILE} cannot be compared with records that cannot be read"
 
 
 def _compare_outside(base: Path, head: Path, found: Checked) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from hierbench.api.code import installed_code
 from hierbench.config.overrides import NAME, override_of
 from hierbench.config.pretrained import KNOWN
-from hierbench.config.recipe import Recipe, load_recipe, recipe_names
+from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.sections import Protocol
 from hierbench.config.source import is_dataset_file
 from hierbench.config.spec import CODE_VERSION, Spec, TrainSpec
@@ -140,13 +140,7 @@ def _shipped_names() -> frozenset[str]:
 
 
 def _loaded(dataset: str, protocol: Protocol, overrides: tuple[str, ...]) -> Recipe:
-    """Read a recipe; those that are shipped do not change, and a row has many runs."""
-    return (load_recipe if is_dataset_file(dataset) else _shipped)(dataset, overrides, protocol)
-
-
-@lru_cache(maxsize=256)
-def _shipped(dataset: str, overrides: tuple[str, ...], protocol: Protocol) -> Recipe:
-    return load_recipe(dataset, overrides, protocol)
+    return (load_recipe if is_dataset_file(dataset) else shipped_recipe)(dataset, overrides, protocol)
 
 
 def _overrides(recipe: Recipe, chain: Sequence[Spec]) -> Iterator[str]:

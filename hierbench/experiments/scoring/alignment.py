@@ -143,6 +143,19 @@ def check_ids(found: Predictions) -> None:
         order_of(found.ids, found.ids, found.where, found.where)
 
 
+def check_same_examples(first: Predictions, other: Predictions) -> None:
+    """Raise a UserError unless two files with targets are of the same examples, by ids where both have them."""
+    assert first.targets is not None and other.targets is not None
+    problem = f"{first.where} and {other.where} are not seeds of one model"
+    if first.num_examples != other.num_examples:
+        raise UserError(f"{problem}: {first.num_examples:,} and {other.num_examples:,} examples")
+    targets = other.targets
+    if first.ids is not None and other.ids is not None:
+        targets = targets[order_of(other.ids, first.ids, other.where, first.where)]
+    if num_different := int(np.count_nonzero(first.targets != targets)):
+        raise UserError(f"{problem}: {num_different:,} of {len(targets):,} targets differ")
+
+
 def default_name(paths: Sequence[Path]) -> str:
     """Return the name of a row: what the files' names begin with, without the number of the seed."""
     first, *others = (path.stem for path in paths)

@@ -1,4 +1,7 @@
-"""What `hierbench score` does: reads all files, checks them, scores them, and records them beside runs of a dataset."""
+"""What `hierbench score` does: reads all files, checks them, scores them, and records them beside runs of a dataset.
+
+`hierbench.score` does the same with arrays.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +13,14 @@ from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.data.user.opening import if_current
-from hierbench.experiments.scoring.alignment import check_ids, default_name, of_dataset, with_targets
-from hierbench.experiments.scoring.predictions import Predictions, read_predictions, read_targets
+from hierbench.experiments.scoring.alignment import (
+    check_ids,
+    check_same_examples,
+    default_name,
+    of_dataset,
+    with_targets,
+)
+from hierbench.experiments.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
 from hierbench.experiments.scoring.report import Report
 from hierbench.experiments.scoring.score import Result, check_name, further_metrics, record_of, score, write_records
 from hierbench.hierarchy.readers import shipped_names
@@ -24,15 +33,19 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 SPLIT = "test"
+TREE = "a tree"  # that was given as such, and has no name
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `hierbench score`; exactly one of dataset and tree is given."""
+    """The options of `hierbench score`; exactly one of dataset and tree is given.
 
-    files: Sequence[Path]
+    In place of a file there may be arrays, and in place of a tree's file or name the tree.
+    """
+
+    files: Sequence[Path | Arrays]
     dataset: str | None
-    tree: str | None
+    tree: str | Hierarchy | None
     targets: Path | None
     name: str | None
     distance: Distance | None
@@ -52,21 +65,26 @@ def score_files(request: Request) -> Report:
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
     extra = None if request.targets is None else read_targets(request.targets, tree)
-    name = one_line(request.name or default_name(request.files)).strip()
+    paths = [file for file in request.files if isinstance(file, Path)]
+    name = one_line(request.name or default_name(paths)).strip()
     if not 0 < len(name) <= 100:
-        raise UserError(f"--name must have 1 to 100 characters, got {len(name)}")
+        raise UserError(f"name must have 1 to 100 characters, got {len(name)}")
     resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
-    found, results, more = [], [], []
+    found, results, more = list[Predictions](), [], []
     notes: dict[str, None] = {}
-    for path in request.files:
-        predictions = with_targets(read_predictions(path, tree), extra, f"--targets {request.targets}")
+    for file in request.files:
+        read = read_predictions(file, tree) if isinstance(file, Path) else file.predictions(tree)
+        predictions = with_targets(read, extra, f"--targets {request.targets}")
         if prepared is not None:
             predictions, note = of_dataset(predictions, prepared, tree, SPLIT)
             notes |= {note: None} if note else {}
         elif predictions.targets is None:
-            raise UserError(f"{path.name} has no targets: give them with --targets FILE, or name the data by --dataset")
+            where = predictions.where
+            raise UserError(f"{where} has no targets: give them, or the dataset that it is of")
         else:
             check_ids(predictions)
+            if found:
+                check_same_examples(found[0], predictions)
         found.append(predictions)
     with Meter("scoring", float(sum(one.num_examples for one in found))) as meter:
         for predictions in found:
@@ -81,14 +99,18 @@ def score_files(request: Request) -> Report:
     for note in notes:
         say(f"note: {note}")
     runs = [] if recipe is None or prepared is None else _record(request, name, recipe, prepared, found, results)
-    of = recipe.title if recipe else str(request.tree)
+    of = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
     return Report(name, of, tree.distance, results, resamples, request.seed, runs, request.columns, more)
 
 
 def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
     """Return recipe and prepared data of the dataset, or None, and the tree."""
     if (request.dataset is None) == (request.tree is None):
-        raise UserError("give --dataset, whose leaderboard gets a row, or --tree, which only prints metrics")
+        raise UserError("give either a dataset, whose leaderboard gets a row, or a tree, which only prints metrics")
+    if isinstance(request.tree, Hierarchy):
+        if request.distance is not None:
+            raise UserError("distance is for a tree's file or name; this tree has its own")
+        return None, None, request.tree
     if request.tree is not None:
         distance = request.distance or "height"
         path = Path(request.tree)
@@ -102,7 +124,7 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
             raise UserError(f"--tree {error}") from None
     assert request.dataset is not None
     if request.distance is not None:
-        raise UserError("--distance is for --tree; that of a dataset is its recipe's")
+        raise UserError("distance is for a tree; that of a dataset is its recipe's")
     recipe = load_recipe(request.dataset)
     prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), request.data_dir)
     notes, state = list[str](), "is not prepared"

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.experiments.scoring.names import class_indices, role_of
+from hierbench.experiments.scoring.names import role_of
+from hierbench.hierarchy.names import class_indices
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.utils.arrays import map_array, map_arrays
 from hierbench.utils.errors import UserError
@@ -49,6 +50,25 @@ class Predictions:
         ranked = self.classes if self.scores is None else self.scores
         assert ranked is not None
         return len(ranked)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None."""
+
+    where: str
+    scores: NDArray[Any]
+    targets: NDArray[Any] | None
+
+    def predictions(self, tree: Hierarchy) -> Predictions:
+        """Return them as a file's; a UserError if they do not fit each other or the tree."""
+        given = {"scores": self.scores} | ({} if self.targets is None else {"targets": self.targets})
+        if self.scores.ndim != 2 or not len(self.scores):
+            shape = " x ".join(map(str, self.scores.shape))
+            raise UserError(
+                f"{self.where} must be [N, {tree.num_classes}], a row per example, got {shape or 'a number'}"
+            )
+        return _of_arrays(given, tree, self.where)
 
 
 def read_predictions(path: Path, tree: Hierarchy) -> Predictions:

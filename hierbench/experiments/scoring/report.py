@@ -1,18 +1,24 @@
 """What `hierbench score` prints: a line per metric with its interval, over images or over seeds."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hierbench.experiments.scoring.score import Result
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.render import csv_text, pipe_table
+from hierbench.leaderboard.sheet import Sheet
 from hierbench.leaderboard.statistics import summarise
+from hierbench.utils.errors import unknown_name
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import markdown_escaped
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Report:
     """The results of one file or of several seeds' files, of which the metrics that all have are shown.
 
@@ -28,6 +34,34 @@ class Report:
     runs: Sequence[str] = ()  # ids of the records
     columns: Sequence[Column] = PAPER
     further: Sequence[dict[str, float]] = ()
+
+    def __getitem__(self, metric: str) -> float:
+        """Return the mean of a metric, NaN where it is undefined; a UserError for one that is not in the report."""
+        means = {line["metric"]: line["mean"] for line in self.lines()}
+        if metric not in means:
+            raise unknown_name("metric of this report", metric, means)
+        return math.nan if means[metric] is None else float(means[metric])
+
+    def __repr__(self) -> str:
+        """Return the name, the data and the first metrics."""
+        shown = ", ".join(
+            f"{line['metric']} {line['mean']:.4g}" for line in self.lines()[:2] if line["mean"] is not None
+        )
+        return f"<Report {self.name} on {self.of}: {shown}>"
+
+    def __str__(self) -> str:
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        cells = _cells(self, lambda column: column.heading)
+        return Sheet(self.name, COLUMNS, cells, [_about(self)]).fragment()
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a line per metric for pandas: metric, mean, and the bounds low and high of its interval."""
+        import pandas as pd
+
+        keys = ("metric", "mean", "low", "high")
+        return pd.DataFrame([{key: line[key] for key in keys} for line in self.lines()], columns=list(keys))
 
     @property
     def about_interval(self) -> str:
@@ -73,12 +107,15 @@ def _cells(report: Report, heading: Callable[[Column], str]) -> list[list[str]]:
 COLUMNS = ("Metric", "Mean", "Low", "High")
 
 
+def _about(report: Report) -> str:
+    sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
+    return f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
+
+
 def markdown(report: Report) -> str:
     """Return a markdown table, and what it is of."""
-    sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
-    about = f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
     cells = _cells(report, lambda column: markdown_escaped(column.heading))
-    return f"{pipe_table(cells, COLUMNS)}\n\n{markdown_escaped(about)}\n"
+    return f"{pipe_table(cells, COLUMNS)}\n\n{markdown_escaped(_about(report))}\n"
 
 
 def latex(report: Report) -> str:

@@ -20,8 +20,8 @@ from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.scored import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals, contributions, metrics_of
+from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.ranking import ranked
-from hierbench.runs.evidence import probabilities_of
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -127,7 +127,7 @@ def write_records(
     Raises:
         UserError: what is there is damaged.
     """
-    remove_abandoned(store.root, "scored-")
+    remove_abandoned(store.root)
     staged: list[tuple[Run, Run]] = []
     placed: list[Run] = []
     try:
@@ -196,5 +196,5 @@ def check_name(store: Store, records: Iterable[Scored]) -> None:
         earlier = min(there - ids)[:12]
         raise UserError(
             f"{name!r} already stands for other predictions in {store.root} ({earlier}): "
-            "give another --name, name the earlier files too if these are more seeds, or remove the earlier folders"
+            "give another name, give the earlier files too if these are more seeds, or remove the earlier folders"
         )

@@ -17,6 +17,8 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from hierbench.api.registry import Found
 from hierbench.config.rates import PREFIX, RATE_NAMES
@@ -206,6 +208,14 @@ class Search:
         """Return the complete trials, best first; equal ones in the order in which they were chosen."""
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
         return sorted(complete, key=lambda trial: trial.value or 0.0)
+
+
+def without_password(storage: str) -> str:
+    """Return the URL of a database as it may be shown."""
+    try:
+        return make_url(storage).render_as_string(hide_password=True)
+    except ArgumentError:  # Optuna will say what is wrong with it
+        return storage
 
 
 class Record:

@@ -1,5 +1,6 @@
 """`hierbench tune`: search hyperparameters and rates by validation hierdist@1; the test set is never opened."""
 
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -18,7 +19,15 @@ from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
-from hierbench.experiments.tuning.study import OBJECTIVE, Record, Search, Space, Target, search_space
+from hierbench.experiments.tuning.study import (
+    OBJECTIVE,
+    Record,
+    Search,
+    Space,
+    Target,
+    search_space,
+    without_password,
+)
 from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.planning.dry_run import describe, say_notes
 from hierbench.planning.estimate import time_to_train
@@ -67,6 +76,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     for found, feature_type, space in searches:
         target = Target(recipe, inputs.prepared, found, feature_type, inputs.digest)
         failed |= _tune_one(session, target, space, sampler, storage, file)
+    say(f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}")
     return 1 if failed else 0
 
 
@@ -212,7 +222,8 @@ def _tune_one(session: Session, target: Target, space: Space, sampler: str, stor
     name, runs, epochs = target.study(space, sampler), target.recipe.tune.runs, target.recipe.train.epochs
     record, search = Record(storage, name, session.options.runs), Search(space, sampler)
     done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
-    say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; study {name!r} in {storage}")
+    where = f"study {name!r} in {without_password(storage)}"
+    say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; {where}")
     work = float(space.trials * runs * epochs)
     with (
         redirect_stdout(stderr),  # a method may print; standard output is for results

@@ -5,6 +5,7 @@ data, this program and the libraries that it computes with. The state of a file 
 that was changed, which no call can set: editing a file and restoring its times is noticed.
 """
 
+import gc
 import os
 import sqlite3
 import stat
@@ -57,6 +58,7 @@ class Cache:
     def __init__(self, root: Path, data_dir: Path) -> None:
         self._place = f"{root.absolute()}\0{data_dir.absolute()}"
         self._states: dict[Path, str] = {}
+        self._held: dict[str, bool] = {}  # by what findings depend on, which many have in common
         self._new: list[tuple[str, ...]] = []
         self.started = time.time_ns()
         self.path = None if (folder := cache_folder()) is None else folder / FILE
@@ -70,15 +72,17 @@ class Cache:
         with self._database() as database:
             if database is None:
                 return found
-            query = "select depends, content from findings where place = ? and run = ? and code = ? and state = ?"
-            for run in runs:
-                key = (self._place, run.folder.name, digest_of_program(), self.state(run.folder))
-                with suppress(Exception):  # a damaged entry, of which there may be any kind
-                    row = database.execute(query, key).fetchone()
-                    if row is not None and self._holds(row[0]):
-                        record = from_kept(run, row[1])
-                        if not (record.unchecked if metrics is None else set(metrics) & set(record.unchecked)):
-                            found[run.folder.name] = record
+            asked = {run.folder.name: run for run in runs}
+            query = "select run, state, depends, content from findings where place = ? and code = ?"
+            # A query for each run would take longer than all else.
+            with suppress(sqlite3.Error), _without_collection():
+                for name, state, depends, content in database.execute(query, (self._place, digest_of_program())):
+                    with suppress(Exception):  # a damaged entry, of which there may be any kind
+                        run = asked.get(name)
+                        if run is not None and self.state(run.folder) == state and self._holds(depends):
+                            record = from_kept(run, content)
+                            if not (record.unchecked if metrics is None else set(metrics) & set(record.unchecked)):
+                                found[name] = record
         return found
 
     def keep(self, record: Record, depends: Iterable[Path]) -> None:
@@ -115,8 +119,10 @@ class Cache:
         return self._states[path]
 
     def _holds(self, depends: str) -> bool:
-        pairs = (line.split("\t", 1) for line in depends.split("\n") if line)
-        return all(self.state(Path(path)) == state for state, path in pairs)
+        if depends not in self._held:
+            pairs = (line.split("\t", 1) for line in depends.split("\n") if line)
+            self._held[depends] = all(self.state(Path(path)) == state for state, path in pairs)
+        return self._held[depends]
 
     def _settled(self, path: Path, state: str) -> bool:
         return state_of(path) == state and _changed(path) < self.started - SETTLED
@@ -135,6 +141,18 @@ class Cache:
         else:
             with closing(database):
                 yield database
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep Python from looking for cycles, which it would do in all records again with every few that are added."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _opened(path: Path) -> sqlite3.Connection:

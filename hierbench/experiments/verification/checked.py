@@ -1,6 +1,6 @@
 """A leaderboard of what verification leaves: without rejected runs, and with the evidence behind each row."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hierbench.experiments.verification.tables import check_tables
 from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import Board, NoRunsError, board_with_scored
 from hierbench.runs.known import KnownRun
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Listing, Run, Store
 
 HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
 LIMIT = 20  # lines that a table is preceded by
@@ -27,19 +27,25 @@ LIMIT = 20  # lines that a table is preceded by
 
 @dataclass(frozen=True)
 class Verified(Store):
-    """The runs of a store as they were verified, without those that are not what their folder is named after."""
+    """The runs of a store as they were verified, without those that are not what their folder is named after.
+
+    The folder was listed once, so that all parts of a table are of the same runs.
+
+    Attributes:
+        verified: those whose records were read, by id.
+        listed: all runs that count, oldest first, and those that are lost.
+    """
 
     verified: Mapping[str, Run] = field(default_factory=dict)
-    without: frozenset[str] = frozenset()
+    listed: Listing = ((), ())
 
     def run(self, job_id: str) -> Run:
         """Return the run of a job."""
         return self.verified.get(job_id) or super().run(job_id)
 
-    def runs(self) -> Iterator[Run]:
-        """Yield every run that counts, oldest first."""
-        others = (run for run in super().runs() if run.folder.name not in self.without)
-        return (self.verified.get(run.folder.name, run) for run in others)
+    def listing(self) -> Listing:
+        """Return the runs as they were listed."""
+        return self.listed
 
 
 def checked_board(
@@ -66,8 +72,9 @@ def checked_board(
 
 def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Verified, Report]:
     """Return the runs of a store that count, and what was found of those of a dataset; arguments as above."""
-    records, rows = inspect(store, data_dir, dataset_name(dataset), metrics=metrics)
-    verified, impostors = {}, set()
+    runs, lost = store.listing()
+    records, rows = inspect(store, data_dir, dataset_name(dataset), metrics=metrics, runs=runs)
+    verified, impostors = dict[str, Run](), set()
     for record in records:
         name = record.run.folder.name
         if record.spec is None and record.scored is None:
@@ -81,7 +88,10 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
                 environment=record.environment,
             )
     report = Report(store.root, [record.finding for record in records], rows)
-    return Verified(store.root, store.apart, verified, frozenset(impostors)), report
+    counted = tuple(
+        verified.get(name, run) for name, run in ((run.folder.name, run) for run in runs) if name not in impostors
+    )
+    return Verified(store.root, store.apart, verified, (counted, lost)), report
 
 
 def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, protocol: Protocol | None) -> Board:
@@ -95,7 +105,8 @@ def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, proto
         number = f"{len(rejected)} {'is' if len(rejected) == 1 else 'are'} rejected"
         raise NoRunsError(f"{error}; {number}: hierbench verify {runs.root} says why") from None
     published = name if is_published(runs.root.absolute().parent, runs.root.absolute().name) else None
-    report.tables = check_tables(report, published, runs, data_dir, of=name)
+    file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
+    report.tables = check_tables(report, published, runs, data_dir, of=name, file=file)
     return with_verdicts(board, report)
 
 

@@ -1,6 +1,6 @@
 """The runs of one folder, each checked by itself, and then against each other."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hierbench.experiments.verification.cache import Cache
@@ -18,6 +18,7 @@ def inspect(
     *,
     metrics: Collection[str] | None = (),
     anew: bool = False,
+    runs: Sequence[Run] | None = None,
 ) -> tuple[list[Record], list[Finding]]:
     """Return the records of a folder with what was found of each, and the findings of the rows that they make.
 
@@ -27,8 +28,9 @@ def inspect(
         dataset: only runs that say they are of it; None for all, and for what says nothing.
         metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
         anew: check every run, also those whose findings are in the cache and still hold.
+        runs: of the store, where they were listed already.
     """
-    runs, cache = list(store.runs()), Cache(store.root, data_dir)
+    runs, cache = list(store.runs() if runs is None else runs), Cache(store.root, data_dir)
     kept = {} if anew else cache.read(runs, metrics)
     if dataset is None:
         runs += store.lost()

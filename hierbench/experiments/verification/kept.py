@@ -1,4 +1,8 @@
-"""A checked record as a line of JSON, and back: what other runs, rows and tables need of it."""
+"""A checked record as text, and back: what other runs, rows and tables need of it.
+
+It has three lines of JSON: the record's own, its row and its environment. The last two are the same for many runs, and
+are then parsed once.
+"""
 
 import json
 import sys
@@ -15,24 +19,23 @@ from hierbench.runs.store import Run
 
 
 def as_kept(record: Record) -> str:
-    """Return a record as JSON, without its history."""
+    """Return a record as lines of JSON, without its history."""
     spec = None if record.spec is None else record.spec.content()
     digest = record.predictions_digest
     files = {} if digest is None else {PREDICTIONS: {"sha256": digest}}
     content = {
         "finding": [record.finding.label, record.finding.verdict, record.finding.reasons, record.finding.notes],
         "own": None if spec is None else {name: spec[name] for name in OF_ONE},
-        "row": None if spec is None else record.row,
         "scored": None if record.scored is None else record.scored.content(),
         "status": {"state": "done", "files": files},
         "metrics": record.metrics,
-        "environment": _text({name: value for name, value in record.environment.items() if name != "time"}),
         "facts": None if record.facts is None else asdict(record.facts),
         "targets": record.targets,
         "unchecked": record.unchecked,
         "is_intact": record.is_intact,
     }
-    return _text(content)
+    environment = {name: value for name, value in record.environment.items() if name != "time"}
+    return "\n".join([_text(content), record.row, _text(environment)])
 
 
 def from_kept(run: Run, text: str) -> Record:
@@ -40,23 +43,24 @@ def from_kept(run: Run, text: str) -> Record:
 
     What the runs of a row have in common is one object, which nobody may change.
     """
-    content = json.loads(text)
+    own_line, row, environment = text.split("\n")
+    content = json.loads(own_line)
     label, verdict, reasons, notes = content["finding"]
     own, facts = content["own"], content["facts"]
     record = Record(
         run,
         Finding(label, run.folder.name, verdict, reasons, notes),
-        spec=None if own is None else spec_of_row(content["row"], **_own(own)),
+        spec=None if own is None else spec_of_row(row, **_own(own)),
         scored=None if content["scored"] is None else Scored.model_validate(content["scored"]),
         status=content["status"],
         metrics=content["metrics"],
-        environment=_object(content["environment"]),
+        environment=_object(environment),
         facts=None if facts is None else Facts(**facts),
         targets=content["targets"],
         unchecked=content["unchecked"],
         is_intact=content["is_intact"],
     )
-    vars(record)["row"] = sys.intern(content["row"] or "")
+    vars(record)["row"] = sys.intern(row)
     return record
 
 

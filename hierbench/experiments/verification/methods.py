@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hierbench.api.method import Method, PostHoc, bases_of
-from hierbench.api.registry import Broken, Found, digest_of_code, find_or_broken, is_installed
+from hierbench.api.registry import Broken, Found, digest_of_code, find_or_broken, is_installed, method_names
 from hierbench.config.spec import Spec
 from hierbench.experiments.verification.records import Record
 from hierbench.hierarchy.tree import Hierarchy
@@ -26,6 +26,7 @@ class Methods:
     """The installed methods, each imported once, and built once per tree."""
 
     def __init__(self) -> None:
+        self._names = frozenset(method_names())  # asking for each name reads the metadata of all packages
         self._found: dict[str, Found | None] = {}
         self._built: dict[tuple[Any, ...], Method | None] = {}
         self._terms: dict[Method, frozenset[str] | None] = {}
@@ -33,7 +34,8 @@ class Methods:
     def installed(self, name: str) -> Found | None:
         """Return the installed method of a name, None where there is none that can be imported."""
         if name not in self._found:
-            found = find_or_broken(name) if "/" not in name and is_installed(name) else None
+            known = name in self._names or (name.startswith("_") and is_installed(name))
+            found = find_or_broken(name) if "/" not in name and known else None
             self._found[name] = None if isinstance(found, Broken) else found
         return self._found[name]
 

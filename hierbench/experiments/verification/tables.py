@@ -19,7 +19,7 @@ from hierbench.experiments.verification.records import WHAT_FAILS
 from hierbench.leaderboard.board import RECIPE_PLANS, Board, board_from_runs, board_with_scored
 from hierbench.leaderboard.columns import PAPER, Column, column_of
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import as_json, markdown
+from hierbench.leaderboard.render import as_json, markdown, shown_columns
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.runs.further_metrics import has_predictions, read_further
 from hierbench.runs.store import Store
@@ -43,7 +43,7 @@ DEPARTURE = "not as in the recipe: "
 
 
 def check_tables(
-    report: Report, dataset: str | None, store: Store, data_dir: Path, of: str | None = None
+    report: Report, dataset: str | None, store: Store, data_dir: Path, of: str | None = None, file: str = ""
 ) -> list[Finding]:
     """Return a finding per table.
 
@@ -53,11 +53,12 @@ def check_tables(
         store: of the folder.
         data_dir: prepared data, of the trees.
         of: of a runs folder, only tables of this dataset.
+        file: of a user's dataset, where it was given: the recipe that its tables quote.
     """
     if dataset is not None:
-        return [check_table(store.root.absolute().parent / f"{dataset}.json", store, data_dir, report)]
+        return [check_table(store.root.absolute().parent / f"{dataset}.json", store, data_dir, report, file)]
     found = [path for path in sorted(store.root.glob("leaderboard-*.json")) if _is_table(path, of)]
-    return [check_table(path, store, data_dir) for path in found] + _without_values(store.root, of)
+    return [check_table(path, store, data_dir, file=file) for path in found] + _without_values(store.root, of)
 
 
 def _without_values(folder: Path, of: str | None) -> list[Finding]:
@@ -89,10 +90,11 @@ def _is_table(path: Path, of: str | None) -> bool:
         return not path.is_symlink()
 
 
-def check_table(path: Path, store: Store, data_dir: Path, report: Report | None = None) -> Finding:
+def check_table(path: Path, store: Store, data_dir: Path, report: Report | None = None, file: str = "") -> Finding:
     """Compare a table's .json and .csv by value, its .md and .tex by line, with what the records in `store` give.
 
     With a report, the table is a published one of all these records, and what it says of evidence is compared too.
+    `file` is that of a user's dataset, "" where it was not given.
     """
     finding, page = Finding(str(path.with_suffix(""))), path.with_suffix(".md")
     try:
@@ -104,11 +106,12 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
             return finding
         text = read_text(page).split("\n") if os.path.lexists(page) else []
         lines, earlier = list(text), not any("seeds" in row for row in content["rows"])
-        board = _board(content, lines, store, data_dir, finding, published=report is not None)
+        board = _board(content, lines, store, data_dir, finding, published=report is not None, file=file)
         if report is not None:
             board = _as_claimed(content, lines, with_verdicts(board, report), finding)
         _compare_rows(content, parse_json_object(as_json(board)), finding)
-        same_text = bool(lines) and _compare_pages(lines, markdown(board).split("\n"), board, finding)
+        made = markdown(board).split("\n")
+        same_text = bool(lines) and _compare_pages(lines, made, board, finding, file or "a recipe that is not here")
         if not text:
             finding.note(f"{page.name} is missing")
         if report is not None and not earlier:
@@ -119,10 +122,17 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
 
 
 def _board(
-    content: dict[str, Any], page: list[str], store: Store, data_dir: Path, finding: Finding, *, published: bool
+    content: dict[str, Any],
+    page: list[str],
+    store: Store,
+    data_dir: Path,
+    finding: Finding,
+    *,
+    published: bool,
+    file: str,
 ) -> Board:
     """Return the table of the records, with the columns that the given one has."""
-    dataset, protocol = str(content["dataset"]), content["protocol"]
+    dataset, protocol = file or str(content["dataset"]), content["protocol"]
     if published:
         board = board_with_scored(dataset, store, protocol if protocol in PROTOCOLS else None)
     else:
@@ -132,8 +142,8 @@ def _board(
     heads = [cell.strip() for cell in page[0].split("|")] if page else []
     columns: list[Column] = [known[head] for head in heads if head in known] or [*PAPER, *map(column_of, names)]
     if not names:
-        there = [column for column in PAPER if any(column.name in row["metrics"] for row in content["rows"])]
-        return board if columns in (there, [*PAPER]) else with_columns(board, columns, store, data_dir)
+        own = shown_columns(replace(board, columns=PAPER))
+        return board if columns in (own, [*PAPER]) else with_columns(board, columns, store, data_dir)
     runs = [store.run(run_id) for row in board.rows for run_id in row.runs]
     if any(has_predictions(run) and not read_further(run, store).keys() >= names.keys() for run in runs):
         finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
@@ -208,8 +218,10 @@ def _difference(given: Any, made: Any, place: str = "") -> str:
     return "" if same else f"{place} is {given!r}, the records give {made!r}"
 
 
-def _compare_pages(given: list[str], made: list[str], board: Board, finding: Finding) -> bool:
+def _compare_pages(given: list[str], made: list[str], board: Board, finding: Finding, recipe: str) -> bool:
     """Reject a .md with another line than the records give; what it says of runs elsewhere cannot be compared.
+
+    `recipe` is how a note names the recipe of a user's dataset.
 
     Returns:
         whether all text below the table is what the records give.
@@ -223,7 +235,7 @@ def _compare_pages(given: list[str], made: list[str], board: Board, finding: Fin
         if len(has) < len(gives):
             finding.reject(f"the .md lacks {len(gives) - len(has)} lines of the table")
     below = [_parts(lines) for lines in (given, made)]
-    own = board.dataset not in recipe_names()  # the recipe of a user's dataset, which remarks may quote, is not here
+    own = board.dataset not in recipe_names()  # remarks may quote the recipe of a user's dataset, as it was then
     quoted = {part for lines in (given, made) for part in _parts([line for line in lines if _is_settings(line)])}
     more = [part for part in below[0] if part not in below[1]]
     lacking = [part for part in below[1] if part not in below[0]]
@@ -231,9 +243,7 @@ def _compare_pages(given: list[str], made: list[str], board: Board, finding: Fin
         if part.startswith(RECIPE_PLANS) and part in below[1]:  # tables did not say so from the start
             finding.note(f"the .md does not say that {part}")
         elif own and part in quoted:
-            finding.note(
-                f"the .md and what is here differ in settings, which quote a recipe that is not here: {part!r}"
-            )
+            finding.note(f"the .md and what is here differ in settings, which quote {recipe}: {part!r}")
         elif part.startswith(DEPARTURE):  # from the recipe of this version, which may be another than it was then
             finding.note(f"the .md and this version differ in what departs from the recipe: {part!r}")
         else:

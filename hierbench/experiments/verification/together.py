@@ -1,5 +1,6 @@
 """Runs against each other: targets, copies, seeds, environments and tuning budgets."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any
@@ -201,7 +202,8 @@ def _check_row(row: Sequence[Record]) -> Finding:
             finding.note(f"seed {_seed(record)} {NOT_FINISHED}")
     done = [record for record in row if environment_of(record)]
     left = _not_in_all(done)
-    for places in _groups(done, lambda record: repr(environment_of(record, left)))[1:]:
+    environments = _by_environment(done, lambda record: repr(environment_of(record, left)))
+    for places in _groups(done, lambda record: environments[id(record.environment)])[1:]:
         first, other = (environment_of(record, left) for record in (done[0], places[0]))
         differ = [f"{name} {value}" for name, value in other.items() if first.get(name) != value]
         shown = ", ".join(str(_seed(record)) for record in places)
@@ -232,6 +234,11 @@ def same_environment(one: Record, other: Record) -> bool:
     return environment_of(one, left) == environment_of(other, left)
 
 
+def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str]) -> dict[int, str]:
+    """Return what a text of the environment is, by the identity of that: thousands of runs may share one object."""
+    return {key: text_of(record) for key, record in {id(record.environment): record for record in records}.items()}
+
+
 def _not_in_all(records: Iterable[Record]) -> tuple[str, ...]:
     """Return the keys by which runs cannot be compared, as some are from before these were recorded."""
     return () if all(PROCESSOR in record.environment for record in records) else (PROCESSOR,)
@@ -244,9 +251,11 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
         last = max(map(_seed, row)) + 1
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
-    left = _not_in_all(record for row in rows for record in row if environment_of(record))
+    known = [record for row in rows for record in row if environment_of(record)]
+    left = _not_in_all(known)
     names = [name for name in (*MACHINE, PROCESSOR) if name not in left]
-    places = [{_machine(record, names) for record in row if environment_of(record)} for row in rows]
+    machines = _by_environment(known, lambda record: _machine(record, names))
+    places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
         if odd := sorted(of_row - {place for place, _ in usual}):
@@ -264,8 +273,11 @@ def _machine(record: Record, names: Sequence[str]) -> str:
 
 def _budget(record: Record) -> str:
     """Return the tuning budget of a run as a table prints it, "" for one that was not tuned."""
+    path = record.run.folder / "tuning.json"
+    if not os.path.lexists(path):  # most runs: failing to open it takes ten times as long
+        return ""
     try:
-        content = read_json_object(record.run.folder / "tuning.json")
+        content = read_json_object(path)
         return f"{int(content['trials'])} x {int(content['runs'])}"
     except FileNotFoundError:
         return ""

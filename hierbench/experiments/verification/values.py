@@ -99,7 +99,9 @@ class _Bounds:
 
     def __init__(self, tree: Hierarchy) -> None:
         distances = tree.distances
-        counts = np.bincount(distances.ravel(), minlength=2)
+        counts = np.zeros(tree.height + 1, dtype=np.int64)
+        for row in distances:  # all at once would be copied to 8 bytes each
+            counts += np.bincount(row, minlength=len(counts))
         counts[0] -= tree.num_classes  # the diagonal
         self.distances = frozenset(counts.nonzero()[0].tolist()) or frozenset({0})
         self.least, self.most = min(self.distances), max(self.distances)

@@ -88,9 +88,9 @@ def read_pair(a: tuple[Spec, Run], b: tuple[Spec, Run], data_dir: Path, store: S
         targets,
         sides,
         predicted,
-        heights=hierarchy.distances[targets, predicted],
+        heights=hierarchy.distances[targets, predicted].astype(np.int64),
         confidence=np.stack(confidences),
-        between=hierarchy.distances[predicted[0], predicted[1]],
+        between=hierarchy.distances[predicted[0], predicted[1]].astype(np.int64),
     )
 
 

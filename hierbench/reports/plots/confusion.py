@@ -96,7 +96,7 @@ def draw(request: Request) -> style.Drawing:
     about += "" if severity is None else f", mistake severity {severity:.2f}"
     title = f"{title_of(request.dataset)}, protocol {spec.protocol}"
     axes.set_title(f"{title}\n{style.plain(metrics['title'])}, {spec.type}, seed {spec.seed}: {about}", loc="left")
-    return style.Drawing(figure, [f"run {run.folder.name} ({spec.label}; --type and --seed show others)"])
+    return style.Drawing(figure, [f"run {run.folder.name} ({spec.label}; type and seed choose another)"])
 
 
 def _tree(axes: Axes, hierarchy: Hierarchy, order: IntArray) -> None:

@@ -9,11 +9,11 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from hierbench.config.recipe import load_recipe
-from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, tree_of
-from hierbench.reports.plots.tree import as_polyline, branches, leaf_order
+from hierbench.reports.plots.tree import Distances, as_polyline, branches, leaf_order
 
 Matrix = NDArray[np.float64]
 EDGES: list[dict[str, Any]] = [  # by rank of distance: four classes have three
@@ -121,7 +121,7 @@ def seen_together(frames: list[Matrix]) -> list[Matrix]:
     return [first @ view, second @ view]
 
 
-def sample_classes(distances: IntArray) -> list[int]:
+def sample_classes(distances: Distances) -> list[int]:
     """Return up to four classes [K, K] distances apart: one, its nearest, one half-way up its distances, a farthest.
 
     The first is a class with the most different distances to others; equals go to the lower index.
@@ -150,7 +150,7 @@ def draw(request: Request) -> style.Drawing:
     part = f": {len(picked)} of {hierarchy.num_classes} classes" if len(picked) < hierarchy.num_classes else ""
     titles = ["simplex ETF", rf"HAFrame, $\gamma={gamma:g}$"]
     frames = [simplex_frame(hierarchy.num_classes)[picked], whole[picked]]
-    trees = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
+    trees: list[Distances] = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
     pictures = seen_together(frames)
     corners = np.vstack([picture - picture[-1] for picture in pictures])  # around the origin: both on one scale
     low, high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
@@ -166,7 +166,7 @@ def draw(request: Request) -> style.Drawing:
     return style.Drawing(figure, [])
 
 
-def _solid(axes: Axes, names: list[str], distances: IntArray, cosines: Matrix, picture: Matrix) -> None:
+def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Matrix, picture: Matrix) -> None:
     """Draw all classes, the lines to them from the origin, and an edge per pair in a style per distance."""
     classes, origin = picture[:-1], picture[-1]
     first, second = np.triu_indices(len(classes), 1)
@@ -194,7 +194,7 @@ def _number(value: float) -> str:
     return f"{value:.{2 if abs(value) >= 0.005 else 3}f}".replace("-", "\u2212")
 
 
-def _tree(axes: Axes, names: list[str], distances: IntArray) -> None:
+def _tree(axes: Axes, names: list[str], distances: Distances) -> None:
     """Draw the tree of the classes with its root at the top."""
     order = leaf_order(distances)
     axes.plot(*as_polyline(branches(distances, order)), color="black", linewidth=1.0)

@@ -32,6 +32,7 @@ class Request:
     seed: int | None = None
     verified: Store | None = None  # the runs as they count; None takes them as they are
     rejected: frozenset[str] = frozenset()  # ids of runs that do not count
+    board: Board | None = None  # whose rows are shown; None takes those that the other fields choose
 
     @property
     def store(self) -> Store:
@@ -82,9 +83,11 @@ def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> T
 
 def board_of(request: Request) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
-    if request.source == "paper":
+    if request.board is None and request.source == "paper":
         return board_from_paper(request.dataset)
-    board = board_from_runs(request.dataset, request.store, protocol=request.protocol, rejected=request.rejected)
+    board = request.board or board_from_runs(
+        request.dataset, request.store, protocol=request.protocol, rejected=request.rejected
+    )
     if not any(row.n for row in board.rows):
         raise UserError(f"no run of {request.dataset} in {request.runs} is finished yet")
     return board

@@ -21,6 +21,7 @@ from hierbench.utils.text import one_line
 
 SINGLE, DOUBLE = 3.35, 6.9  # inches: one and two columns of a two-column page
 SMALL, TINY = 7.0, 6.0  # points
+SCREEN = 144  # dots per inch in a notebook
 GREY = "#666666"
 LIGHT = "#d9d9d9"
 
@@ -53,6 +54,16 @@ STYLE: dict[str, Any] = {
 }
 # Leaves out what would make two files of the same figure differ.
 METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
+
+
+class Picture(Figure):
+    """A figure that a notebook shows as a cell's value, whether or not pyplot has been imported."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        with house_style():
+            self.savefig(buffer, format="png", dpi=SCREEN)
+        return buffer.getvalue()
 
 
 class Look(NamedTuple):
@@ -129,7 +140,7 @@ def house_style() -> Iterator[None]:
 
 def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
     """Return an empty figure of that many inches; without pyplot, so without a display and without global state."""
-    return Figure(figsize=(width, height), layout=layout)
+    return Picture(figsize=(width, height), layout=layout)
 
 
 def note(axes: Axes, text: str) -> None:

@@ -1,11 +1,14 @@
 """Trees as lines: an order of the leaves in which no branch crosses another, blocks of classes, and the branches."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 
 Point = tuple[float, float]
+Distances = NDArray[np.signedinteger[Any]]  # [K, K]
 
 
 def class_order(hierarchy: Hierarchy) -> IntArray:
@@ -13,7 +16,7 @@ def class_order(hierarchy: Hierarchy) -> IntArray:
     return np.lexsort(hierarchy.level_targets.T[::-1]).astype(np.int64)
 
 
-def leaf_order(distances: IntArray) -> IntArray:
+def leaf_order(distances: Distances) -> IntArray:
     """Return [K] class indices so that the classes of every node are neighbours, from distances [K, K] alone."""
     nodes = [(distances <= top).argmax(axis=1) for top in np.unique(distances)]  # finest first, as lexsort wants it
     return np.lexsort(nodes).astype(np.int64)
@@ -26,7 +29,7 @@ def block_bounds(hierarchy: Hierarchy, order: IntArray, level: int) -> IntArray:
     return np.concatenate([[0], inner, [len(order)]]).astype(np.int64)
 
 
-def branches(distances: IntArray, order: IntArray) -> list[tuple[Point, Point]]:
+def branches(distances: Distances, order: IntArray) -> list[tuple[Point, Point]]:
     """Return the lines of a tree over K leaves as ((x, y), (x, y)), its root at the top.
 
     x is a place in the order [K], 0 to K - 1; y is the distance of two classes that part at a node, 0 for a leaf. A

@@ -26,7 +26,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
         raise UserError(f"--out {target}: {error.strerror or error}") from None
     try:
         yield staging
-        check_place(target)  # somebody may have put files there meanwhile
+        check_place(target)  # files may have been added there meanwhile
         if target.exists():
             old = temporary_beside(target)
             target.rename(old)

@@ -1,0 +1,47 @@
+"""`hierbench export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.cli.options import MetricsOption, ProtocolOfRuns, write_result
+from hierbench.config.options import DataOption, DatasetOption, RunsOption
+from hierbench.utils.errors import UserError
+
+
+def export(
+    row: Annotated[str, typer.Argument(metavar="METHOD:TYPE", help="The row, as in haframe:type-II.")],
+    dataset: DatasetOption,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    protocol: ProtocolOfRuns = None,
+    metrics: MetricsOption = None,
+    name: Annotated[str | None, typer.Option(help="Of the model in the card; by default METHOD-TYPE-DATASET.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+) -> None:
+    """Write a verified row as the header of a model card: the model-index of the Hugging Face hub."""
+    from hierbench.config.recipe import dataset_name, load_recipe, recipe_names
+    from hierbench.experiments.checking import note
+    from hierbench.experiments.verification.checked import checked_board, notes_of, with_limit
+    from hierbench.leaderboard.columns import asked_columns, further
+    from hierbench.leaderboard.measured import with_columns
+    from hierbench.leaderboard.paired import named_rows
+    from hierbench.reports.model_index import model_index
+    from hierbench.runs.store import Store
+
+    store, columns = Store(runs), asked_columns(metrics)
+    board, report = checked_board(dataset, store, data_dir, protocol, further(columns))
+    note(with_limit(notes_of(report), store))
+    if metrics is not None:
+        board = with_columns(board, columns, store, data_dir)
+    found = named_rows(board.rows, row)
+    if len(found) != 1:
+        names = ", ".join(f"{one.method}:{one.type}" for one in found)
+        raise UserError(f"{row} stands for several rows: {names}; name one")
+    (chosen,) = found
+    known = dataset != dataset_name(dataset) or dataset in recipe_names()
+    recipe = load_recipe(dataset) if known else None
+    digest = store.run(chosen.runs[0]).spec()["dataset"]["digest"] if chosen.runs else ""
+    title = name or f"{chosen.method}-{chosen.type}-{board.dataset}"
+    write_result(model_index(board, chosen, digest, recipe, title), output)

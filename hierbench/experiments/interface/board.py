@@ -1,0 +1,258 @@
+"""`hierbench.board` and the `Board` that it returns: a leaderboard, its pictures, and comparisons of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hierbench.config.recipe import dataset_name
+from hierbench.config.sections import Protocol
+from hierbench.experiments.checking import note
+from hierbench.experiments.interface.plots import Plots
+from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
+from hierbench.experiments.verification.verify import is_published
+from hierbench.leaderboard.board import Board as Table
+from hierbench.leaderboard.board import damaged_runs
+from hierbench.leaderboard.columns import PAPER, Column, asked_columns, further
+from hierbench.leaderboard.paired import Comparison, Difference, compare_rows, named_rows
+from hierbench.leaderboard.render import FORMATS, metric_columns, ordered_rows, shown_columns
+from hierbench.leaderboard.statistics import Row
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.text import one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hierbench.leaderboard.ledger import Ledger
+
+Format = Literal["markdown", "latex", "csv", "json", "html"]
+
+
+class Board:
+    """A leaderboard. A notebook shows it as a table, `print` as markdown; iterating gives its rows in that order.
+
+    `board["haframe", "type-II"]` is a row, `board["crm"]` the only one of a method. A row has `metrics`, {name: cell}
+    with `mean`, `ci95` (half-width of the 95% interval) and `values` by seed, and the `seeds` and `runs` behind them.
+
+    Attributes:
+        table: what it shows, see `hierbench.leaderboard.board.Board`.
+        dataset: as it was given, a name or a file.
+        plot: its pictures: `board.plot.tradeoff()`, see `Plots`.
+    """
+
+    def __init__(
+        self, table: Table, dataset: str, store: Store | None, data_dir: Path, rejected: Collection[str] = ()
+    ) -> None:
+        """Keep a table, its verified runs (None for published numbers), and the ids of those that do not count."""
+        self.table, self.dataset = table, dataset
+        self._store, self._data_dir = store, data_dir
+        self.plot = Plots(table, dataset, store, data_dir, frozenset(rejected))
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows in the order of the table."""
+        return ordered_rows(self.table)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.table.rows)
+
+    def __getitem__(self, name: str | tuple[str, str]) -> Row:
+        """Return the row of a method, or of a method and a type; a UserError where there is none or several."""
+        shown = name if isinstance(name, str) else ":".join(name)
+        found = named_rows(self.rows, shown)
+        if len(found) > 1:
+            names = ", ".join(f"{row.title} {row.type}" for row in found)
+            raise UserError(f"{shown} has {len(found)} rows: {names}; name the type, or choose from board.rows")
+        return found[0]
+
+    def __repr__(self) -> str:
+        """Return the dataset, the protocol and the numbers of rows and runs."""
+        return repr(self.table)
+
+    def __str__(self) -> str:
+        """Return the table as markdown."""
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+    def render(self, format: Format = "markdown") -> str:
+        """Return the table as a text: "markdown", "latex", "csv", "json" or "html"."""
+        if format not in FORMATS:
+            raise unknown_name("format", format, FORMATS)
+        return FORMATS[format](self.table)
+
+    def frame(self, by: Literal["row", "seed"] = "row") -> pd.DataFrame:
+        """Return the numbers for pandas.
+
+        Args:
+            by: "row", a line per row of the table: type, method, title, finished and planned runs, and of each metric
+                the mean, the half-width of its interval ("top1 ci95") and whether it is best (1 or 0); or "seed", a
+                line per finished run and metric: type, method, title, metric, seed, value.
+        """
+        import pandas as pd
+
+        if by not in ("row", "seed"):
+            raise unknown_name("frame", by, ("row", "seed"))
+        names = [column.name for column in shown_columns(self.table)]
+        lines: list[dict[str, Any]] = []
+        for row in self.rows:
+            about = {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
+            if by == "row":
+                lines.append(about | {"n": row.n, "planned": row.planned} | metric_columns(row, names))
+                continue
+            for name in filter(row.metrics.__contains__, names):
+                values = row.metrics[name].values
+                seeds = row.seeds if len(row.seeds) == len(values) else range(len(values))
+                lines += [
+                    {**about, "metric": name, "seed": seed, "value": value}
+                    for seed, value in zip(seeds, values, strict=True)
+                ]
+        return pd.DataFrame(lines)
+
+    def compare(self, reference: str, *rows: str) -> Differences:
+        """Return how far rows are from a reference in every column, paired by seed; as `hierbench compare`.
+
+        Args:
+            reference: METHOD:TYPE, or METHOD, whose row of the same type each row is compared with.
+            rows: METHOD or METHOD:TYPE; by default all other rows of the table.
+
+        Raises:
+            UserError: no such row, or nothing to compare; or the numbers are published ones, without runs.
+        """
+        if self._store is None:
+            raise UserError("published numbers have no seeds to compare; a board of runs has")
+        return Differences(self.table, compare_rows(self.table, self._store, reference, rows))
+
+
+@dataclass(frozen=True, repr=False)
+class Differences:
+    """Rows of a leaderboard minus a reference; a notebook shows a table, `print` markdown.
+
+    Each of `comparisons` has `row`, `reference`, `differences` and `changes`, in what the settings of their runs
+    differ. `differences` are {metric: difference} with `mean`, `ci95` (half-width of the 95% t-interval), `n` seeds,
+    `effect` (mean over standard deviation), `p` and `p_holm` (adjusted over the table), and `significant`.
+    """
+
+    table: Table
+    comparisons: Sequence[Comparison]
+
+    def __iter__(self) -> Iterator[Comparison]:
+        return iter(self.comparisons)
+
+    def __len__(self) -> int:
+        return len(self.comparisons)
+
+    def __getitem__(self, metric: str) -> Difference:
+        """Return the difference in a metric, of a single comparison."""
+        if len(self.comparisons) != 1:
+            raise UserError(f"there are {len(self.comparisons)} comparisons; choose from .comparisons, or use .frame()")
+        found = self.comparisons[0].differences
+        if metric not in found:
+            raise unknown_name("metric with at least two runs a side", metric, found)
+        return found[metric]
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{pair.row.method}:{pair.row.type}" for pair in self.comparisons[:3])
+        more = ", ..." if len(self.comparisons) > 3 else ""
+        return f"<Differences {self.table.dataset}: {pairs}{more} minus {self.comparisons[0].reference.method}>"
+
+    def __str__(self) -> str:
+        from hierbench.leaderboard.paired_tables import sheet
+
+        return sheet(self.table, self.comparisons).markdown()
+
+    def _repr_html_(self) -> str:
+        from hierbench.leaderboard.paired_tables import sheet
+
+        return sheet(self.table, self.comparisons).fragment()
+
+    def frame(self) -> pd.DataFrame:
+        """Return a line per comparison and metric for pandas, numbers at full precision."""
+        import pandas as pd
+
+        from hierbench.leaderboard.paired_tables import records
+
+        return pd.DataFrame(records(self.comparisons))
+
+
+def board(
+    dataset: str | Path,
+    runs: str | Path = "runs",
+    *,
+    data_dir: str | Path = "data",
+    protocol: Protocol | None = None,
+    metrics: str | Sequence[str] | None = None,
+    source: Literal["runs", "paper"] = "runs",
+) -> Board:
+    """Return the leaderboard of all runs of a dataset, verified first; as `hierbench leaderboard`.
+
+    Args:
+        dataset: a name, or the file of a dataset of yours.
+        runs: folder of all runs, or a folder of published tables.
+        data_dir: folder of prepared datasets, which gives the tree for further columns.
+        protocol: of the runs, "paper" or "authors"; by default that of the newest.
+        metrics: columns, as "hf_macro,ece" or ["hf_macro", "ece"]; with + before each they are added to the paper's.
+        source: "runs", or "paper" for the table printed in Liang & Davis (ICCV 2023) and what others printed.
+
+    Raises:
+        UserError: a ValueError: no runs of the dataset, an unknown name or metric.
+    """
+    return open_board(str(dataset), Path(runs), Path(data_dir), protocol, columns_of(metrics), source)
+
+
+def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
+    """Return the columns of names in a list, or in a text as --metrics takes."""
+    return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics))
+
+
+def open_board(
+    dataset: str,
+    runs: Path,
+    data_dir: Path,
+    protocol: Protocol | None = None,
+    columns: Sequence[Column] = PAPER,
+    source: Literal["runs", "paper"] = "runs",
+) -> Board:
+    """Return the leaderboard that `hierbench leaderboard` prints; what a reader must know goes to standard error."""
+    from hierbench.leaderboard.measured import with_columns
+    from hierbench.leaderboard.others import board_of_published
+
+    if source == "paper":
+        if protocol is not None or tuple(columns) != PAPER:
+            raise UserError("protocol and metrics are for runs; the paper's tables are as printed")
+        return Board(board_of_published(dataset), dataset, None, data_dir)
+    store = _store(dataset, runs)
+    counted, report = checked_runs(dataset, store, data_dir, further(columns))
+    damaged = damaged_runs(dataset, counted)
+    note(damaged)
+    table = board_of(dataset, counted, report, data_dir, protocol)
+    note(with_limit(notes_of(report, damaged), store))
+    if tuple(columns) != PAPER:
+        table = with_columns(table, columns, store, data_dir)
+    return Board(table, dataset, counted, data_dir, report.rejected_ids)
+
+
+def open_ledger(dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None) -> Ledger:
+    """Return our runs beside the paper's table; what a reader must know goes to standard error."""
+    from hierbench.leaderboard.ledger import ledger_from_runs
+
+    store = _store(dataset, runs)
+    counted, report = checked_runs(dataset, store, data_dir)
+    damaged = damaged_runs(dataset, counted)
+    note(damaged)
+    both = ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
+    note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
+    return both
+
+
+def _store(dataset: str, runs: Path) -> Store:
+    """Return the runs of a folder; of one of published tables, the records of the dataset's."""
+    name = dataset_name(dataset)
+    return Store(runs / name if is_published(runs, name) else runs)

@@ -1,0 +1,89 @@
+"""The pictures of a `Board`, each a matplotlib figure that a notebook shows; `hierbench plot` draws the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hierbench.leaderboard.board import Board as Table
+from hierbench.runs.store import Store
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, repr=False)
+class Plots:
+    """The pictures of a board's rows; remarks on what is not in one go to standard error.
+
+    Save one by `figure.savefig("tradeoff.svg")`.
+    """
+
+    table: Table
+    dataset: str
+    store: Store | None
+    data_dir: Path
+    rejected: frozenset[str]
+
+    def __repr__(self) -> str:
+        return f"<Plots {self.table.dataset}: tradeoff, severity, levels, operating, curves, confusion>"
+
+    def tradeoff(self) -> Figure:
+        """Draw top-1 accuracy against mistake severity, a marker with 95% intervals per row."""
+        return self._draw("tradeoff")
+
+    def severity(self) -> Figure:
+        """Draw how many mistakes there are at each hierarchical distance."""
+        return self._draw("severity")
+
+    def levels(self) -> Figure:
+        """Draw the accuracy at every level of the tree; computed from the runs' predictions."""
+        return self._draw("levels")
+
+    def operating(self) -> Figure:
+        """Draw risk over coverage where a method may answer with an ancestor; computed from the runs' predictions."""
+        return self._draw("operating")
+
+    def curves(self) -> Figure:
+        """Draw loss and validation metrics over the epochs of the runs that were trained."""
+        return self._draw("curves")
+
+    def confusion(self, method: str, type: str | None = None, seed: int | None = None) -> Figure:
+        """Draw the confusion matrix of a run, classes in the order of the tree; by default of the smallest seed."""
+        return self._draw("confusion", method=method, type=type, seed=seed)
+
+    def _draw(
+        self, kind: str, *, method: str | None = None, type: str | None = None, seed: int | None = None
+    ) -> Figure:
+        from hierbench.reports.plots import style
+        from hierbench.reports.plots.source import Request
+
+        if self.store is None and kind != "tradeoff":
+            raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
+        rows = [row for row in self.table.rows if not row.scored and row.citation is None]
+        if not rows:
+            raise UserError(
+                f"the board of {self.table.dataset} has predictions made elsewhere alone, which have no picture"
+            )
+        root = Path("runs") if self.store is None else self.store.root
+        request = Request(
+            self.dataset,
+            root,
+            self.data_dir,
+            method=method,
+            type=type,
+            seed=seed,
+            verified=self.store,
+            rejected=self.rejected,
+            board=replace(self.table, rows=rows),
+        )
+        with style.house_style():
+            drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
+        for remark in drawing.remarks:
+            say(f"note: {remark}")
+        figure: Figure = drawing.figure
+        return figure

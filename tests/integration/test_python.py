@@ -1,0 +1,218 @@
+"""`hierbench.run`, `board`, `score` and what they return; docs/python.md runs as one script."""
+
+import os
+import re
+import runpy
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+import hierbench
+from hierbench.utils.errors import UserError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
+
+
+@pytest.fixture(scope="module")
+def light():
+    """Trains in this process, without MLflow, and does not measure the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("session", "plan_cache", "publishing"):
+            patch.setattr(f"hierbench.experiments.{module}.default_uri", lambda runs: "off")
+        patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
+        patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: (1e-4, 1e-4))
+        yield
+
+
+@pytest.fixture(scope="module")
+def page(light, data_dir, tmp_path_factory):
+    """All blocks of the page, run as a script in a folder of their own; and what they left and printed."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "data").symlink_to(data_dir)
+    script = folder / "page.py"
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    out, err, threads, state = StringIO(), StringIO(), torch.get_num_threads(), torch.random.get_rng_state()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        names = runpy.run_path(str(script), run_name="__main__")
+    assert torch.get_num_threads() == threads and torch.equal(torch.random.get_rng_state(), state)
+    return names, folder, out.getvalue(), err.getvalue()
+
+
+def test_every_block_of_the_page_runs_and_shows_what_it_says(page):
+    names, folder, out, err = page
+    assert [row.method for row in names["board"]] == ["ce", "smoothed"] and len(names["board"]) == 2
+    assert "Label smoothing" in out and "HAFrame" in out and "hF micro" in out
+    assert "3 to train" not in err and "4 jobs, 2 to train, 0 to re-rank, 2 cached" in err  # ce was trained above
+    assert (folder / "tradeoff.svg").read_text().startswith("<?xml")
+    (kept,) = folder.glob("runs/.methods/*/smoothed.py")
+    copies = {path.read_text() for path in folder.glob("runs/*/smoothed.py")}
+    assert copies == {kept.read_text()} and "label_smoothing" in kept.read_text()
+    run = names["board"]["smoothed"].runs[0]
+    assert '"amount": 0.2' in (folder / "runs" / run / "spec.json").read_text()
+
+
+def test_a_class_is_the_same_method_as_its_file(page, light, monkeypatch):
+    names, folder, _, _ = page
+    monkeypatch.chdir(folder)
+    (kept,) = folder.glob("runs/.methods/*/smoothed.py")
+    settings = names["options"]["set"] | {"methods.smoothed.amount": 0.2}
+    again = hierbench.run(kept, "shapes", seeds=2, types=["type-I"], set=settings)
+    assert again["smoothed"].runs == names["board"]["smoothed"].runs
+    tree = hierbench.Hierarchy.from_paths({"a": ("x", "a"), "b": ("y", "b")})
+    smoothed = names["Smoothed"](tree, 4, names["Smoothed"].Params(amount=0.2))
+    main = ModuleType("__main__")
+    vars(main).update(names)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    same = hierbench.run([smoothed], "shapes", **names["options"])  # class and hyperparameters, whatever its tree
+    assert same["smoothed"].runs == names["board"]["smoothed"].runs
+
+
+@pytest.fixture(scope="module")
+def board(trained, data_dir):
+    return hierbench.board("shapes", runs=trained, data_dir=data_dir, metrics=["+hf_micro"])
+
+
+def test_a_board_is_the_table_of_the_command(board, trained, data_dir, cli, tmp_path):
+    for name in ("markdown", "csv", "json", "latex"):
+        options = ("--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--metrics", "+hf_micro")
+        assert cli(tmp_path, "leaderboard", *options, "--format", name).ok().out == board.render(name)
+    assert str(board) == board.render() and board._repr_html_() in board.render("html")
+    assert repr(board) == "<Board shapes, protocol paper: 3 rows, 9 of 9 runs>"
+    assert [row.method for row in board] == ["ce", "crm", "flamingo"] and len(board) == 3
+    assert board["crm", "type-I"] is board["crm"]
+    with pytest.raises(UserError, match="unknown row"):
+        board["cr"]
+    with pytest.raises(UserError, match="unknown format"):
+        board.render("excel")
+
+
+def test_frames_have_the_numbers_of_the_rows(board):
+    table, values = board.frame(), board.frame(by="seed")
+    assert list(table.method) == ["ce", "crm", "flamingo"] and list(table.n) == [3, 3, 3]
+    means = values[values.metric == "hf_micro"].groupby("method").value.mean()
+    assert np.allclose(means.loc[table.method], table.hf_micro)
+    assert set(values.seed) == {0, 1, 2} and len(values) == 3 * 3 * 6
+    with pytest.raises(UserError, match="unknown frame"):
+        board.frame(by="run")
+
+
+def test_comparisons_are_those_of_the_command(board, trained, data_dir, cli, tmp_path):
+    options = ("--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--metrics", "+hf_micro")
+    every = board.compare("ce")
+    assert cli(tmp_path, "compare", "ce", *options).ok().out == str(every)
+    assert len(every) == 2 and list(every.frame().reference) == ["ce:type-I"] * 12
+    one = board.compare("ce", "crm")
+    paired = board.frame(by="seed").pivot(index=["metric", "seed"], columns="method", values="value")
+    gap = (paired.crm - paired.ce).loc["hierdist@5"]
+    assert one["hierdist@5"].mean == pytest.approx(gap.mean()) and one["hierdist@5"].test == "paired"
+    assert repr(one) == "<Differences shapes: crm:type-I minus ce>" and "minus" in one._repr_html_()
+    assert next(iter(one)).row is board["crm"]
+    with pytest.raises(UserError, match="2 comparisons"):
+        every["top1"]
+    with pytest.raises(UserError, match="unknown metric"):
+        one["ece"]
+    with pytest.raises(UserError, match="unknown row"):
+        board.compare("ce", "haframe")
+
+
+@pytest.mark.parametrize("kind", ["tradeoff", "severity", "levels", "curves", "confusion"])
+def test_pictures_are_figures_that_a_notebook_shows(board, kind, capsys):
+    figure = getattr(board.plot, kind)(*(["ce"] if kind == "confusion" else []))
+    assert isinstance(figure, Figure) and figure._repr_png_().startswith(b"\x89PNG")
+    assert capsys.readouterr().out == "" and kind in repr(board.plot)
+
+
+def test_published_numbers_are_a_board_without_runs():
+    paper = hierbench.board("cifar100", source="paper")
+    assert "HAFrame" in str(paper) and isinstance(paper.plot.tradeoff(), Figure)
+    for call in (paper.plot.curves, lambda: paper.compare("ce")):
+        with pytest.raises(UserError, match="published numbers have no"):
+            call()
+    with pytest.raises(UserError, match="as printed"):
+        hierbench.board("cifar100", source="paper", metrics="ece")
+
+
+def test_a_folder_of_published_tables_is_a_board(monkeypatch):
+    """Only its records are looked at here; verifying them takes long, and has tests of its own."""
+    folder, opened = PAGE.parents[1] / "leaderboard/published", []
+    monkeypatch.setattr(
+        "hierbench.experiments.interface.board.checked_runs", lambda _, store, *__: opened.append(store)
+    )
+    with pytest.raises(TypeError):
+        hierbench.board("tiny-imagenet-frozen", runs=folder)
+    assert [store.root.name for store in opened] == ["tiny-imagenet-frozen"] and list(opened[0].runs())
+
+
+def test_scores_are_reported_as_the_command_reports_them(cli, tmp_path, cifar100):
+    generator = np.random.default_rng(0)
+    scores, targets = generator.random((2, 60, 100)), generator.integers(100, size=60)
+    np.savez(tmp_path / "one.npz", scores=scores[0], targets=targets)
+    report = hierbench.score(scores[0], targets, cifar100, name="one", metrics="+hf_macro")
+    options = ("--tree", "cifar100", "--metrics", "+hf_macro")
+    printed = cli(tmp_path, "score", "one.npz", *options).ok().out
+    assert printed.replace("cifar100", "a tree") == str(report)
+    file = hierbench.score(tmp_path / "one.npz", tree="cifar100", metrics="+hf_macro")
+    assert str(file) == printed and "<table>" in report._repr_html_() and "<Report one on a tree" in repr(report)
+    assert report["top1"] == hierbench.evaluate(scores[0], targets, cifar100)["top1"]
+    assert list(report.frame().metric)[-1] == "hf_macro" and report.frame().low[0] <= report["top1"]
+    names = [cifar100.classes[target] for target in targets]
+    of_tensor = hierbench.score(torch.tensor(scores[0]).bfloat16(), pd.Series(names), cifar100, resamples=0)
+    assert of_tensor["mistake_severity"] > 1.0
+    seeds = hierbench.score(list(scores), targets, cifar100)
+    assert "t-interval over 2 seeds" in seeds.about_interval
+
+
+def test_scores_of_a_dataset_become_a_row(trained, data_dir, tmp_path, shapes):
+    shutil.copytree(trained, tmp_path / "runs")
+    _, truth = shapes.arrays("test")
+    size = len(shapes.meta["paths"])
+    scores = np.eye(size)[truth] + np.random.default_rng(1).random((len(truth), size))
+    where = {"runs": tmp_path / "runs", "data_dir": data_dir}
+    report = hierbench.score([scores, scores**2], dataset="shapes", name="elsewhere", **where)
+    board = hierbench.board("shapes", **where)
+    assert board["elsewhere"].scored and board["elsewhere"].runs == sorted(
+        report.runs, key=board["elsewhere"].runs.index
+    )
+    assert board.compare("ce", "crm") and isinstance(board.plot.tradeoff(), Figure)  # of the rows that are runs
+
+
+MISTAKES = {
+    "unknown method 'cee'; did you mean 'ce'": lambda: hierbench.run("cee", "shapes"),
+    "unknown dataset": lambda: hierbench.run("ce", "shape"),
+    "seeds must be at least 1": lambda: hierbench.run("ce", "shapes", seeds=0),
+    "seeds is a whole number, got [0, 1]": lambda: hierbench.run("ce", "shapes", seeds=[0, 1]),
+    "unknown device 'gpu'": lambda: hierbench.run("ce", "shapes", device="gpu"),
+    "train.epoch": lambda: hierbench.run("ce", "shapes", set={"train.epoch": 3}),
+    "is no number, text": lambda: hierbench.run("ce", "shapes", set={"train.epochs": object()}),
+    "unknown metric": lambda: hierbench.run("ce", "shapes", metrics="hf"),
+    "unknown type 'III'": lambda: hierbench.run("ce", "shapes", types="III"),
+    "protocol": lambda: hierbench.run("ce", "shapes", protocol="ours"),
+    "a method is a name": lambda: hierbench.run([1], "shapes"),
+    "no runs of shapes": lambda: hierbench.board("shapes", runs="nowhere"),
+    "give either a dataset, whose leaderboard gets a row, or a tree": lambda: hierbench.score([[1.0]], [0]),
+    "scores are 1 x 3": lambda: hierbench.score([[1.0, 2.0, 3.0]], [0], "cifar100"),
+    "scores must be [N, 100]": lambda: hierbench.score([1.0, 2.0], [0, 1], "cifar100"),
+    "'pears' in row 0 is no class": lambda: hierbench.score(np.ones((1, 100)), ["pears"], "cifar100"),
+    "targets of a file": lambda: hierbench.score("some.npz", [0], "cifar100"),
+    "resamples must be": lambda: hierbench.score(np.ones((1, 100)), [0], "cifar100", resamples=-1),
+}
+
+
+@pytest.mark.parametrize("problem", MISTAKES)
+def test_a_mistake_is_a_value_error_of_one_line(problem, tmp_path, monkeypatch, light):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError) as error:
+        MISTAKES[problem]()
+    assert isinstance(error.value, UserError) and problem in str(error.value) and "\n" not in str(error.value)
+    assert os.listdir(tmp_path) == []

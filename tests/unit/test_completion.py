@@ -1,0 +1,56 @@
+"""Completion by the shell: names of datasets, methods, metrics and plots, without loading PyTorch."""
+
+import pytest
+
+from hierbench.config.names import complete_methods, method_names
+
+
+@pytest.fixture
+def complete(cli, tmp_path):
+    def complete(*words):
+        """What bash offers for the last of the words, by the protocol of its completion."""
+        line = ["hierbench", *words]
+        asked = {
+            "_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(line), "COMP_CWORD": str(len(words)),
+        }  # fmt: skip
+        return cli(tmp_path, **asked).ok().out.split()
+
+    return complete
+
+
+def test_commands_and_options(complete):
+    assert complete("lead") == ["leaderboard"]
+    assert complete("leaderboard", "--met") == ["--metrics"]
+    assert complete("leaderboard", "--format", "m") == ["markdown"]
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--dataset"), ("ablate", "--dataset"), ("data", "prepare"), ("data", "list")]
+)
+def test_datasets(complete, words):
+    assert complete(*words, "tiny") == ["tiny-imagenet", "tiny-imagenet-frozen"]
+    assert complete(*words, "./bir") == []  # the shell completes the file
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_methods_are_completed_after_each_comma(complete, command):
+    assert complete(command, "--methods", "hafr") == ["haframe"]
+    assert complete(command, "--methods", "ce,haf") == ["ce,hafeature", "ce,haframe"]
+    assert "ce,ce" not in complete(command, "--methods", "ce,") and "ce,paper" in complete(command, "--methods", "ce,")
+    assert set(complete_methods("")) == {"all", "paper", *method_names()}
+
+
+def test_metrics_and_plots(complete):
+    assert complete("leaderboard", "--metrics", "ec") == ["ece"]
+    assert complete("leaderboard", "--metrics", "+ece,+mc") == ["+ece,+mce"]
+    assert complete("plot", "tr") == ["tradeoff"]
+
+
+def test_the_script_calls_back_and_nothing_heavy_is_loaded(cli, tmp_path):
+    assert "_HIERBENCH_COMPLETE=complete_bash" in cli(tmp_path, "--show-completion", "bash").ok().out
+    program = (
+        "import sys\nfrom hierbench.cli.main import main\nsys.argv = ['hierbench']\ntry:\n    main()\n"
+        "except SystemExit:\n    print(sorted({'torch', 'pandas', 'optuna', 'mlflow'} & set(sys.modules)))"
+    )
+    asked = {"_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "hierbench\nrun\n--methods\nhafr", "COMP_CWORD": "3"}
+    assert cli.real(tmp_path, python=("-c", program), **asked).ok().out.split() == ["haframe", "[]"]
