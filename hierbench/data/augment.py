@@ -40,7 +40,7 @@ class PadAndCrop:
     last_offset: bool = True
 
     def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
-        """Pick, crop and flip as one gather, so that nothing is copied in between."""
+        """Pick lines of pixels, then pixels of each: on a CPU far faster than indexing by four indices."""
         if not self.pad and not self.flip:
             return images[rows]
         num, (height, width), device = len(rows), images.shape[2:], images.device
@@ -55,8 +55,9 @@ class PadAndCrop:
             y, x = y + offset[0], x + offset[1]
         inside_y, inside_x = (y >= 0) & (y < height), (x >= 0) & (x < width)
         y, x = _reflect(y, height), _reflect(x, width)
-        channel = torch.arange(3, device=device)
-        picked = images[rows[:, None, None, None], channel[:, None, None], y[:, None, :, None], x[:, None, None, :]]
+        line = ((rows[:, None] * 3 + torch.arange(3, device=device))[:, :, None] * height + y[:, None]).flatten()
+        picked = images.view(-1, width).index_select(0, line).view(num, 3, height, width)
+        picked = picked.gather(3, x[:, None, None].expand(num, 3, height, width))
         if self.pad and self.pad_mode == "zero":
             picked *= inside_y[:, None, :, None] & inside_x[:, None, None, :]
         return picked
@@ -132,7 +133,9 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
         mean: [3], of values from 0 to 1; the result has its dtype.
         std: [3].
     """
-    scale = (1.0 / (255.0 * std))[:, None, None]
-    shift = (mean / std)[:, None, None]
-    floats = images.to(mean.dtype, memory_format=torch.channels_last)
-    return floats.mul_(scale).sub_(shift)
+    # As lines of 3 W numbers, which is twice as fast on a CPU as broadcasting over three channels.
+    num, _, height, width = images.shape
+    pixels = images.permute(0, 2, 3, 1).contiguous().to(mean.dtype)
+    scale, shift = (1.0 / (255.0 * std)).repeat(width), (mean / std).repeat(width)
+    pixels.view(num * height, width * 3).mul_(scale).sub_(shift)
+    return pixels.permute(0, 3, 1, 2)

@@ -44,15 +44,14 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
     Raises:
         UnreadableImageError: it is damaged or not a JPEG, PNG or WebP, or `crop` raised an error.
     """
-    import torch.nn.functional as F
-
     try:
         pixels = pixels_of(content)
         if crop is not None:
             pixels = crop(pixels)
         if pixels.shape[1:] != size:
-            pixels = F.interpolate(pixels[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
-        return pixels.contiguous().numpy()[None]
+            pixels = stretched(pixels, size)
+        # PyTorch would copy on all cores, and each image has one of its own already.
+        return np.ascontiguousarray(pixels.numpy())[None]
     except MemoryError:
         raise
     except UnidentifiedImageError:  # its text names an object of Python
@@ -93,6 +92,18 @@ def pixels_of(content: bytes) -> Tensor:
             grey = torch.from_numpy((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
             return grey.expand(3, *grey.shape)
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def stretched(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return pixels [3, H', W'], uint8, at another size (H, W): bilinear interpolation with antialiasing.
+
+    Decoders give pixels row by row with the three colours side by side. As a batch of one, whose stride PyTorch reads
+    as another layout unless it is that of a whole image, they would be copied into planes first.
+    """
+    import torch.nn.functional as F
+
+    batch = pixels.permute(1, 2, 0)[None].permute(0, 3, 1, 2)
+    return F.interpolate(batch, size, mode="bilinear", antialias=True, align_corners=False)[0]
 
 
 def center_crop(pixels: Tensor, size: tuple[int, int]) -> Tensor:

@@ -107,7 +107,10 @@ def guess_splits(images: Path) -> str | None:
         names = _folders_in(images, Counter())
         return "folders" if names and set(names) <= set(SPLITS) else None
     if images.suffix.lower() == ".csv" and images.is_file():
-        header = read_text(images, "utf-8-sig", follow=True).partition("\n")[0]
+        try:
+            header = read_text(images, "utf-8-sig", follow=True).partition("\n")[0]
+        except UnicodeDecodeError as error:
+            raise UserError(f"{images} is no CSV file in UTF-8 ({error})") from None
         return "column" if "split" in [cell.strip() for cell in header.split(",")] else None
     if images.suffix.lower() == ".parquet" and images.is_file():
         return "column" if "split" in _table(images).columns else None
