@@ -1,9 +1,15 @@
-"""Worker processes: each runs one job after another and talks to its parent through a pipe."""
+"""Worker processes: each runs one job after another and talks to its parent through a pipe.
+
+On Linux a server process imports PyTorch once and forks for each worker; it computes nothing, so that no thread is lost
+in a fork. Elsewhere libraries do not survive a fork, and each worker starts a Python of its own.
+"""
 
 import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -16,6 +22,29 @@ from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.utils.console import throttled
 from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.processes import without_main_script
+
+FORKS = sys.platform == "linux"
+
+
+def start_server() -> None:
+    """Start the process that forks for each worker, without waiting for its imports; nothing if it runs."""
+    if FORKS:
+        from multiprocessing import forkserver
+
+        multiprocessing.set_forkserver_preload(["hierbench.execution.preloaded"])
+        with _ignored_interrupts():
+            forkserver.ensure_running()
+
+
+@contextmanager
+def _ignored_interrupts() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which is the parent's to handle: they inherit this."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Worker:
@@ -23,16 +52,14 @@ class Worker:
 
     def __init__(self, setting: Setting, slot: int) -> None:
         setting = setting.of_worker(slot)
-        context = multiprocessing.get_context("spawn")
+        start_server()
+        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         # A daemon may have no children, which a job on several devices has; it ends with the pipe in any case.
         daemon = setting.devices == 1
         self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), daemon=daemon)
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
-        try:
+        with _ignored_interrupts(), without_main_script():
             self.process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
         theirs.close()
         self.job: Job | None = None
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from hierbench.api.method import Method, groups_of
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models.backbones import WideBlock
+from hierbench.models.backbones import Backbone, WideBlock
 from hierbench.models.features import TypeI, TypeII, at_least_float32
-from hierbench.models.frozen import cached_backbone, loaded_backbone
+from hierbench.models.frozen import CachedBackbone, cached_backbone, loaded_backbone
 
 
 class Classifier(nn.Module):
@@ -95,6 +95,18 @@ def build_classifier(
         UserError: the weights do not match the backbone.
     """
     network = cached_backbone(model) if model.frozen else loaded_backbone(model, weights)
+    return classifier_on(network, method, hierarchy, feature_type, model, params)
+
+
+def classifier_on(
+    network: Backbone | CachedBackbone,
+    method: type[Method],
+    hierarchy: Hierarchy,
+    feature_type: FeatureType,
+    model: Model,
+    params: Any = None,
+) -> Classifier:
+    """Build a model on a backbone; the arguments are those of `build_classifier`."""
     features: TypeI | TypeII
     if feature_type == "type-I":
         features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)

@@ -16,12 +16,11 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find, variant_name
 from hierbench.hierarchy.readers import shipped_paths
 from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.metrics.calibration import is_distribution, probabilities_of
 from hierbench.metrics.evidence import Evidence
 from hierbench.runs.further_metrics import first_base
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-
-SUM = 1e-4  # by how much the probabilities of an example may miss 1: files hold them in single precision
 
 
 class Trees:
@@ -90,18 +89,6 @@ def evidence_of(run: Run, store: Store, hierarchy: Hierarchy, examples: IntArray
     else:
         probabilities = probabilities_of(_predictions(base, hierarchy, targets.numpy())[0])
     return Evidence(scores, targets, hierarchy, probabilities, levels)
-
-
-def probabilities_of(scores: Tensor) -> Tensor:
-    """Return scores [N, K] in float64 where they are a distribution, else their softmax."""
-    return scores.double() if is_distribution(scores) else scores.double().softmax(dim=1)
-
-
-def is_distribution(scores: Tensor) -> bool:
-    """Whether every row of scores [N, K] is a probability distribution over the classes."""
-    if bool((scores < 0).any()) or not bool(scores.isfinite().all()):
-        return False
-    return bool(((scores.sum(dim=1, dtype=torch.float64) - 1.0).abs() <= SUM).all())
 
 
 def _predictions(run: Run, hierarchy: Hierarchy, examples: IntArray | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -32,9 +32,11 @@ class KnownRun(Run):
         """Whether the run is finished and its files are uncorrupted: it was when it was verified."""
         return True
 
-    def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:
+    def damaged(
+        self, predictions: Literal["optional", "needed", "read"] = "optional", status: dict[str, Any] | None = None
+    ) -> list[str]:
         """Return the names of damaged files: there were none; what is read is compared again."""
-        return super().damaged(predictions) if predictions == "read" else []
+        return super().damaged(predictions, status) if predictions == "read" else []
 
     def spec(self) -> dict[str, Any]:
         """Return spec.json."""

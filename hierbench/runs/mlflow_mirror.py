@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hierbench.config.spec import Spec
+from hierbench.runs.mlflow_content import dataset_input, flat, history_metrics, metrics_of_test, model_name, source_tags
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_bytes, refuse_links, remove_abandoned, write_bytes
@@ -29,7 +28,6 @@ from hierbench.utils.sqlite import keep_artifacts, make_database, refuse_shared
 if TYPE_CHECKING:
     from hierbench.runs.job import Job
 
-DIGEST_LENGTH = 36  # characters of a dataset's digest that MLflow allows
 BATCH = 1000  # metrics that MLflow allows in one call
 MAX_FOUND = 50_000  # runs that MLflow returns of one search
 Result = TypeVar("Result")
@@ -164,7 +162,7 @@ class Mirror:
         for run in self._search("attributes.status = 'RUNNING'"):
             if _is_dead(run.data.tags.get("hierbench.process", "")):
                 if "hierbench.id" in run.data.tags:
-                    self._client.delete_run(run.info.run_id)
+                    self._delete(run.info.run_id)
                 else:
                     self._client.set_terminated(run.info.run_id, "KILLED")
                 if self._is_ours:
@@ -172,6 +170,12 @@ class Mirror:
 
     def _search(self, where: str) -> list[Any]:
         return list(self._client.search_runs([self._experiment], where, max_results=MAX_FOUND))
+
+    def _delete(self, run_id: str) -> None:
+        """Delete an incomplete child, and its model first: afterwards nothing would lead to it."""
+        for model in self._client.search_logged_models([self._experiment], f"source_run_id = '{run_id}'"):
+            self._client.delete_logged_model(model.model_id)
+        self._client.delete_run(run_id)
 
     def _log_artifact(self, run_id: str, file: Path) -> None:
         """Attach a file to a run; for our own database, into the folder next to it, whatever place it names."""
@@ -195,21 +199,24 @@ class Mirror:
                 self._written.add(job.id)
                 return
             if found.info.status == "RUNNING" and found.data.tags.get("hierbench.process") == process:
-                self._client.delete_run(found.info.run_id)  # incomplete: an error or an interrupt came in between
+                self._delete(found.info.run_id)  # incomplete: an error or an interrupt came in between
         if not self._parent:
-            tags = {"hierbench.process": process}
+            tags = source_tags() | {"hierbench.process": process}
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
-        tags |= {"hierbench.method": job.spec.method.name, "hierbench.process": process}
+        tags |= {"hierbench.method": job.spec.method.name, "hierbench.process": process} | source_tags()
         started = int(1000 * run.status.get("started", time.time()))
         ended = started + int(1000 * run.status.get("seconds", 0))
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=job.spec.label).info.run_id
-        metrics = [Metric(name, value, started, step) for name, value, step in _metrics(run)]
+        metrics = [Metric(name, value, started, epoch) for name, value, epoch in history_metrics(run)]
+        if done:
+            model = self._log_model(job, child)
+            metrics += [Metric(name, value, ended, 0, model_id=model) for name, value in metrics_of_test(run)]
         for first in range(0, len(metrics), BATCH):
             self._client.log_batch(child, metrics=metrics[first : first + BATCH])
-        params = [Param(name, str(value)) for name, value in _flat(job.spec.content())]
+        params = [Param(name, str(value)) for name, value in flat(job.spec.content())]
         self._client.log_batch(child, params=params[:100])
-        self._client.log_inputs(child, [_dataset_input(job.spec)])
+        self._client.log_inputs(child, [dataset_input(job.spec)])
         for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
             if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
                 self._log_artifact(child, run.folder / name)
@@ -217,15 +224,16 @@ class Mirror:
         if done:
             self._written.add(job.id)
 
+    def _log_model(self, job: Job, child: str) -> str:
+        """Log what a job has trained, or re-ranks, as a model of its run without files, and return its id."""
+        from mlflow.entities import LoggedModelOutput
 
-def _dataset_input(spec: Spec) -> Any:
-    """Return the dataset of a job as an MLflow input: for training, or for a test alone where the job re-ranks."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    data = spec.dataset
-    source = json.dumps({"tags": {"tool": "hierbench data prepare", **data.model_dump(mode="json")}})
-    dataset = Dataset(data.name, data.digest[:DIGEST_LENGTH], source_type="code", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "training" if spec.base is None else "test")])
+        tags, kind = {"hierbench.id": job.id}, f"{job.spec.method.name} {job.spec.type}"
+        name = model_name(job.spec.label)
+        model = self._client.create_logged_model(self._experiment, name, child, tags, model_type=kind).model_id
+        self._client.finalize_logged_model(model, "READY")
+        self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
+        return str(model)
 
 
 def _is_dead(process: str) -> bool:
@@ -234,29 +242,3 @@ def _is_dead(process: str) -> bool:
         return is_gone(parse_json_object(process))
     except ValueError:
         return False
-
-
-def _metrics(run: Run) -> Iterator[tuple[str, float, int]]:
-    """Yield (name, value, step) of every epoch and of the test set."""
-    if (run.folder / "history.csv").exists():
-        for row in run.history():
-            for name, value in row.items():
-                if name != "epoch":
-                    yield _allowed(name), value, int(row["epoch"])
-    if run.done:
-        for name, value in run.metrics().get("test", {}).items():
-            if value is not None:
-                yield _allowed(f"test_{name}"), value, 0
-
-
-def _allowed(name: str) -> str:
-    """Return a name with nothing that MLflow refuses in names."""
-    return re.sub(r"[^\w./ :-]", "_", name.replace("@", "_at_"))
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield prefix + name, value

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from hierbench.config.spec import Spec
 from hierbench.runs.integrity import PREDICTIONS
@@ -23,7 +24,7 @@ def is_finished(spec: Spec, store: Store) -> bool:
     used = recorded if isinstance(recorded, list) else [recorded]
     present = predictions_of_bases(spec, store)
     same = len(present) == len(used) and all(now in (None, then) for now, then in zip(present, used, strict=True))
-    return (same or not present) and not _damaged(spec, run)
+    return (same or not present) and not _damaged(spec, run, status)
 
 
 def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
@@ -31,8 +32,8 @@ def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
     return [store.run(base).digest_of(PREDICTIONS) for base in spec.bases]
 
 
-def _damaged(spec: Spec, run: Run, *, read: bool = False) -> list[str]:
-    names = run.damaged("read" if read else "needed")
+def _damaged(spec: Spec, run: Run, status: dict[str, Any] | None = None, *, read: bool = False) -> list[str]:
+    names = run.damaged("read" if read else "needed", status)
     if "spec.json" not in names and (run.folder / "spec.json").exists():
         try:
             same = run.spec() == spec.content()

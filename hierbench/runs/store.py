@@ -80,7 +80,8 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is finished and its files are uncorrupted."""
-        return self.status.get("state") == "done" and not self.damaged()
+        status = self.status
+        return status.get("state") == "done" and not self.damaged(status=status)
 
     @property
     def state(self) -> str:
@@ -89,14 +90,17 @@ class Run:
             return f"is damaged ({', '.join(names)}); hierbench run quarantines it and computes it again"
         return f"is not finished: {self.status.get('state')}"
 
-    def damaged(self, predictions: Literal["optional", "needed", "read"] = "optional") -> list[str]:
+    def damaged(
+        self, predictions: Literal["optional", "needed", "read"] = "optional", status: dict[str, Any] | None = None
+    ) -> list[str]:
         """Return the names of result files that were changed, added or removed since the run wrote them.
 
         Args:
             predictions: "optional" may be missing, as in published records; "needed" may not; of both, size and time
                 are compared; "read" also compares the digest.
+            status: `self.status`, if it has been read already.
         """
-        status = self.status
+        status = self.status if status is None else status
         if status.get("state") != "done":
             return ["status.json"] if status.get("state") == "damaged" else []
         files: dict[str, dict[str, Any]] = status["files"]
@@ -209,14 +213,11 @@ class Run:
         return scores, targets
 
     def level_predictions(self) -> NDArray[np.int64] | None:
-        """Read the level-wise predictions on the test split.
+        """Read the level-wise predictions on the test split; a ValueError if the file is missing or corrupted.
 
         Returns:
             [N, L] the node at each level, coarsest first, as `Hierarchy.level_targets` counts them; None for a method
             that predicts classes alone.
-
-        Raises:
-            ValueError: the file is missing or corrupted.
         """
         return read_levels(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS))
 
@@ -224,6 +225,9 @@ class Run:
 def _is_metric(entry: tuple[str, Any]) -> bool:
     name, value = entry
     return name == "mistake_severity" if value is None else isinstance(value, int | float) and abs(value) < LARGEST
+
+
+Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost
 
 
 @dataclass(frozen=True)
@@ -244,36 +248,41 @@ class Store:
             raise UserError(f"{job_id[:80]!r} is not the id of a run")
         return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
 
+    def listing(self) -> Listing:
+        """Return what `runs` and `lost` do, of one reading of the folder."""
+        found = self._folders()
+        runs = sorted((asked, name) for name, asked in found.items() if asked is not None)
+        lost = sorted(name for name, asked in found.items() if asked is None)
+        return tuple(Run(self.root / name) for _, name in runs), tuple(Run(self.root / name) for name in lost)
+
     def runs(self) -> Iterator[Run]:
         """Yield every run that has a spec, oldest first; symbolic links are left out."""
-        for _, folder in sorted((asked, folder) for folder, asked in self._folders().items() if asked is not None):
-            yield Run(folder)
+        return iter(self.listing()[0])
 
     def lost(self) -> list[Run]:
         """Return the runs that a table must report as unreadable: links, and folders without a spec."""
-        return [Run(folder) for folder, asked in sorted(self._folders().items()) if asked is None]
+        return list(self.listing()[1])
 
-    def _folders(self) -> dict[Path, int | None]:
-        """Return {folder: time of its spec in ns, or None for a run that is a link or has no spec}."""
-        found: dict[Path, int | None] = {}
+    def _folders(self) -> dict[str, int | None]:
+        """Return {name of a folder: time of its spec in ns, or None for a run that is a link or has no spec}."""
+        found: dict[str, int | None] = {}
         for entry in os.scandir(self.root) if self.root.is_dir() else ():
-            folder, is_run = self.root / entry.name, RUN_ID.fullmatch(entry.name) is not None
+            is_run = RUN_ID.fullmatch(entry.name) is not None
             if entry.is_dir(follow_symlinks=False):
                 try:
-                    found[folder] = (folder / "spec.json").lstat().st_mtime_ns
+                    found[entry.name] = os.lstat(f"{entry.path}/spec.json").st_mtime_ns
                 except PermissionError:
-                    found[folder] = None
+                    found[entry.name] = None
                 except OSError:
-                    if is_run and any(os.path.lexists(folder / name) for name in ("status.json", *RESULTS)):
-                        found[folder] = None
+                    if is_run and any(os.path.lexists(f"{entry.path}/{name}") for name in ("status.json", *RESULTS)):
+                        found[entry.name] = None
             elif is_run:
-                found[folder] = None
+                found[entry.name] = None
         return found
 
     def now(self) -> int:
         """Return a file time in ns that is later than that of every run, even if the clock was set back."""
-        times = [requested for requested in self._folders().values() if requested is not None]
-        return max(time.time_ns(), max(times, default=0) + STEP)
+        return max(time.time_ns(), *(asked + STEP for asked in self._folders().values() if asked is not None), 0)
 
     def ask_for(self, ids: Sequence[str]) -> None:
         """Mark these runs as requested last, in this order, and remove temporary files of killed commands.
@@ -282,15 +291,20 @@ class Store:
         """
         remove_abandoned(self.root)
         last = list(islice(reversed([run.folder.name for run in self.runs()]), len(ids)))
-        as_asked, now = last[::-1] == list(ids), self.now()
         for job_id in ids:
-            now += STEP
-            run = self.run(job_id)
-            remove_abandoned(run.folder)
-            if as_asked:
-                continue
-            with suppress(FileNotFoundError):
-                set_time(run.folder / "spec.json", now)  # `hierbench leaderboard` shows what was requested last
+            remove_abandoned(self.run(job_id).folder)
+        if last[::-1] != list(ids):
+            self._date(ids, self.now() + STEP)
+
+    def put_behind(self, ids: Sequence[str]) -> None:
+        """Make these runs older than all others, in this order."""
+        others = [asked for name, asked in self._folders().items() if asked is not None and name not in ids]
+        self._date(ids, min(others, default=time.time_ns()) - len(ids) * STEP)
+
+    def _date(self, ids: Sequence[str], first: int) -> None:
+        for place, job_id in enumerate(ids):
+            with suppress(FileNotFoundError):  # `hierbench leaderboard` shows what was requested last
+                set_time(self.run(job_id).folder / "spec.json", first + place * STEP)
 
     def writable(self) -> None:
         """Raise a UserError unless the folder can be written."""

@@ -26,7 +26,7 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
         gpus: indices of the CUDA devices that the job may use, () for the first ones.
         num_ranks: processes of the job.
     """
-    _import_fabric()
+    import_fabric()
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
@@ -46,7 +46,7 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
     return fabric
 
 
-def _import_fabric() -> None:
+def import_fabric() -> None:
     """Import Fabric with a stub for torchmetrics, of which it only reads the version number.
 
     Torchmetrics imports torchvision and SciPy, which would cost each process that trains several seconds.
