@@ -24,11 +24,13 @@ from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.known import KnownRun, comparison_of
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RECIPE_PLANS = "the recipe plans"
+OTHER_SETTINGS = "finished runs with other settings are not in this table"
 PAPER_RUNS = 5  # behind every row of the paper
 
 
@@ -180,7 +182,8 @@ def board_from_runs(
     found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
     if not found:
         if name == dataset and name not in recipe_names():
-            raise NoRunsError(str(unknown_name("dataset", dataset, recipe_names())))
+            there = {one_line(spec.dataset.name) for run in store.runs() if (spec := _spec(run)) is not None}
+            raise NoRunsError(str(unknown_name("dataset", dataset, there.union(recipe_names()))))
         which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
         command = f"hierbench run --methods paper --dataset {dataset}{option}"
         raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
@@ -202,7 +205,7 @@ def board_from_runs(
         remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
     shared = newest.comparison
     if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
-        remarks.append(f"{others} finished runs with other settings are not in this table")
+        remarks.append(f"{others} {OTHER_SETTINGS}")
     if planned is not None and len(table_seeds) < planned:
         remarks.append(remark_on_seeds(planned))
     distance = newest.dataset.distance
@@ -222,6 +225,11 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
 def remark_on_seeds(planned: int) -> str:
     """Return the remark on a table of fewer seeds."""
     return f"{RECIPE_PLANS} {planned} seeds"
+
+
+def left_out(remark: str) -> bool:
+    """Return whether a part of a table's remark says that there are runs which it does not have."""
+    return remark.endswith(OTHER_SETTINGS)
 
 
 def _remarks(dataset: str, newest: Spec, found: list[Record], recipe: Recipe | None) -> list[str]:
@@ -287,7 +295,9 @@ def _spec(run: Run) -> Spec | None:
 def damaged_runs(dataset: str, store: Store) -> list[str]:
     """Return a line for each run of a dataset, or without a readable spec, that has damaged files."""
     lines, name = [], dataset_name(dataset)
-    for run, spec in [*((run, _spec(run)) for run in store.runs()), *((run, None) for run in store.lost())]:
+    runs, lost = store.listing()
+    others = [run for run in runs if not isinstance(run, KnownRun)]
+    for run, spec in [*((run, _spec(run)) for run in others), *((run, None) for run in lost)]:
         if run.folder.is_symlink():
             lines.append(f"run {run.folder.name[:12]} is a symbolic link, which is not followed, and not counted")
             continue

@@ -36,8 +36,17 @@ def spec_changes(old: Row, old_store: Store, new: Row, new_store: Store) -> list
         return []
     sides = [finished_runs(row, store) for row, store in ((old, old_store), (new, new_store))]
     one, other = (_settings(runs) | _environment(runs) for runs in sides)
-    keys = [key for key in dict.fromkeys([*one, *other]) if one.get(key) != other.get(key)]
-    return [Change(key, _text(one.get(key)), _text(other.get(key))) for key in keys]
+    return [Change(key, _text(one.get(key)), _text(other.get(key))) for key in different_keys(one, other)]
+
+
+def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return the keys whose values differ; an empty section, as of a method without hyperparameters, is none."""
+    empty: tuple[Any, ...] = (None, {})
+    return [
+        key
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key) and not (old.get(key) in empty and new.get(key) in empty)
+    ]
 
 
 def finished_runs(row: Row, store: Store) -> list[Run]:

@@ -17,6 +17,7 @@ from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.changes import Change, spec_changes
 from hierbench.leaderboard.render import ordered_rows
+from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Row
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, unknown_name
@@ -133,15 +134,27 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
         others: the rows, METHOD or METHOD:TYPE; by default all.
 
     Raises:
-        UserError: no such row, several (a method with several hyperparameters), or nothing to compare.
+        UserError: no such row, a scored one, several (a method with several hyperparameters), nothing to compare, or no
+            two rows with two seeds each.
     """
-    pairs = matched_rows([row for row in ordered_rows(board) if not row.scored], reference, others)
+    rows = [row for row in ordered_rows(board) if not row.scored]
+    refuse_scored([reference, *others], rows, store, board.dataset)
+    pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]
     found = adjusted([differences(row, base, names) for row, base in pairs])
+    if not any(found):
+        sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
+        raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
     return [
         Comparison(row, base, of_pair, tuple(spec_changes(base, store, row, store)))
         for (row, base), of_pair in zip(pairs, found, strict=True)
     ]
+
+
+def _num_seeds(row: Row, names: Sequence[str]) -> int:
+    """Return how many seeds of a row have a value, in the column where most have."""
+    found = values_by_seed(row, names).values()
+    return max((sum(not math.isnan(value) for value in values.values()) for values in found), default=0)
 
 
 def differences(row: Row, reference: Row, names: Sequence[str]) -> dict[str, Difference]:

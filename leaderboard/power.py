@@ -11,6 +11,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import SIGNIFICANT, difference, matched_rows, values_by_seed
 from hierbench.leaderboard.render import ordered_rows
+from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Cell, Row
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -181,9 +182,10 @@ def effects_of_runs(
         paired: False plans for rows that share no seeds.
 
     Raises:
-        UserError: no such row, several, nothing to compare, or fewer than two seeds with a value.
+        UserError: no such row, a scored one, several, nothing to compare, or fewer than two seeds with a value.
     """
     found = []
+    refuse_scored(names, [row for row in board.rows if not row.scored], store, board.dataset)
     for row, reference in _pairs(board, names):
         one, other = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
         found.append((row, reference, _known(effect_of_values(one, other, paired=paired), row, reference, column)))

@@ -34,13 +34,22 @@ MARKED = {"claimed": "claimed", "rejected": "not ranked"}  # verdicts that are s
 
 def shown_metrics(rows: Iterable[Row]) -> list[str]:
     """Return the metrics that at least one row has, in the paper's order."""
-    known = {metric for row in rows for metric in row.metrics}
+    known = {metric for row in with_values(list(rows)) for metric in row.metrics}
     return [metric for metric in METRICS if metric in known]
 
 
 def shown_columns(board: Board) -> list[Column]:
     """Return the board's columns of which at least one row has a cell."""
-    return [column for column in board.columns if any(column.name in row.metrics for row in board.rows)]
+    rows = with_values(board.rows)
+    return [column for column in board.columns if any(column.name in row.metrics for row in rows)]
+
+
+def with_values(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows that say which metrics a table has: those without a finished run only where there are no others.
+
+    They have an empty cell of every metric, also of HierDist@20 on a tree of fewer classes.
+    """
+    return [row for row in rows if row.n or row.citation is not None] or rows
 
 
 def ordered_rows(board: Board) -> list[Row]:

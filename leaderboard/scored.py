@@ -1,6 +1,6 @@
 """Rows of predictions that were made elsewhere and scored here: marked, and only beside runs of the same data."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -28,6 +28,16 @@ def scored_records(store: Store) -> Iterator[tuple[Scored, Run]]:
                     yield record, run
         except (ValidationError, UserError):
             continue
+
+
+def refuse_scored(names: Sequence[str], rows: Sequence[Row], store: Store, dataset: str) -> None:
+    """Raise a UserError for a name that is no row of runs, and that of a dataset's scored row."""
+    methods = {row.method for row in rows}
+    if unknown := [name for name in names if name.partition(":")[0] not in methods]:
+        scored = {record.name for record, _ in scored_records(store) if record.dataset.name == dataset}
+        for name in unknown:
+            if {name, name.removesuffix(" (scored)"), name.removesuffix(f":{TYPE}")} & scored:
+                raise UserError(f"{name!r} is a scored row; only rows of runs are compared")
 
 
 def scored_rows(

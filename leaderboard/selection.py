@@ -6,6 +6,7 @@ from typing import get_args
 
 from pydantic import ValidationError
 
+from hierbench.config.names import method_names
 from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import FeatureType, Protocol
@@ -112,6 +113,11 @@ def named_run(
     if method in methods:
         kind, seed = rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0
         return choose_run(board, store, method, kind, seed, rejected)
+    if method in method_names():
+        of_type, option = (f" {rest[0]}", f" --types {rest[0]}") if rest else ("", "")
+        option += f" --protocol {protocol}" if protocol else ""
+        command = f"hierbench run --methods {method}{option} --dataset {dataset}"
+        raise UserError(f"no finished run of {method}{of_type} in {store.root}; train it with: {command}")
     if not re.fullmatch("[0-9a-f]{4,64}", name):
         raise unknown_name("run", name, methods)
     return run_by_id(name, dataset, store, protocol, rejected)

@@ -1,11 +1,10 @@
 """The settings of a run by the keys of recipes, compared with the recipes of the protocols."""
 
-from functools import lru_cache
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.rates import Rates
-from hierbench.config.recipe import Recipe, load_recipe, recipe_names
+from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.spec import Spec
 from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Run
@@ -19,24 +18,24 @@ SECTIONS = ("model", "train", "augment", "evaluation")
 
 def recipe_of(dataset: str, protocol: str) -> Recipe | None:
     """Return the recipe of a dataset under a protocol, None where there is none."""
-    return _shipped(dataset, protocol) if dataset in recipe_names() else _recipe(dataset, protocol)
-
-
-@lru_cache(maxsize=32)
-def _shipped(dataset: str, protocol: str) -> Recipe | None:
-    return _recipe(dataset, protocol)
-
-
-def _recipe(dataset: str, protocol: str) -> Recipe | None:
+    load = shipped_recipe if dataset in recipe_names() else load_recipe
     try:
-        return load_recipe(dataset, protocol="authors" if protocol == "authors" else "paper")
+        return load(dataset, protocol="authors" if protocol == "authors" else "paper")
     except UserError:
         return None
 
 
 def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    content = spec.model_dump(mode="json", by_alias=True)  # also keys that the record leaves out at their default
+    return _recorded(spec, _whole(spec), key)
+
+
+def _whole(spec: Spec) -> dict[str, Any]:
+    """Return a spec as JSON types, with the keys that its record leaves out at their default."""
+    return spec.model_dump(mode="json", by_alias=True)
+
+
+def _recorded(spec: Spec, content: dict[str, Any], key: str) -> Any:
     first, *rest = key.split(".")
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]
@@ -80,7 +79,9 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
         keys = [key for key in keys if not key.startswith("augment.") or key in normalisation]
     left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
-    odd = [f"{key} = {recorded(spec, key)}" for key in keys if recorded(spec, key) != _walk(content, key)]
+    whole = _whole(spec)
+    values = {key: (_recorded(spec, whole, key), _walk(content, key)) for key in keys}
+    odd = [f"{key} = {own}" for key, (own, right) in values.items() if own != right]
     # Re-ranked runs have the rates of their first base, and do not know its name.
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
     rates = [recipe.rates_of(method, spec.type) for method in methods]

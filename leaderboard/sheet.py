@@ -43,6 +43,10 @@ class Sheet:
 
     def html(self) -> str:
         """Return a page of HTML."""
+        return page_of(self.title, self.fragment())
+
+    def fragment(self) -> str:
+        """Return the HTML of the page's body, as a notebook shows it."""
         head = "".join(f"<th>{_safe(text)}</th>" for text in self.headings)
         body = "".join(
             f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>"
@@ -51,7 +55,7 @@ class Sheet:
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n" if self.lines else ""
         above, notes = ("".join(f"<p>{_safe(text)}</p>\n" for text in of) for of in (self.above, self.notes))
         items = "".join(f"<li>{_safe(text)}</li>" for text in self.items)
-        return page_of(self.title, above + table + notes + (f"<ul>{items}</ul>" if items else ""))
+        return above + table + notes + (f"<ul>{items}</ul>" if items else "")
 
 
 def _safe(text: str) -> str:

@@ -99,8 +99,9 @@ def mark_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> None:
     for column in columns:
         cells = [row.metrics[column.name] for row in rows if column.name in row.metrics]
         ranks = [_rank(cell, column) for cell in cells]
+        first = min(ranks, default=None)
         for cell, rank in zip(cells, ranks, strict=True):
-            cell.best = cell.mean is not None and rank == min(ranks)
+            cell.best = cell.mean is not None and rank == first
 
 
 def _rank(cell: Cell, column: Column) -> tuple[Decimal, Decimal]:
