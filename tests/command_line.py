@@ -1,31 +1,28 @@
-"""The command line in this process, in a fork that has everything imported, and as a user starts it.
+"""The command line in this process, in a fork that has everything imported, and as a user starts it."""
 
-Starting Python and importing PyTorch takes seconds. A server process imports everything once, computes nothing, so that
-no thread of PyTorch is lost in a fork, and forks for each command; a fork's workers are forked too.
-"""
-
-import atexit
 import contextlib
-import importlib
+import functools
 import io
 import json
-import multiprocessing
 import os
-import runpy
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import traceback
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+import typer
 
 LIMIT = 400.0  # seconds; no command of a test takes a tenth of it
+SECONDS_PER_IMAGE = (1e-3, 3e-4)  # of training and of evaluation, for estimates
+TICK = 20_000_000  # ns: more than a tick of this machine's file systems, for which commands wait before they verify
 
 
 class Done(NamedTuple):
@@ -80,41 +77,66 @@ class Started:
             self.stderr.close()
 
 
+class Apart(Started):
+    """Stands in for the `subprocess.Popen` with which `hierbench.api.isolation` starts a process."""
+
+    def __init__(self, started, stdin):
+        self.pid, self._wait, self.returncode = started.pid, started._wait, None
+        self.stdin, self.stdout = os.fdopen(stdin, "wb"), started.stdout.detach()
+        started.stderr.close()
+
+    def poll(self):
+        """Return the exit code, None before."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.001)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        """Wait for the end."""
+        if self.returncode is None:
+            try:
+                self.returncode = self._wait(timeout)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired("python", timeout) from None
+        return self.returncode
+
+
 class CommandLine:
     """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable.
 
     In this process, MLflow makes its tables once, which takes seconds; later databases are copies, if `copy_databases`.
-    The time of a training step is measured once for each kind of training.
+    Methods are checked in forks that have everything imported, if `fork_checks`; jobs run in this process by default.
+    The time of a training step, for estimates that no test looks at, is not measured.
     """
 
     def __init__(self, folder):
-        self.copy_databases, self._database, self._server = True, folder / "mlflow.db", None
-        self._seconds = {}
+        self.copy_databases, self.fork_checks = True, True
+        self._get_command = functools.cache(typer.main.get_command)  # a tenth of a second each time
+        self._database, self._server = folder / "mlflow.db", None
 
     def __call__(self, folder, *arguments, **environment):
         """Run a command in this process."""
         from hierbench.cli.main import main
-        from hierbench.planning.estimate import seconds_per_image
 
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             patch.setattr(sys, "argv", ["hierbench", *map(str, arguments)])
+            patch.setattr(typer.main, "get_command", self._get_command)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            measure = partial(self._measure_once, seconds_per_image)
-            patch.setattr("hierbench.planning.estimate.seconds_per_image", measure)
+            patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
+            for module in ("verification.cache", "publishing"):
+                patch.setattr(f"hierbench.experiments.{module}.SETTLED", TICK)
+            if not {"--jobs", "--devices"} & {*map(str, arguments)}:  # jobs run here, one after another
+                patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
+            if self.fork_checks:
+                patch.setattr("hierbench.api.isolation.subprocess", self.forking)
             if self.copy_databases:
                 patch.setattr("hierbench.runs.mlflow_mirror.make_database", self._make_database)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
                 main()
         return Done(end.value.code, out.getvalue(), err.getvalue())
-
-    def _measure_once(self, measure, recipe, feature_type, hierarchy, *where):
-        key = repr((recipe.model, recipe.expected.image_size, feature_type, hierarchy.classes, *where))
-        if key not in self._seconds:
-            self._seconds[key] = measure(recipe, feature_type, hierarchy, *where)
-        return self._seconds[key]
 
     def _make_database(self, uri, make):
         from hierbench.utils.sqlite import PREFIX, make_database
@@ -143,8 +165,26 @@ class CommandLine:
 
     def start(self, folder, *arguments, python=("-m", "hierbench"), **environment):
         """Start a command in a fork that has everything imported."""
+        return self.server.start(folder, [*map(str, (*python, *arguments))], _changed(environment))
+
+    @property
+    def server(self):
+        """The process that forks."""
         self._server = self._server or Server()
-        return self._server.start(folder, [*map(str, (*python, *arguments))], _changed(environment))
+        return self._server
+
+    @property
+    def forking(self):
+        """What `hierbench.api.isolation` needs of the module `subprocess`, with forks for processes."""
+
+        def start(command, *, stdin, stdout, start_new_session):
+            assert command[1] == "-P" and stdin == stdout == subprocess.PIPE and start_new_session
+            theirs, ours = os.pipe()
+            started = self.server.start(os.getcwd(), command[2:], dict(os.environ), stdin=theirs, stderr=2)
+            os.close(theirs)
+            return Apart(started, ours)
+
+        return SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
 
     def close(self):
         """End the server."""
@@ -162,21 +202,25 @@ class Server:
 
     def __init__(self):
         self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, __file__, str(theirs.fileno())]
+        command = [sys.executable, Path(__file__).with_name("fork_server.py"), str(theirs.fileno())]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
         theirs.close()
 
-    def start(self, folder, arguments, environment):
-        """Have it carry out `python ARGUMENTS`."""
+    def start(self, folder, arguments, environment, stdin=None, stderr=None):
+        """Have it carry out `python ARGUMENTS`, reading from a file of that number, none by default."""
         (out, to_out), (err, to_err), (control, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         order = json.dumps([str(folder), arguments, environment]).encode()
-        socket.send_fds(self.connection, [order], [to_out, to_err, theirs.fileno()])
-        os.close(to_out)
-        os.close(to_err)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        pipes = [nothing if stdin is None else stdin, to_out, to_err if stderr is None else stderr, theirs.fileno()]
+        socket.send_fds(self.connection, [order], pipes)
+        for pipe in (nothing, to_out, to_err):
+            os.close(pipe)
         theirs.close()
         answers = control.makefile()
 
-        def wait():
+        def wait(limit=None):
+            if not select.select([control], [], [], limit)[0]:
+                raise TimeoutError
             with control, answers:
                 return int(answers.readline())
 
@@ -186,98 +230,3 @@ class Server:
         """End it; it has no commands left."""
         self.connection.close()
         self.process.wait()
-
-
-def import_everything():
-    """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
-    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    ours = ("cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune", "methods.haframe")
-    for name in (*(f"hierbench.{name}" for name in ours), "lightning_fabric", "optuna.storages", "sqlalchemy.orm"):
-        importlib.import_module(name)
-
-
-def fork_workers():
-    """Let what this process starts be forks of it."""
-    real = multiprocessing.get_context
-    multiprocessing.get_context = lambda method=None: real("fork")
-
-
-def redirect(out, err):
-    """Let this process print to other files, given by their numbers, which are closed."""
-    for number, place, buffering in ((1, out, -1), (2, err, 1)):
-        os.dup2(place, number)
-        os.close(place)
-        stream = open(number, "w", buffering, encoding="utf-8", closefd=False)
-        setattr(sys, "stdout" if number == 1 else "stderr", stream)
-
-
-def call_and_exit(call, *arguments):
-    """Call, then end this process as Python would, without the seconds in which it takes its modules apart."""
-    code = 1
-    try:
-        call(*arguments)
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def serve(connection):
-    """Fork for each order that comes, and return in the fork: which then is `python ARGUMENTS`, given as a list."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
-    while True:
-        order, pipes, *_ = socket.recv_fds(connection, 1 << 20, 3)
-        if not order:  # the tests are over
-            os._exit(0)
-        if os.fork():
-            for pipe in pipes:
-                os.close(pipe)
-            continue
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        connection.close()
-        out, err, control = pipes
-        pid = os.fork()
-        if not pid:
-            break
-        os.close(out)
-        os.close(err)
-        status = os.waitpid(pid, 0)[1]  # the keeper, which outlives a killed command
-        os.write(control, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        os._exit(0)
-    os.setsid()
-    os.write(control, f"{os.getpid()}\n".encode())
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    redirect(out, err)
-    os.close(control)
-    folder, arguments, environment = json.loads(order)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    return arguments
-
-
-def run_python(arguments):
-    """Do what `python ARGUMENTS` does, with -m MODULE, -c CODE or a file."""
-    first, *rest = arguments
-    if first == "-m":
-        sys.argv = rest
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif first == "-c":
-        sys.argv = ["-c", *rest[1:]]
-        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
-    else:
-        sys.argv = arguments
-        runpy.run_path(first, run_name="__main__")
-
-
-if __name__ == "__main__":
-    import_everything()
-    fork_workers()
-    call_and_exit(run_python, serve(socket.socket(fileno=int(sys.argv[1]))))

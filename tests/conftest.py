@@ -1,9 +1,13 @@
 import importlib.util
 import os
+import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 if sys.dont_write_bytecode:
@@ -15,6 +19,7 @@ if sys.dont_write_bytecode:
 # The files that take longest, in this order: at the end, one of them would leave the other processes idle.
 LONGEST = [
     "test_ray",
+    "test_pages",
     "test_commands",
     "test_ray_connection",
     "test_lists",
@@ -40,8 +45,15 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_configure(config):
-    """Let the threads of one process give way to those of the other."""
+    """Let the threads of one process give way to those of the other; fewer examples of a property by default.
+
+    Ctrl-C has its usual meaning, also where the tests run in the background of a script, which ignores it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    settings.register_profile("quick", max_examples=25, deadline=None)  # the machine may be loaded
+    settings.register_profile("thorough", max_examples=200, deadline=None)
+    settings.load_profile("thorough" if config.option.thorough else "quick")
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +78,12 @@ def _load(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def page(cli, miniatures, tmp_path_factory):
+    """Runs a page of the documentation, once: `page("docs/tour.md")` gives its folder and what its lines said."""
+    return _load("pages").Pages(cli, tmp_path_factory.mktemp, {"docs/your-data.md": miniatures.birds})
 
 
 @pytest.fixture(scope="session")
@@ -160,16 +178,37 @@ def shapes(data_dir):
 
 @pytest.fixture(scope="session")
 def targets():
-    return _load("fuzz/targets")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "tests/fuzz")
+        return _load("fuzz/targets")
 
 
 @pytest.fixture(scope="session")
-def trained(cli, data_dir, tmp_path_factory):
+def once(tmp_path_factory):
+    """`once(name, build)`: a folder that one process of this session builds for all; nobody may change it."""
+    place = tmp_path_factory.getbasetemp()
+    place = place.parent if "PYTEST_XDIST_WORKER" in os.environ else place
+
+    def folder(name, build):
+        with FileLock(place / f"{name}.lock"):
+            if not (place / name).exists():
+                (place / f"{name}-making").mkdir()
+                build(place / f"{name}-making")
+                (place / f"{name}-making").rename(place / name)
+        return place / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(cli, data_dir, once, tmp_path_factory):
     """A runs folder of ce, crm and flamingo, type-I, seeds 0 to 2, on `data_dir`; copy what you change."""
-    folder = tmp_path_factory.mktemp("trained")
     options = ("--dataset", "shapes", "--types", "type-I", "--seeds", "3", "--jobs", "1", "--mlflow", "off")
     short = ("--set", "train.epochs=2", "--set", "train.batch_size=96", "--data-dir", data_dir)
-    cli(folder, "run", "--methods", "ce,crm,flamingo", *options, *short).ok()
-    for path in folder.glob("runs/*/checkpoint.pt"):
-        path.unlink()
-    return folder / "runs"
+
+    def build(folder):
+        cli(folder, "run", "--methods", "ce,crm,flamingo", *options, *short).ok()
+        for path in folder.glob("runs/*/checkpoint.pt"):
+            path.unlink()
+
+    return shutil.copytree(once("trained", build) / "runs", tmp_path_factory.mktemp("trained") / "runs")

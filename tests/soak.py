@@ -1,11 +1,12 @@
 """Kill commands again and again, start them again, and compare with what nothing disturbed.
 
-    python tests/soak.py [--kills 60] [--seed 0] [--only training|preparing|tuning]
+    python tests/soak.py [--kills 60] [--seed 0] [--only training|preparing|tuning|scoring|publishing]
 
 SIGKILL falls at three kinds of moments: at any time, while a database has a journal, and at a file that is written:
 just before it is opened, renamed or removed, or some milliseconds later. It ends the whole process group, or one
 worker alone. In the end everything must be bit by bit as after a command that ran alone: no result lost, no job, trial
-or image counted twice, no temporary file left.
+or image counted twice, no temporary file left. After each kill, a folder of publications is one that was there before
+or one that a command makes, as a whole.
 
 The commands are real ones, but not real starts: importing takes ten seconds, so this process imports everything once
 and forks for each command. It has computed nothing by then, so no thread of PyTorch is lost; workers are forked too.
@@ -16,50 +17,43 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
-import importlib.util
-import json
+import importlib
 import os
 import random
 import re
 import select
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from command_line import call_and_exit, fork_workers, import_everything, redirect
+from fork_server import call_and_exit, fork_workers, import_everything, redirect
+from soak_kinds import (
+    COMMANDS,
+    DATABASES,
+    FILES,
+    WORKERS,
+    carry_out,
+    complaints,
+    finished,
+    make_data,
+    make_folder,
+    make_runs,
+    published,
+    remaining,
+    result,
+)
 
-HERE = Path(__file__).resolve().parent
 STUCK = 300.0  # seconds; no command here takes a tenth of it
 MOST_KILLS = 8  # of one command, before it may end
 LAST = 0.010  # seconds after a file's event in which a kill may fall
 ANY, JOURNAL = "any time", "journal"
-TRAINING = (
-    "run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "2",
-    "--set", "train.epochs=3", "--set", "train.batch_size=96", "--data-dir", "../data",
-)  # fmt: skip
-TUNING = (
-    "tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "2", "--output", "tuned.toml",
-    "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=1",
-    "--set", "train.epochs=2", "--set", "train.batch_size=96", "--data-dir", "../data",
-)  # fmt: skip
-PREPARING = ("data", "prepare", "tiny-imagenet", "--source", "../tiny-imagenet-200.zip", "--data-dir", "prepared")
-COMMANDS = {"training": TRAINING, "preparing": PREPARING, "tuning": TUNING}
-FILES = {  # that a command writes, by the beginning of the name
-    "training": ("spec", "status", "history", "checkpoint", "predictions", "metrics", "environment", "mirrored",
-                 "mirror", "lock", "plans", "artifact", "mlflow", "leaderboard-shapes"),
-    "preparing": ("plan", "meta", "train-rows", "train-done", "val-done", "test-done", "train-labels", "test-labels"),
-    "tuning": ("spec", "status", "history", "checkpoint", "metrics", "environment", "mirrored", "lock", "study",
-               "tuned", "optuna", "mlflow"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class Attempt:
 
 def phase_of(path: str, files: tuple[str, ...]) -> str | None:
     """Return which of a command's files a path is, also of its temporary file."""
-    stem = os.path.basename(path).lstrip(".").partition(".")[0]
+    stem = re.sub(r"-[0-9a-f]{64}$", "", os.path.basename(path).lstrip(".").partition(".")[0])
     name = "artifact" if "/mlartifacts/" in path else "plans" if "/.plans/" in path else stem
     return name if name in files else None
 
@@ -104,7 +98,11 @@ def watch_files(files: tuple[str, ...], moment: Moment | None, pipe: int, comman
     counts: Counter[str] = Counter()
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event not in ("open", "os.rename", "os.remove") or not isinstance(arguments[0], str | bytes | os.PathLike):
+        if event == "ctypes.dlsym":  # folders change places
+            arguments = arguments[1:]
+        elif event not in ("open", "os.rename", "os.remove"):
+            return
+        if not isinstance(arguments[0], str | bytes | os.PathLike):
             return
         if event == "open" and not int(arguments[2]) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):  # type: ignore[call-overload]
             return
@@ -133,32 +131,34 @@ def fork(call: Callable[[], object], log: Path) -> int:
             os.setpgid(pid, pid)
         return pid
     os.setpgid(0, 0)
-    redirect(*(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) for name in (log, log.with_suffix(".err"))))
+    logs = (os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666) for name in (log, log.with_suffix(".err")))
+    redirect(os.open(os.devnull, os.O_RDONLY), *logs)
     call_and_exit(call)
 
 
-def command_of(kind: str, folder: Path, moment: Moment | None, pipe: int) -> Callable[[], None]:
-    """Return what carries a command out in a fork."""
+def command_of(
+    kind: str, folder: Path, moment: Moment | None, pipe: int, commands: Sequence[Sequence[str]]
+) -> Callable[[], None]:
+    """Return what carries commands out in a fork."""
 
     def call() -> None:
-        from hierbench.cli.main import main
         from hierbench.data import writer
 
         fork_workers()
         writer.FLUSH_EVERY = 128  # marks more often than in a large dataset
         os.chdir(folder)
-        sys.argv = ["hierbench", *COMMANDS[kind]]
         watch_files(FILES[kind], moment, pipe, os.getpid())
-        main()
+        for command in commands:
+            carry_out(*command)
 
     return call
 
 
-def attempt(kind: str, folder: Path, moment: Moment | None) -> Attempt:
-    """Carry a command out, and kill it at the moment if that comes."""
+def attempt(kind: str, folder: Path, moment: Moment | None, commands: Sequence[Sequence[str]]) -> Attempt:
+    """Carry commands of a kind out, and kill them at the moment if that comes."""
     reading, writing = os.pipe()
     began = time.monotonic()
-    pid = fork(command_of(kind, folder, moment, writing), folder / "out")
+    pid = fork(command_of(kind, folder, moment, writing, commands), folder / "out")
     os.close(writing)
     found, journals, was_there, text = Attempt(None, 0.0), 0, False, b""
     due = began + moment.delay if moment and moment.phase == ANY else None
@@ -171,7 +171,7 @@ def attempt(kind: str, folder: Path, moment: Moment | None) -> Attempt:
             for line in lines:
                 found.events[line.decode()] += 1
             if spin and due is None:
-                is_there = any((folder / f"runs/{name}.db-journal").exists() for name in ("mlflow", "optuna"))
+                is_there = any((folder / f"{name}-journal").exists() for name in DATABASES)
                 journals, was_there = journals + (is_there and not was_there), is_there
                 found.events[JOURNAL] = journals
             if due is None and moment and moment.phase != ANY and found.events[moment.phase] >= moment.number:
@@ -192,62 +192,6 @@ def attempt(kind: str, folder: Path, moment: Moment | None) -> Attempt:
     return found
 
 
-def digests(folder: Path, *patterns: str) -> dict[str, str]:
-    """Return {path: SHA-256} of files."""
-    paths = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-
-
-def mirrored(runs: Path) -> dict[str, list[object]]:
-    """Return {job: [how a child ended and what it has]} of the MLflow database, without attempts that failed."""
-    child = "select t.value, r.status, r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
-    child += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' and r.status != 'FAILED'"
-    found: dict[str, list[object]] = {}
-    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
-        for job, status, run in database.execute(child).fetchall():
-            metrics = database.execute("select key, value, step from metrics where run_uuid = ? order by 1, 3", (run,))
-            params = database.execute("select key, value from params where run_uuid = ? order by 1", (run,))
-            found.setdefault(job, []).append([status, metrics.fetchall(), params.fetchall()])
-    return found
-
-
-def trials(database: Path) -> list[object]:
-    """Return [configuration and value] of every trial that counts."""
-    search = "select t.trial_id, v.value from trials t join trial_values v on v.trial_id = t.trial_id "
-    params = "select param_name, param_value from trial_params where trial_id = ? order by 1"
-    with contextlib.closing(sqlite3.connect(database)) as study:
-        rows = study.execute(search + "where t.state = 'COMPLETE'").fetchall()
-        return sorted([study.execute(params, (trial,)).fetchall(), value] for trial, value in rows)
-
-
-def result(kind: str, folder: Path) -> dict[str, object]:
-    """Return all of what a command left that must be as after any other."""
-    left = [str(path.relative_to(folder)) for path in folder.rglob("*") if re.search(r"\.tmp|partial|old-", path.name)]
-    if kind == "preparing":
-        return {"left": left, "files": digests(folder, "prepared/**/*")}
-    runs = folder / "runs"
-    names = ("spec.json", "history.csv", "metrics.json", "predictions.npz")
-    states = [json.loads(path.read_text())["state"] for path in runs.glob("*/status.json")]
-    found: dict[str, object] = {"left": left, "states": states, "mlflow": mirrored(runs)}
-    found |= {"files": digests(folder, *(f"runs/*/{name}" for name in names), "runs/leaderboard*")}
-    if kind == "tuning":
-        winner = [line for line in (folder / "tuned.toml").read_text().splitlines() if not line.startswith("date")]
-        found |= {"winner": winner, "trials": trials(runs / "optuna.db")}
-    return found
-
-
-def finished(folder: Path) -> dict[str, float]:
-    """Return {job: when it began} of the runs that are done; one that is trained again begins later."""
-    content = {path: json.loads(path.read_text()) for path in folder.glob("runs/*/status.json")}
-    return {path.parent.name: known["started"] for path, known in content.items() if known["state"] == "done"}
-
-
-def complaints(folder: Path) -> list[str]:
-    """Return what a command said that no kill may lead to."""
-    lines = (folder / "out.err").read_text(errors="replace").splitlines()
-    return [line for line in lines if re.search(r"damaged|Traceback|warning|Warning|error:", line)]
-
-
 class Soak:
     """One kind of command: what it leaves undisturbed, then rounds of kills."""
 
@@ -259,21 +203,27 @@ class Soak:
     def prepare(self, forked: bool) -> None:
         """Carry the command out undisturbed: as a user does, and in a fork."""
         rehearsal = self.folder("rehearsal")
-        self.alone = attempt(self.kind, rehearsal, None)
+        self.alone, self.whole = Attempt(0, 0.0), [published(rehearsal)]
+        for command in COMMANDS[self.kind]:
+            found = attempt(self.kind, rehearsal, None, [command])
+            if found.code != 0 or complaints(rehearsal):
+                raise SystemExit((rehearsal / "out.err").read_text())
+            self.alone.seconds += found.seconds
+            self.alone.events += found.events
+            self.whole.append(published(rehearsal))
         self.expected = result(self.kind, rehearsal)
-        if self.alone.code != 0 or complaints(rehearsal):
-            raise SystemExit((rehearsal / "out.err").read_text())
         if not forked:
             folder = self.folder("alone")
-            command = [sys.executable, "-m", "hierbench", *COMMANDS[self.kind]]
             with (folder / "out").open("w") as out, (folder / "out.err").open("w") as err:
-                subprocess.run(command, cwd=folder, check=True, stdout=out, stderr=err)
+                for command in COMMANDS[self.kind]:
+                    real = [sys.executable, "-m", "hierbench", *command]
+                    subprocess.run(real, cwd=folder, check=True, stdout=out, stderr=err)
             self.compare(folder, ["in a fork, undisturbed"])
 
     def folder(self, name: str) -> Path:
         """Return a new folder."""
         folder = self.place / f"{self.kind}-{name}"
-        folder.mkdir()
+        make_folder(self.kind, folder)
         return folder
 
     def moment(self) -> Moment:
@@ -288,19 +238,23 @@ class Soak:
         number = min(self.rng.randint(1, self.alone.events[phase]) for _ in range(2))
         if phase == JOURNAL or self.rng.random() < 0.5:
             return Moment(phase, number, self.rng.uniform(1e-4, LAST))
+        if self.kind not in WORKERS:
+            return Moment(phase, number)
         # These are counted in each process, of which there are up to three.
-        return Moment(phase, -(-number // 3), alone=self.kind != "preparing" and self.rng.random() < 0.3)
+        return Moment(phase, -(-number // 3), alone=self.rng.random() < 0.3)
 
     def round(self, name: str, kills: int) -> int:
         """Kill a command until it ends by itself; return how often that was."""
         folder, moments, done = self.folder(name), [], dict[str, float]()
         while True:
             moment = self.moment() if len(moments) < min(kills, MOST_KILLS) else None
-            found = attempt(self.kind, folder, moment)
+            found = attempt(self.kind, folder, moment, remaining(self.kind, folder))
             said = complaints(folder)
             lost = {job: began for job, began in done.items() if finished(folder).get(job) != began}
             if lost or said:
                 self.wrong.append(f"{self.kind}: after {moment}: {'; '.join(said) or f'trained again: {lost}'}")
+            if published(folder) not in self.whole:
+                self.wrong.append(f"{self.kind}: after {moment}: {folder / 'published'} is neither old nor new")
             done = finished(folder)
             if found.code == 0:
                 break
@@ -324,22 +278,14 @@ class Soak:
         return not odd
 
 
-def make_data(place: Path) -> None:
-    """Prepare a fifth of `shapes`, and write a small zip of Tiny ImageNet; in a fork, since it computes."""
-    spec = importlib.util.spec_from_file_location("miniatures", HERE / "miniatures.py")
-    assert spec is not None and spec.loader is not None
-    miniatures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(miniatures)
+def in_fork(make: Callable[[Path], None], place: Path) -> None:
+    """Call something that computes."""
 
-    def make() -> None:
-        from hierbench.data.datasets import shapes
-        from hierbench.data.prepare import prepare
+    def call() -> None:
+        fork_workers()
+        make(place)
 
-        shapes.PER_CLASS = {"train": 20, "val": 4, "test": 8}
-        prepare("shapes", place / "data")
-        miniatures.tiny_imagenet(place / "tiny-imagenet-200.zip", train_per_class=8)
-
-    _, status = os.waitpid(fork(make, place / "out"), 0)
+    _, status = os.waitpid(fork(call, place / "out"), 0)
     if status:
         raise SystemExit((place / "out.err").read_text())
 
@@ -359,8 +305,14 @@ def main() -> int:
     import_everything()
     importlib.import_module("hierbench.data.datasets.tiny_imagenet")
     importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
-    make_data(place)
+    importlib.import_module("hierbench.experiments.publication.publish")
+    importlib.import_module("hierbench.experiments.scoring.command")
+    importlib.import_module("matplotlib.pyplot")
+    os.environ["HIERBENCH_CACHE_DIR"] = "cache"  # in the folder of each round
     kinds = asked.only or list(COMMANDS)
+    in_fork(make_data, place)
+    if {"scoring", "publishing"} & set(kinds):
+        in_fork(make_runs, place)
     total, soaks, done = asked.kills, list[Soak](), 0
     for number, kind in enumerate(kinds):
         soak = Soak(kind, place, asked.seed)

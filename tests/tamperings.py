@@ -179,8 +179,8 @@ def best_seed_copied(folder):
 
 
 def worst_seed_dropped(folder):
-    """The worst seed is left out."""
-    runs = [folder.run("flamingo", seed) for seed in range(3)]
+    """The worse of two seeds is left out; without the last, a row would only be shorter, which is no reason."""
+    runs = [folder.run("flamingo", seed) for seed in range(2)]
     shutil.rmtree(min(runs, key=lambda run: run.metrics()["test"]["top1"]).folder)
     return Shown([(f"row {folder.dataset} flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
 

@@ -16,6 +16,9 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import readers
+from mutations import changed as changed
+from mutations import with_one_value_changed
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet-frozen"
@@ -102,43 +105,6 @@ def records(data, folder):
             read()
     with contextlib.suppress(UserError):
         assert isinstance(run.status, dict) and isinstance(run.done, bool)
-
-
-ODD = [
-    None,
-    True,
-    -1,
-    0,
-    0.5,
-    1 << 62,
-    1 << 80,
-    1e308,
-    float("nan"),
-    "",
-    "x",
-    "../../x",
-    "\ud800",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-]
-
-
-def with_one_value_changed(content, choices):
-    """Return JSON in which the value that the bytes lead to is another, or gone."""
-    if not choices or not isinstance(content, dict | list) or not content or choices[0] >= 250:
-        rest = choices[1:]
-        with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(rest)
-        return ODD[rest[0] % len(ODD)] if rest else rest.decode("latin1")
-    keys = list(content) if isinstance(content, dict) else list(range(len(content)))
-    key = keys[choices[0] % len(keys)]
-    if choices[1:2] == b"\xff":
-        del content[key]
-    else:
-        content[key] = with_one_value_changed(content[key], choices[1:])
-    return content
 
 
 def check_table(markdown, num_rows):
@@ -234,13 +200,13 @@ def _image(path, target):
 
 
 READERS = (_located, _unpacked, _zipped, _listed, _pickled, _array, _arrays, _image)
-TARGETS = {"trees": trees, "recipes": recipes, "records": records, "archives": archives}
+TARGETS = {"trees": trees, "recipes": recipes, "records": records, "archives": archives, **readers.TARGETS}
 
 
 def seeds(kind):
     """Return inputs that a fuzzer can start from: small, right, one of each sort."""
     makers = {"trees": _seed_trees, "recipes": _seed_recipes, "records": _seed_records, "archives": _seed_archives}
-    return makers[kind]()
+    return (makers | readers.SEEDS)[kind]()
 
 
 def _seed_trees():

@@ -5,7 +5,20 @@ import shutil
 
 import pytest
 
-FAST = ["--seeds", "2", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96", "--jobs", "1"]
+FAST = [
+    "--seeds",
+    "2",
+    "--mlflow",
+    "off",
+    "--set",
+    "train.epochs=1",
+    "--set",
+    "train.batch_size=96",
+    "--set",
+    "model.backbone=wrn10-1-s4",
+    "--jobs",
+    "1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +52,7 @@ def test_what_a_comparison_has_trained_is_not_trained_again(folder, compared, ab
     new = {path.name for path in (folder / "runs").iterdir() if path.is_dir()} - compared
     specs = [json.loads((folder / "runs" / name / "spec.json").read_text()) for name in new]
     assert sorted(spec["seed"] for spec in specs) == [0, 1]
-    assert all(spec["method"]["params"]["alpha"] == 0.0 and spec["method"]["params"]["gamma"] == 2.0 for spec in specs)
+    assert all(spec["method"]["params"]["alpha"] == 0.0 and spec["method"]["params"]["gamma"] == 4.0 for spec in specs)
     for name in new:  # the cosine loss is there, with no weight
         header, line = (folder / "runs" / name / "history.csv").read_text().splitlines()
         losses = dict(zip(header.split(","), map(float, line.split(",")), strict=True))
@@ -51,9 +64,9 @@ def test_the_table_holds_the_means_of_the_runs(folder, ablated):
     out, err = ablated
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if "✓" in line]
     assert [cells[:6] for cells in lines] == [
-        ["Shapes (generated)", "wrn10-1-s2", "✓", "✗", "✗", "✗"],
-        ["", "wrn10-1-s2*", "✓", "✓", "✗", "✗"],
-        ["", "wrn10-1-s2*", "✓", "✓", "✓", "✗"],
+        ["Shapes (generated)", "wrn10-1-s4", "✓", "✗", "✗", "✗"],
+        ["", "wrn10-1-s4*", "✓", "✓", "✗", "✗"],
+        ["", "wrn10-1-s4*", "✓", "✓", "✓", "✗"],
         ["", "HAFrame", "✓", "✓", "✓", "✓"],
     ]
     assert out == (folder / "runs/ablation-shapes.md").read_text() and "ablation-shapes.md" in err
@@ -123,7 +136,7 @@ def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
     code, out, err = cli(folder, "ablate", "--dataset", "shapes", "--seeds", "1", *FAST[2:], *fatal)
     assert code == 1
     assert err.count("failed: ce type-I seed 0: loss is nan") == 2 and err.count("done: ") == 3
-    assert "| wrn10-1-s2 (0 of 1 runs)" in out and out.count("of 1 runs") == 1
+    assert "| wrn10-1-s4 (0 of 1 runs)" in out and out.count("of 1 runs") == 1
     content = json.loads((tmp_path / "runs/ablation-shapes.json").read_text())
     assert [row["n"] for row in content["rows"]] == [0, 1, 1, 1]
     assert content["rows"][0]["metrics"]["top1"]["mean"] is None

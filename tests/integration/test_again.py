@@ -19,7 +19,7 @@ from hierbench.data.prepared import find
 from hierbench.experiments.plan_cache import answer_from_cache
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
-COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96"]
+COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4"]
 LOOK = """
 import sys
 from hierbench.cli.main import main
@@ -53,7 +53,8 @@ def folder(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope="module")
 def first(hierbench, folder):
-    return hierbench(folder, *COMMAND)
+    """As a user starts it, with a worker process."""
+    return hierbench(folder, *COMMAND, "--jobs", "2")
 
 
 def test_the_second_time_needs_no_pytorch_and_says_the_same(hierbench, folder, first):
@@ -81,7 +82,7 @@ OPTIONS = Options(
     dataset="shapes",
     types="type-I",
     seeds=1,
-    overrides=["train.epochs=1", "train.batch_size=96"],
+    overrides=["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4"],
     protocol="paper",
     weights=None,
     runs=Path("runs"),
@@ -105,7 +106,7 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         {"methods": "crm,ce"},
         {"types": "type-I,type-II"},
         {"seeds": 2},
-        {"overrides": ["train.epochs=2", "train.batch_size=96"]},
+        {"overrides": ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"]},
         {"overrides": ["train.epochs=1", "train.batch=96"]},  # a mistake is the planner's to tell
         {"protocol": "authors"},
         {"dataset": "cifar100"},

@@ -14,7 +14,7 @@ from hierbench.training import trainer
 DAY = 86400.0
 RUN = (
     "run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--jobs", "1",
-    "--mlflow", "off", "--set", "train.batch_size=96",
+    "--mlflow", "off", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4",
 )  # fmt: skip
 
 

@@ -271,3 +271,21 @@ def test_dry_run_without_data(command, tmp_path):
 def test_a_mistake_is_one_line_and_exit_code_2(command, tmp_path, arguments, part):
     command(tmp_path, "collapse", *arguments).one_line(part)
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_other_settings_leave_the_table_as_it_was(command, folder, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "runs")
+    (tmp_path / "data").symlink_to(folder / "data")
+    table = ("leaderboard", "--dataset", "shapes", "--format", "json")
+    before = json.loads(command(tmp_path, *table).ok().out)
+    narrow = ("--set", "model.backbone=wrn10-1-s4")
+    assert "2 jobs, 2 to train" in command(tmp_path, "collapse", *ARGUMENTS, *narrow).ok().err
+    assert json.loads(command(tmp_path, *table).ok().out) == before
+    done = command(tmp_path, "publish", "--dataset", "shapes", "--to", "boards").ok()
+    assert "note: 2 finished runs with other settings are not in this table\n" in done.err
+    assert {row["method"] for row in json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]} == {
+        "ce", "crm", "flamingo"
+    }  # fmt: skip
+    command(tmp_path, "run", "--methods", "ce", "--types", "type-I", "--seeds", "1", *ARGUMENTS, *narrow).ok()
+    asked = json.loads(command(tmp_path, *table).ok().out)  # the same run, requested as a row
+    assert {row["method"] for row in asked["rows"]} == {"ce", "haframe"}

@@ -45,7 +45,15 @@ FAST = (
     "train.epochs=1",
     "--set",
     "train.batch_size=96",
+    "--set",
+    "model.backbone=wrn10-1-s4",
 )
+
+
+@pytest.fixture
+def forks(cli, monkeypatch):
+    """Forks in the place of the processes in which methods are checked, for those that have no need of a new Python."""
+    monkeypatch.setattr("hierbench.api.isolation.subprocess", cli.forking)
 
 
 def method(folder, before="pass", loss="pass"):
@@ -64,7 +72,7 @@ def method(folder, before="pass", loss="pass"):
         ("raise MemoryError", "MemoryError"),
     ],
 )
-def test_a_file_that_cannot_be_imported(tmp_path, before, reason):
+def test_a_file_that_cannot_be_imported(forks, tmp_path, before, reason):
     with pytest.raises(UserError, match=rf"^method .*foreign\.py cannot be imported: {reason}$"):
         list(check_apart(method(tmp_path, before), limit=2))
 
@@ -77,19 +85,29 @@ def test_a_file_that_cannot_be_imported(tmp_path, before, reason):
         ("while True: pass", "it took longer than 2 s and was stopped"),
     ],
 )
-def test_checks_that_are_not_carried_out_have_not_passed(tmp_path, loss, reason):
+def test_checks_that_are_not_carried_out_have_not_passed(forks, tmp_path, loss, reason):
     steps = list(check_apart(method(tmp_path, loss=loss), limit=2))
     assert steps == [("", "foreign"), (NAMES[0], reason), *((name, NOT_RUN) for name in NAMES[1:])]
 
 
-def test_what_a_method_raises_fails_its_checks(tmp_path):
+def test_what_a_method_raises_fails_its_checks(forks, tmp_path):
     """Be it what Python ends by: the other checks are carried out all the same."""
-    problems = dict(check_apart(method(tmp_path, loss="raise KeyboardInterrupt")))
-    assert [name for name, problem in problems.items() if problem == ""] == ["examples do not mix"]
-    assert set(problems.values()) == {"", "foreign", "KeyboardInterrupt"}
+    problems = dict(check_apart(method(tmp_path, loss="if not targets.any(): raise KeyboardInterrupt")))
+    assert problems.pop("loss terms keep their names") == "KeyboardInterrupt"
+    assert problems == {"": "foreign"} | {name: "" for name in NAMES if name != "loss terms keep their names"}
 
 
-def test_a_report_that_is_not_whole_is_no_pass(tmp_path):
+def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
+    """The other checks would fail for the same reason."""
+    path = method(tmp_path, loss="outputs = outputs[:, :, None]")
+    done = cli(tmp_path, "methods", "check", path)
+    first, *others, summary = done.out.splitlines()
+    assert done.code == 1 and first.startswith(f"FAILED  {NAMES[0]}: ")
+    assert summary == "foreign: 1 check failed, 9 not run"
+    assert others == [f"not run {name}" for name in NAMES[1:]]
+
+
+def test_a_report_that_is_not_whole_is_no_pass(forks, tmp_path):
     steps = list(check_apart(method(tmp_path, "import hierbench.api.contract as c; c.METHOD_CHECKS.clear()")))
     assert steps[1] == (NAMES[0], "it changes the checks, or what they report")
     assert {problem for _, problem in steps[2:]} == {NOT_RUN}
@@ -98,6 +116,7 @@ def test_a_report_that_is_not_whole_is_no_pass(tmp_path):
 def test_the_command(cli, tmp_path, capfd, monkeypatch):
     """What a method prints is no part of the verdict, and the exit code is that of the checks."""
     (tmp_path / "json.py").write_text("1 / 0")
+    monkeypatch.setattr(cli, "fork_checks", False)
     monkeypatch.chdir(tmp_path)  # what lies beside a method does not take the place of Python's own
     path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: import os; os._exit(0)")
     code, out, _ = cli(tmp_path, "methods", "check", path)

@@ -17,7 +17,20 @@ from hierbench.utils import files
 from hierbench.utils.errors import UserError
 
 MiB = 1 << 20
-FAST = ("--set", "train.epochs=2", "--set", "train.batch_size=96", "--jobs", "1", "--seeds", "1", "--types", "type-I")
+FAST = (
+    "--set",
+    "train.epochs=2",
+    "--set",
+    "train.batch_size=96",
+    "--set",
+    "model.backbone=wrn10-1-s4",
+    "--jobs",
+    "1",
+    "--seeds",
+    "1",
+    "--types",
+    "type-I",
+)
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", *FAST)
 
 

@@ -16,7 +16,7 @@ from hierbench.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "train.epochs=1"]
-SMALL += ["--set", "train.batch_size=96", "--mlflow", "off"]
+SMALL += ["--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4", "--mlflow", "off"]
 
 
 @pytest.fixture
@@ -133,8 +133,8 @@ for number in $(seq 0 "${2#--array=0-}"); do SLURM_ARRAY_TASK_ID=$number ./spool
 def test_the_slurm_scripts_of_the_documentation(cli, tmp_path, data_dir):
     """As printed, but for the comparison; our own commands but the array's in this process."""
     text = (ROOT / "docs/cluster.md").read_text().split("### A Slurm array")[1]
-    (array,) = re.findall("```python\n(.*?)```", text, re.DOTALL)
-    (submit,) = re.findall("```sh\n(.*?)```", text, re.DOTALL)
+    (array,) = re.findall('```python title="array.py"\n(.*?)```', text, re.DOTALL)
+    (submit,) = re.findall("```bash\n(.*?)```", text, re.DOTALL)
     comparison, plan, *middle, table = submit.splitlines()
     assert comparison == 'comparison="--methods paper --dataset fgvc --set train.precision=bfloat16"'
     assert plan == "hierbench run $comparison --plan-only --json > plan.json"

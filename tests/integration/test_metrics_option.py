@@ -21,7 +21,20 @@ from hierbench.leaderboard.statistics import METRICS
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.runs.store import Store
 
-FAST = ["--seeds", "2", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
+FAST = [
+    "--seeds",
+    "2",
+    "--jobs",
+    "1",
+    "--mlflow",
+    "off",
+    "--set",
+    "train.epochs=1",
+    "--set",
+    "train.batch_size=96",
+    "--set",
+    "model.backbone=wrn10-1-s4",
+]
 RUN = ["run", "--dataset", "shapes", "--methods", "ce,crm,./heads.py", "--types", "type-II", *FAST]
 HEADS = '''"""Cross-entropy with a head per level: level-wise predictions that need not agree."""
 import torch

@@ -5,7 +5,20 @@ import time
 
 import pytest
 
-FAST = ["--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
+FAST = [
+    "--seeds",
+    "1",
+    "--jobs",
+    "1",
+    "--mlflow",
+    "off",
+    "--set",
+    "train.epochs=1",
+    "--set",
+    "train.batch_size=96",
+    "--set",
+    "model.backbone=wrn10-1-s4",
+]
 
 
 @pytest.fixture(scope="module")

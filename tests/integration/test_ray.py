@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("ray")
 STEPS, EPOCHS = 10, 2
 FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off"]
-FAST += ["--set", f"train.epochs={EPOCHS}", "--set", "train.batch_size=96"]
+FAST += ["--set", f"train.epochs={EPOCHS}", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4"]
 PATIENT = """
 import os, signal, sys, time
 from pathlib import Path
@@ -191,7 +191,16 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, device_known, monkeyp
     tune = ["tune", "--method", "haframe", "--data-dir", data_dir, "--mlflow", "off", "--set", "tune.runs=1"]
     for value in ("gamma=[2]", "alpha=[0.3,0.5]"):
         tune += ["--set", f"tune.grid.haframe.{value}"]
-    tune += ["--dataset", "shapes", "--set", "train.epochs=1", "--set", "train.batch_size=96"]
+    tune += [
+        "--dataset",
+        "shapes",
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "train.batch_size=96",
+        "--set",
+        "model.backbone=wrn10-1-s4",
+    ]
     on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
     tables, metrics, winners = [], [], []
     monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 1)  # one job at a time, one thread for it

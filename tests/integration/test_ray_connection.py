@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("ray")
 FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off", "--json"]
-FAST += ["--set", "train.epochs=1", "--set", "train.batch_size=480"]
+FAST += ["--set", "train.epochs=1", "--set", "train.batch_size=480", "--set", "model.backbone=wrn10-1-s4"]
 LOOK = """
 import faulthandler, json, logging, os, signal, sys
 import hierbench.execution.ray_connection as connection

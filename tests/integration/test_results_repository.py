@@ -165,6 +165,9 @@ def bad(kind, head, made, tamperings, tree):
     if kind == "name upwards":
         tamperings.respecify(run, method__name="../../../marker")
         return "flamingo: "
+    if kind == "no spec":
+        (run.folder / "spec.json").write_text("[1]")
+        return "card.toml cannot be compared with records that cannot be read"
     if kind == "huge header":
         path = folder / "shapes/targets.npy"
         path.write_bytes(path.read_bytes().replace(b"(384,)", b"(9" + b"9" * 9 + b",)", 1)[:200])
@@ -185,7 +188,7 @@ def bad(kind, head, made, tamperings, tree):
 KINDS = (
     "edited metric", "claims", "other targets", "edited card", "other boards", "removed", "other results", "link",
     "linked submission", "folder's name", "pipe", "method that writes", "stray file", "name upwards", "huge header",
-    "compressed", "huge file", "picture with code",
+    "compressed", "huge file", "picture with code", "no spec",
 )  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     assert (kept == scores).all() and (kept_targets == targets).all()
     assert not [path for path in (place / "runs").iterdir() if path.name.startswith(".scored")]
     times = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
-    cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
+    again = cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
+    assert f"recorded in runs/{run.folder.name[:12]}*/; the row is in" in again.err
     assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
     assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--to", "published").ok().out
 
@@ -94,6 +95,11 @@ def test_other_readers_leave_it_out_or_say_so(cli, place, made):
     cli(place, "mistakes", "--dataset", "shapes", "ce:type-I:0", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "confusion", "--dataset", "shapes", "--run", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "tradeoff", "--dataset", "shapes").ok()
+    wanted = "'vit' is a scored row; only rows of runs are compared"
+    for command in (["compare", "vit"], ["compare", "ce", "vit"], ["compare", "ce", "vit", "--ties", "top1"]):
+        cli(place, *command, "--dataset", "shapes").one_line(wanted)
+    cli(place, "power", "ce", "vit", "--dataset", "shapes").one_line(wanted)
+    cli(place, "compare", "ce", "vitt", "--dataset", "shapes").one_line("unknown row 'vitt'")
     (place / "runs" / id_ / "metrics.json").write_text("{}")
     done = cli(place, "leaderboard", "--dataset", "shapes").ok()
     assert "vit" not in done.out and "score the file again" in done.err
@@ -134,6 +140,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch)
     left = place / "runs" / ".".join([*name[:-2], str(gone.pid), "tmp"])
     left.mkdir()
     (left / "spec.json").touch()
+    left.with_name(left.name.replace("scored-x", "probe")).touch()  # of the check that the folder can be written
     rename, renamed = Path.rename, []
 
     def full(path, target):
@@ -252,8 +259,8 @@ def test_targets_and_rows_are_checked(cli, place, made):
     (place / "wrong.txt").write_text("".join(f"{target}\n" for target in targets[::-1]))
     cli(place, "score", "alone.npy", "--dataset", "shapes", "--targets", "wrong.txt").one_line("are not those")
     cli(place, "score", "vit.npz", "--targets", "wrong.txt", "--tree", "shapes").one_line("vit.npz")
-    cli(place, "score", "alone.npy").one_line("--dataset", "--tree")
-    cli(place, "score", "alone.npy", "--dataset", "shapes", "--tree", "shapes").one_line("--dataset", "--tree")
+    cli(place, "score", "alone.npy").one_line("give either a dataset", "or a tree")
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--tree", "shapes").one_line("give either a dataset")
     cli(place, "score", "alone.npy", "--dataset", "shapes", "--data-dir", "none").one_line("data prepare shapes")
     assert before == sorted(path.name for path in (place / "runs").iterdir())
     outs = [
@@ -278,3 +285,21 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     cli(tmp_path, "score", "a.npz", "--tree", "fgvc", "--targets", "none.txt").one_line("none.txt")
     cli(tmp_path, "score", "a.npz", "--tree", "shapes").one_line("50 x 100", "48")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tex", "tree.csv"]
+
+
+def test_files_of_other_examples_are_no_seeds(cli, tmp_path):
+    rng = np.random.default_rng(0)
+    targets, scores = np.arange(50) % 7, rng.normal(size=(50, 100))
+    np.savez(tmp_path / "a.npz", scores=scores, targets=targets)
+    np.savez(tmp_path / "b.npz", scores=scores[::-1], targets=targets[::-1])
+    np.savez(tmp_path / "few.npz", scores=scores[:40], targets=targets[:40])
+    num = int((targets != targets[::-1]).sum())
+    wanted = f"a.npz and b.npz are not seeds of one model: {num} of 50 targets differ"
+    cli(tmp_path, "score", "a.npz", "b.npz", "--tree", "cifar100").one_line(wanted)
+    cli(tmp_path, "score", "a.npz", "few.npz", "--tree", "cifar100").one_line("a.npz", "few.npz", "50 and 40 examples")
+    ids = np.arange(50)
+    np.savez(tmp_path / "a.npz", scores=scores, targets=targets, ids=ids)
+    np.savez(tmp_path / "b.npz", scores=scores[::-1], targets=targets[::-1], ids=ids[::-1])
+    cli(tmp_path, "score", "a.npz", "b.npz", "--tree", "cifar100").ok()
+    np.savez(tmp_path / "b.npz", scores=scores, targets=targets, ids=ids + 1)
+    cli(tmp_path, "score", "a.npz", "b.npz", "--tree", "cifar100").one_line("1 of 50 ids are missing")

@@ -36,7 +36,7 @@ def folder(tmp_path, data_dir, monkeypatch):
 
 def start(cli, folder, *arguments, seeds, epochs, jobs=1):
     options = ("--methods", "./logged.py", "--dataset", "shapes", "--seeds", seeds, "--jobs", jobs)
-    sets = ("--set", f"train.epochs={epochs}", "--set", "train.batch_size=96")
+    sets = ("--set", f"train.epochs={epochs}", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
     return cli.start(folder, "run", *options, *sets, *arguments)
 
 
@@ -121,7 +121,7 @@ def disk(folder):
 
 RUN = (
     "run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1",
-    "--set", "train.epochs=2", "--set", "train.batch_size=96", "--mlflow",
+    "--set", "train.epochs=2", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4", "--mlflow",
 )  # fmt: skip
 
 

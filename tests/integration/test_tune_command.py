@@ -16,7 +16,7 @@ from hierbench.config.tuned import read_tuned
 SMALL = (
     "tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--jobs", "1",
     "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=2",
-    "--set", "train.epochs=1", "--set", "train.batch_size=96",
+    "--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4",
 )  # fmt: skip
 KEY = ("paper", "haframe", "type-II")
 FOUND = "runs/tuned/shapes.toml"
@@ -51,9 +51,9 @@ def data(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope="module")
 def alone(cli, data):
-    """A search that nothing disturbs, as a user starts it."""
+    """A search that nothing disturbs."""
     folder = data("alone")
-    return folder, cli.real(folder, *SMALL).ok()
+    return folder, cli.start(folder, *SMALL).finish().ok()
 
 
 def started(folder):
@@ -186,7 +186,20 @@ def test_a_search_resumes_after_the_clock_was_moved_back(cli, alone, tmp_path, m
 
 def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp_path):
     folder = shutil.copytree(alone[0], tmp_path / "tuned")
-    fast = ("--seeds", "1", "--jobs", "1", "--mlflow", "off", "--set", "train.epochs=1", "--set", "train.batch_size=96")
+    fast = (
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--mlflow",
+        "off",
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "train.batch_size=96",
+        "--set",
+        "model.backbone=wrn10-1-s4",
+    )
     run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", *fast)
     _, out, err = cli(folder, *run, "--tuned").ok()
     params = read_tuned(folder / FOUND)[KEY].params
@@ -203,7 +216,7 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp
 
 RATES = (
     "--dataset", "shapes", "--types", "type-II", "--mlflow", "off", "--jobs", "1",
-    "--set", "train.epochs=1", "--set", "train.batch_size=480",
+    "--set", "train.epochs=1", "--set", "train.batch_size=480", "--set", "model.backbone=wrn10-1-s4",
 )  # fmt: skip
 POINTS = (
     "--set", "tune.runs=1", "--set", "tune.grid.all.lr.classifier=[0.02,0.05]",
@@ -232,7 +245,7 @@ def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
     assert final["crm"][1]["base"] == final["ce"][0]
     for method, (_, spec) in final.items():
         own = found["ce" if method == "crm" else method]["lr.classifier"]
-        assert spec["train"]["lr"] == {"backbone": 0.03, "transform": 0.03, "classifier": own}
+        assert spec["train"]["lr"] == {"backbone": 0.15, "transform": 0.15, "classifier": own}
     assert "learning rates tuned per method" in out + err
     budgets = [line.split("|")[-2].strip() for line in out.splitlines() if line.startswith("|")][2:]
     assert budgets == ["2 x 1"] * 3  # also the re-ranked row, whose base was tuned

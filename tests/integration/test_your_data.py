@@ -1,44 +1,21 @@
-"""docs/your-data.md, command by command, on images made here; then what a stranger may have instead."""
+"""What docs/your-data.md makes of images drawn here, and then what a stranger may have instead."""
 
 import json
-import re
-import shlex
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/your-data.md"
-QUICK = "\n[tune]\nruns = 1\n\n[tune.grid.haframe]\nalpha = [0.4]\ngamma = [1.0, 2.0]\n"
-
-
-def commands():
-    blocks = re.findall(r"^```([a-z]*)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    return [shlex.split(line)[1:] for language, block in blocks if not language for line in block.splitlines()]
-
 
 @pytest.fixture(scope="module")
-def walked(cli, miniatures, tmp_path_factory):
+def walked(page):
     """The page's commands in their order, with one seed of one epoch: {command: what it printed}."""
-    folder = miniatures.birds(tmp_path_factory.mktemp("birds"))
-    done = {}
-    for command in commands():
-        trains = command[0] in ("run", "tune", "ablate", "collapse")
-        done[" ".join(command)] = cli(
-            folder, *command, *(["--jobs", "1"] if trains else [])
-        ).ok()  # no workers to start
-        if command[:2] == ["data", "new"]:
-            file = folder / "birds.toml"
-            text = file.read_text().replace("seeds = 3", "seeds = 1").replace("epochs = 30", "epochs = 1")
-            assert "seeds = 1\n" in text and "epochs = 1\n" in text
-            file.write_text(text.replace("image_size = [64, 64]", "image_size = [32, 32]") + QUICK)
-    return folder, done
+    folder, said = page("docs/your-data.md")
+    return folder, {" ".join(line.split()[1:3]): done for line, done in said.items() if line.startswith("hierbench ")}
 
 
 def test_every_command_of_the_page_works(walked):
     folder, done = walked
-    assert len(done) == 14
     made = {path.name for path in folder.glob("runs/*") if path.is_file()} | {p.name for p in folder.glob("runs/*/*")}
     kinds = ("leaderboard-birds.md", "ablation-birds.md", "collapse-birds.csv", "mistakes-birds.html", "birds.toml")
     assert {*kinds, "tradeoff-birds.svg", "confusion-birds.svg", "similarity-birds.svg"} <= made
@@ -111,3 +88,23 @@ def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, walked, tmp_path):
     spec = json.loads((folder / "runs" / job["id"] / "spec.json").read_text())
     assert spec["train"]["sampling"] == "balanced" and spec["dataset"]["name"] == "birds"
     assert "birds" in cli(folder, "leaderboard", "--dataset", "birds").ok().out
+
+
+def test_tables_are_verified_with_the_recipe_that_was_given(cli, walked, tmp_path):
+    """Given the file, what a table quotes of it is what the records give; the name alone leaves it unknown."""
+    folder = shutil.copytree(walked[0], tmp_path / "copy")
+    shutil.rmtree(folder / "runs")
+    short = ("--types", "type-I", "--seeds", "1", "--set", "train.batch_size=8", "--mlflow", "off")
+    cli(folder, "run", "--methods", "ce,crm", "--dataset", "./birds.toml", *short).ok()
+    assert "not as in the recipe: train.batch_size = 8" in (folder / "runs/leaderboard-birds.md").read_text()
+    unknown = "differ in settings, which quote a recipe that is not here: 'not as in the recipe: train.batch_size = 8'"
+    assert unknown in cli(folder, "leaderboard", "--dataset", "birds").ok().err
+    assert cli(folder, "leaderboard", "--dataset", "./birds.toml").ok().err == ""
+    assert cli(folder, "publish", "--dataset", "./birds.toml", "--to", "boards").ok().err == ""
+    shown = cli(folder, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
+    assert "train.batch_size = 8" in shown.out and "differ in settings" not in shown.err
+    assert "quote a recipe that is not here" in cli(folder, "verify", "boards").ok().out
+    text = (folder / "birds.toml").read_text()
+    (folder / "birds.toml").write_text(text.replace("batch_size = 32", "batch_size = 8"))  # after the table was written
+    edited = cli(folder, "leaderboard", "--dataset", "./birds.toml").ok().err
+    assert "differ in settings, which quote ./birds.toml: 'not as in the recipe: train.batch_size = 8'" in edited

@@ -32,10 +32,10 @@ from hierbench.utils.errors import UserError
 SIZE = (4, 4)
 
 
-def fuzzed(examples):
+def fuzzed():
     """Settings of a property: no deadline on a machine whose speed drifts; `in_time` has one of its own."""
     allowed = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=examples, deadline=None, suppress_health_check=allowed)
+    return settings(deadline=None, suppress_health_check=allowed)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def pieces(path, names=("a.jpg",)):
 
 @pytest.mark.parametrize("kind", ["archives"])
 @given(st.data())
-@fuzzed(120)
+@fuzzed()
 def test_damaged_archives_of_every_sort(targets, tmp_path_factory, kind, data):
     """Seeds of the fuzzer, changed at random places; the target compares the folder before and after."""
     content = bytearray(data.draw(st.sampled_from(targets.seeds(kind))))
@@ -99,7 +99,7 @@ def test_damaged_archives_of_every_sort(targets, tmp_path_factory, kind, data):
 
 
 @given(st.binary(max_size=600), st.integers(0, 7))
-@fuzzed(60)
+@fuzzed()
 def test_bytes_that_are_no_archive(targets, tmp_path_factory, content, sort):
     targets.archives(bytes([sort]) + content, tmp_path_factory.mktemp("fuzz"))
 
@@ -129,7 +129,7 @@ def test_nothing_is_unpacked_of_an_archive_with_a_member_that_would_leave_the_fo
 
 
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=4))
-@fuzzed(60)
+@fuzzed()
 def test_names_of_any_kind_stay_in_the_folder(targets, tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("names")
     try:
@@ -288,7 +288,7 @@ def test_an_annotation_that_names_a_file_elsewhere(tmp_path, miniatures, image):
 
 
 @given(st.text(max_size=200))
-@fuzzed(60)
+@fuzzed()
 def test_annotations_of_any_text(miniatures, tmp_path_factory, text):
     if not hasattr(test_annotations_of_any_text, "source"):
         test_annotations_of_any_text.source = miniatures.fgvc(tmp_path_factory.mktemp("fgvc"), per_class=1)

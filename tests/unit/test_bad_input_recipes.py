@@ -11,7 +11,6 @@ from hierbench.config.tuned import Tuned, read_tuned, write_tuned
 from hierbench.utils.errors import UserError
 
 FUZZED = settings(
-    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

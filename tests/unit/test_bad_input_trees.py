@@ -12,7 +12,6 @@ from hierbench import Hierarchy
 from hierbench.hierarchy.readers import DEEPEST, MOST_CLASSES
 
 FUZZED = settings(
-    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -254,7 +254,7 @@ def test_csv_json_and_html(changed):
 def test_latex_compiles(tmp_path, changed):
     (tmp_path / "table.tex").write_text(FORMATS["latex"](changed), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
     assert r"\textbf{-0.98" in (tmp_path / "table.tex").read_text()
 

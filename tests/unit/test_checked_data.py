@@ -45,7 +45,7 @@ def write_test_over_train(dataset):
 
 
 def job_of(dataset, epochs=1):
-    recipe = load_recipe("shapes", [f"train.epochs={epochs}", "train.batch_size=96"])
+    recipe = load_recipe("shapes", [f"train.epochs={epochs}", "train.batch_size=96", "model.backbone=wrn10-1-s4"])
     (job,) = make_plan(recipe, dataset, [find_method("ce")], ["type-I"], 1)
     return job
 

@@ -65,6 +65,13 @@ def test_a_rejected_run_has_no_confusion_matrix(cli, forged):
     assert done.code == 2 and "is rejected: hierbench verify" in done.err.splitlines()[-1]
 
 
+def test_a_board_that_does_not_exist_is_no_unknown_row(cli, forged):
+    folder, _ = forged
+    for options in ((), ON):
+        done = cli(folder, "compare", "runs", "nowhere", *options)
+        assert done.code == 2 and "the folder nowhere does not exist" in done.err.splitlines()[-1]
+
+
 def test_the_table_of_a_command_counts_no_rejected_run(cli, forged):
     folder, run_id = forged
     options = ("--types", "type-I", "--seeds", "3", "--jobs", "1", "--mlflow", "off", "--json")

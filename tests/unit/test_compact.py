@@ -35,7 +35,7 @@ def tree_of(num_classes, seed=0):
     return Hierarchy.from_paths(paths)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(num=st.integers(1, 40), num_classes=st.integers(2, 300), seed=st.integers(0, 999), ties=st.booleans())
 def test_the_papers_metrics_follow_exactly(num, num_classes, seed, ties):
     generator, tree = np.random.default_rng(seed), tree_of(num_classes)

@@ -57,7 +57,7 @@ def run(plan, setting):
 @pytest.fixture(scope="module")
 def whole(shapes, data_dir, tmp_path_factory):
     """Cross-entropy and CRM on its predictions, two epochs."""
-    recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96"])
+    recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"])
     plan = make_plan(recipe, shapes, [find_method("ce"), find_method("crm")], ["type-I"], 1)
     folder = tmp_path_factory.mktemp("whole")
     assert run(plan, Setting(folder, data_dir))[1] == {"ce": "done", "crm": "done"}
@@ -292,9 +292,9 @@ def test_thirty_cached_runs_are_looked_at_in_no_time_and_without_torch(work):
         "runs = [Store(Path(sys.argv[1])).run(f'copy-{number:02}') for number in range(30)]\n"
         "times = []\n"
         "for _ in range(5):\n"
-        "    start = time.perf_counter()\n"
+        "    start = time.process_time()\n"
         "    assert not any(run.damaged('needed') for run in runs)\n"
-        "    times.append(time.perf_counter() - start)\n"
+        "    times.append(time.process_time() - start)\n"
         "assert not {'torch', 'pandas'} & set(sys.modules)\nprint(min(times))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(work.setting.runs)], capture_output=True, text=True)

@@ -26,7 +26,7 @@ from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
 
-QUICK = ["train.epochs=2", "train.batch_size=96"]
+QUICK = ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"]
 CPU = torch.device("cpu")
 
 
@@ -41,11 +41,12 @@ def run(job, setting, report=lambda done, total: None):
 
 @pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-II")])
 def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_path, method, kind):
-    """Two steps, of all training images: over more of them, at these learning rates, rounding grows by itself.
+    """Two steps, of all training images, at small learning rates: over more of them rounding grows by itself.
 
     With raw inputs two norms get no gradient, for which the processes must not wait.
     """
-    job, seen = job_for(shapes, ["train.batch_size=960", "model.wrn_group_input=raw"], method, kind), []
+    rates = [f"train.lr.{kind}.{name}=0.02" for name in ("backbone", "transform", "classifier")]
+    job, seen = job_for(shapes, ["train.batch_size=960", "model.wrn_group_input=raw", *rates], method, kind), []
     both, weights = [], []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -273,7 +274,8 @@ def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_di
         return outputs
 
     monkeypatch.setattr(cls, "forward", watched)
-    exact, rounded = job_for(shapes), job_for(shapes, ["train.precision=bfloat16"])
+    short = ["train.epochs=1"]
+    exact, rounded = job_for(shapes, short), job_for(shapes, [*short, "train.precision=bfloat16"])
     assert exact.id != rounded.id and rounded.spec.content()["train"]["precision"] == "bfloat16"
     convolved = []
     monkeypatch.setattr(nn.functional, "leaky_relu", _recording(nn.functional.leaky_relu, convolved))

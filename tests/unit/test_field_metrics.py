@@ -194,7 +194,7 @@ def points_of(paths, rows, probabilities, rule, thetas=None):
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_equal_to_loops_on_ragged_trees(case):
     tree, paths, evidence = case
     expected = loops(paths, evidence)
@@ -206,7 +206,7 @@ def test_equal_to_loops_on_ragged_trees(case):
 
 
 @given(cases(), st.lists(st.integers(-1, 70).map(lambda i: i / 64), min_size=1, max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 def test_curves_at_chosen_thresholds(case, thetas):
     tree, paths, evidence = case
     rows = list(zip(evidence.top.tolist(), evidence.targets.tolist(), strict=True))

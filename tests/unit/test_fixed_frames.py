@@ -133,7 +133,7 @@ def test_barz_denzler_is_the_published_one(name, shared):
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(deadline=None)
 def test_cosines_of_classes_are_those_of_the_heights(data, reference):
     tree = data.draw(reference.ragged_trees())
     paths = [tuple(Nodes(tree).paths[y][: tree.num_levels].tolist()) for y in range(tree.num_classes)]

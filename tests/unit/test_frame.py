@@ -5,9 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd.profiler import profile
 
 from hierbench import Hierarchy
-from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame, minimum_similarity, rotate_at_random
+from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
+from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame, minimum_similarity, random_rotation
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +34,14 @@ def test_all_published_values(shared, trees):
             assert f"{minimum_similarity(distances, gamma, mode):.{len(expected.split('.')[1])}f}" == expected
 
 
-def random_tree(seed):
+def random_paths(seed):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, (int(rng.integers(3, 25)), 3)).astype(str)
-    paths = {f"c{i}": (a, a + b, a + b + c, f"c{i}") for i, (a, b, c) in enumerate(labels)}
-    return Hierarchy.from_paths(paths)
+    return {f"c{i}": (a, a + b, a + b + c, f"c{i}") for i, (a, b, c) in enumerate(labels)}
+
+
+def random_tree(seed):
+    return Hierarchy.from_paths(random_paths(seed))
 
 
 @settings(deadline=None)
@@ -68,15 +73,73 @@ def test_largest_tree(trees):
     assert np.abs(frame @ frame.T - similarity).max() < 4e-15
 
 
-@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 130])
+def test_in_float32(trees):
+    """Within float32's rounding, about 1e-7 for a cosine; and the frame of the same seed."""
+    single, cosines = hierarchy_aware_frame(trees["inat19"].distances, 5.0, dtype=np.float32)
+    assert single.dtype == cosines.dtype == np.float32
+    double, similarity = hierarchy_aware_frame(trees["inat19"].distances, 5.0)
+    assert np.abs(cosines - similarity).max() < 6e-8
+    exact = single.astype(np.float64)
+    assert np.abs(exact @ exact.T - similarity).max() < 4e-7
+    assert np.abs((exact**2).sum(axis=1) - 1.0).max() < 1.2e-7
+    assert np.abs(single - double).max() < 1e-6
+    torch.manual_seed(0)
+    assert HAFrame(trees["fgvc"], 100).frame.dtype == torch.float32
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.floats(0.5, 6.0), st.sampled_from(["height", "depth"]), st.randoms())
+def test_root_of_a_tree(seed, gamma, distance, random):
+    """R R^T = S and q = 1^T S^-1 1, as the Cholesky factor's; the tree is that of the distances."""
+    paths = {name: (*path[: random.randint(0, 3)], name) for name, path in random_paths(seed).items()}
+    distances = Hierarchy.from_paths(paths, distance).distances
+    largest = distances.max()
+    decay = np.exp(-gamma * distances / largest)
+    merges = merges_of(distances)
+    sparse = TreeRoot(merges, np.exp(-gamma * np.array([0, *(m.distance for m in merges)]) / largest))
+    assert sorted({0, *(m.distance for m in merges)}) == np.unique(distances).tolist()
+    dense = DenseRoot(decay)
+    assert sparse.q == pytest.approx(dense.q, rel=1e-10)
+    s_min = -0.5 / (dense.q - 1.0)
+    for root in (sparse.raised_to(s_min), dense.raised_to(s_min)):
+        rows = np.eye(len(distances))
+        root.apply_(rows)
+        assert np.abs(rows @ rows.T - ((1.0 - s_min) * decay + s_min)).max() < 1e-14
+
+
+@pytest.mark.parametrize("change", ["asymmetric", "not ultrametric", "zero", "diagonal"])
+def test_distances_of_no_tree(cifar100, reference, change):
+    """They still have a frame where exp(-gamma D / d_max) is positive definite."""
+    distances = cifar100.distances.astype(float)
+    assert merges_of(distances)
+    if change == "asymmetric":
+        distances[3, 4] += 1.0
+    elif change == "not ultrametric":
+        distances[3, 4] = distances[4, 3] = distances[3, 4] + 0.1
+    elif change == "zero":
+        distances[3, 4] = distances[4, 3] = 0.0
+    else:
+        distances[5, 5] = 0.1
+    assert merges_of(distances) is None
+    if change == "not ultrametric":
+        frame, similarity = hierarchy_aware_frame(distances, 2.0)
+        s_min = minimum_similarity(distances, 2.0)
+        assert np.abs(similarity - reference.similarity(distances, 2.0, s_min)).max() < 1e-15
+        assert np.abs(frame @ frame.T - similarity).max() < 4e-15
+    if change == "zero":
+        with pytest.raises(ValueError, match="not positive definite"):
+            hierarchy_aware_frame(distances, 2.0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 260])
 def test_rotation_is_orthogonal(size):
-    rotation = rotate_at_random(np.eye(size), seed=0)
-    assert np.abs(rotation @ rotation.T - np.eye(size)).max() < 4e-15
+    rotation = random_rotation(size, seed=0)
+    assert np.abs(rotation @ rotation.T - np.eye(size)).max() < 5e-15
 
 
 def test_rotation_is_haar():
     """Moments of the Haar measure on O(3): E Q = 0, E Q_ij^2 = 1/3, E tr^2 = 1, E tr Q^2 = 1, det +-1 alike."""
-    samples = np.array([rotate_at_random(np.eye(3), seed) for seed in range(8000)])
+    samples = np.array([random_rotation(3, seed) for seed in range(8000)])
     traces = np.einsum("nii->n", samples)
     assert np.abs(samples.mean(axis=0)).max() < 0.03  # without the sign correction the diagonal is at -0.5
     assert np.abs((samples**2).mean(axis=0) - 1 / 3).max() < 0.02
@@ -85,19 +148,21 @@ def test_rotation_is_haar():
     assert np.linalg.det(samples).mean() == pytest.approx(0.0, abs=0.04)
 
 
-def test_rotation_equals_the_reflections_one_by_one():
+@pytest.mark.parametrize("block", [2, 5])
+def test_rotation_equals_the_reflections_one_by_one(monkeypatch, block):
+    monkeypatch.setattr("hierbench.methods.haframe.BLOCK", block)
     size, seed = 5, 7
-    rng = np.random.default_rng(seed)
-    columns = np.triu(rng.standard_normal((size, size))).T
-    rotation = np.eye(size)
-    for i in range(size - 1):  # H_i maps column i to R_ii > 0 after the sign correction
+    rng, columns = np.random.default_rng(seed), np.zeros((size, size))
+    for start in reversed(range(0, size, block)):  # drawn from the last block to the first
+        stop = min(start + block, size)
+        columns[start:, start:stop] = np.triu(rng.standard_normal((stop - start, size - start))).T
+    rotation, signs = np.eye(size), np.empty(size)
+    for i in range(size):  # H_i maps column i to minus its sign times its norm; the signs make this R_ii > 0
         vector = columns[:, i].copy()
-        vector[i] += np.copysign(np.linalg.norm(columns[i:, i]), vector[i])
+        signs[i] = -np.sign(vector[i])
+        vector[i] += np.copysign(np.linalg.norm(vector), vector[i])
         rotation = rotation @ (np.eye(size) - 2 * np.outer(vector, vector) / (vector @ vector))
-    signs = -np.sign(columns.diagonal())
-    signs[-1] *= -1
-    rotation = rotation * signs
-    assert np.abs(rotate_at_random(np.eye(size), seed) - rotation.T).max() < 1e-14
+    assert np.abs(random_rotation(size, seed) - rotation * signs).max() < 1e-14
 
 
 def test_seeded_by_the_run(cifar100):
@@ -109,6 +174,25 @@ def test_seeded_by_the_run(cifar100):
     assert not torch.equal(frames[0], frames[2])
     assert "frame" in HAFrame(cifar100, 100).state_dict()
     assert not list(HAFrame(cifar100, 100).parameters())
+
+
+def test_a_step_allocates_nothing_of_the_size_of_the_frame(trees):
+    """Beside its frame, HAFrame takes memory linear in B K: no allocation of K K numbers, nor of K K bytes."""
+    tree, batch = trees["inat19"], 2
+    method = HAFrame(tree, tree.num_classes)
+    features, targets = torch.randn(batch, tree.num_classes, requires_grad=True), torch.tensor([3, 900])
+
+    def largest_allocation(extra=False):
+        with profile(profile_memory=True) as record:
+            sum(method.loss(method(features), targets).values()).backward()
+            if extra:
+                method.similarity(torch.arange(tree.num_classes))
+        return max(event.self_cpu_memory_usage for event in record.function_events)
+
+    largest_allocation()  # the distances are put on the device once, for the metrics too
+    assert largest_allocation() <= 8 * batch * tree.num_classes < tree.num_classes**2
+    assert largest_allocation(extra=True) >= 4 * tree.num_classes**2  # it would be seen
+    assert [name for name, _ in method.state_dict().items()] == ["frame"]
 
 
 def test_bad_arguments(cifar100):
@@ -130,7 +214,7 @@ def test_d_max_is_the_height_also_under_a_root_of_one_child():
     outer = Hierarchy.from_paths({name: ("all", *path) for name, path in zip("xyz", ("ax", "ay", "bz"), strict=True)})
     assert outer.height == 3 and outer.distances.max() == 2
     torch.manual_seed(0)
-    similarity = HAFrame(outer, 3, HAFrame.Params(gamma=2.0, s_min="exact")).similarity
+    similarity = HAFrame(outer, 3, HAFrame.Params(gamma=2.0, s_min="exact")).similarity(torch.arange(3))
     s_min = minimum_similarity(outer.distances, 2.0, "exact", d_max=3)
     assert similarity[0, 1].item() == pytest.approx((1 - s_min) * np.exp(-2 / 3) + s_min, rel=1e-6)
     assert minimum_similarity(inner.distances, 2.0) == minimum_similarity(outer.distances, 2.0)

@@ -18,8 +18,9 @@ from hierbench.leaderboard.render import as_csv, as_json, markdown
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, mark_best
 from hierbench.metrics import compute_metrics
 from hierbench.metrics import registry as metric_registry
+from hierbench.metrics.calibration import is_distribution
 from hierbench.runs import further_metrics
-from hierbench.runs.evidence import Trees, evidence_of, is_distribution
+from hierbench.runs.evidence import Trees, evidence_of
 from hierbench.runs.further_metrics import FILE, read_further, write_further
 from hierbench.runs.integrity import sealed
 from hierbench.runs.store import Store

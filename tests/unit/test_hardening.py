@@ -150,3 +150,20 @@ def test_a_damaged_meta_file_is_named(tmp_path, shapes, key, value):
     (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):
         data.find("shapes", tmp_path)
+
+
+def test_a_file_that_is_given_without_its_path_is_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "focal_tree.py").touch()
+    with pytest.raises(UserError, match=r"unknown method 'focal_tree'.*did you mean '\./focal_tree\.py'\?"):
+        find_method("focal_tree")
+
+
+def test_a_dataset_of_the_runs_folder_is_suggested(cli, tmp_path, shapes):
+    (job,) = make_plan(load_recipe("shapes"), shapes, [find_method("ce")], ["type-I"], 1)
+    spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"name": "figs"})})
+    Store(tmp_path / "runs").run(spec.id).plan(spec.content())
+    for options in (["leaderboard"], ["compare", "ce"]):
+        wanted = "unknown dataset 'fig'; did you mean 'figs'? known: cifar100, fgvc, figs, "
+        cli(tmp_path, *options, "--dataset", "fig").one_line(wanted)
+    assert "no runs of cifar100" in cli(tmp_path, "leaderboard", "--dataset", "cifar100").err

@@ -101,7 +101,7 @@ def test_an_own_group_has_its_rate_or_the_classifiers(shapes, told):
     assert own.id != shared.id and "scale" not in shared.spec.content()["train"]["lr"]
     assert own.spec.content()["train"]["lr"]["scale"] == 0.5
     assert Spec.model_validate(own.spec.content()) == own.spec
-    for job, expected in ((own, 0.5), (shared, 0.03)):
+    for job, expected in ((own, 0.5), (shared, 0.15)):
         model = build_classifier(told.cls, TREE, "type-I", job.spec.model)
         optimizer = make_optimizer(model, job.spec.train)
         assert {group["name"]: group["lr"] for group in optimizer.param_groups}["scale"] == expected

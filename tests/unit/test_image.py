@@ -8,9 +8,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
-from hierbench.data.image import UnreadableImageError, decode, pixels_of
+from hierbench.data.image import UnreadableImageError, decode, pixels_of, stretched
 from hierbench.experiments.bench import photograph
 
 SIZE = (224, 224)
@@ -36,6 +38,16 @@ def test_photographs_against_pillow(tmp_path, width, height):
     assert (pixels_of(content).numpy() == pillow(content)).all()  # the same pixels before they are stretched
     difference = np.abs(decode(content, "a", SIZE)[0] - pillow(content, SIZE))
     assert difference.max() <= 1 and difference.mean() < 0.25
+
+
+@pytest.mark.parametrize("shape", [(375, 500), (300, 40), (9, 9), (1, 7)])
+def test_stretching_does_not_depend_on_the_layout(shape):
+    rows = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8))
+    planes = rows.permute(2, 0, 1).contiguous()
+    expected = F.interpolate(planes[None], SIZE, mode="bilinear", antialias=True, align_corners=False)[0]
+    grey = planes[:1].expand(3, -1, -1)
+    assert stretched(planes, SIZE).equal(expected) and stretched(rows.permute(2, 0, 1), SIZE).equal(expected)
+    assert stretched(grey, SIZE).equal(stretched(grey.contiguous(), SIZE))
 
 
 def test_kinds_of_files():

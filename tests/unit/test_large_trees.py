@@ -97,14 +97,12 @@ def test_a_square_matrix_would_be_found(trees):
 
 @pytest.fixture(scope="module")
 def ten_thousand():
-    return scaled_tree(10_000)  # its distances alone are 800 MB
+    return scaled_tree(10_000)
 
 
 @pytest.mark.speed
 @pytest.mark.parametrize("cls", METHODS)
 def test_ten_thousand_classes(cls, trees, ten_thousand):
-    if cls.name == "haframe":
-        pytest.skip("its frame of 10,000 x 10,000 takes minutes")
     if cls.name in SQUARE:
         step(cls, ten_thousand)
     else:

@@ -177,7 +177,7 @@ def test_latex_compiles(tmp_path, ledger):
     assert "77.65 +/- 0.2635 & 77.00 +/- 0.3866 & -0.65 & yes & 5 & 4, 5, 12, 23, 34, 38" in text
     (tmp_path / "table.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout
 
@@ -242,7 +242,7 @@ def test_the_command_imports_no_torch(tmp_path):
     )
     for first in (True, False):  # the second table reads what the first has verified
         command = [sys.executable, "-c", code.replace("{}", str(first)), "--format", "json"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [x["ours"] for x in rows if (x["type"], x["method"]) == ("type-I", "ce")] == [2.5] * 5

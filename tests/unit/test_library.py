@@ -27,31 +27,29 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ENDS)
-def test_torchvision_s_networks_end_before_the_pooling(name, training):
-    backbone = build_backbone(Model(backbone=f"torchvision:{name}", input_size=SIZE)).train(training)
+def test_torchvision_s_networks_end_before_the_pooling(name):
+    backbone = build_backbone(Model(backbone=f"torchvision:{name}", input_size=SIZE))
     more = {"init_weights": False} if name == "googlenet" else {}
-    network = models.get_model(name, weights=None, **more).train(training)
+    network = models.get_model(name, weights=None, **more)
     state, own = network.state_dict(), backbone.layers.state_dict()
     assert own.keys() | backbone.dropped == state.keys() and backbone.dropped.isdisjoint(own)
     state.update(own)
     network.load_state_dict(state)
-    seen = []
     which, module = ENDS[name]
+    seen = []
     hook = (lambda _, inputs: seen.append(inputs[0])) if which == "gets" else (lambda _, __, out: seen.append(out))
     part = network.get_submodule(module)
     (part.register_forward_pre_hook if which == "gets" else part.register_forward_hook)(hook)
     images = torch.randn(2, 3, *SIZE)
-    for model in (backbone, network):
+    for training in (False, True):
         torch.manual_seed(0)  # of dropped paths
-        outputs = model(images)
-        if model is backbone:
-            ours = outputs
-    assert torch.equal(ours, seen[0]) and ours.shape[1] == backbone.num_channels
-    if training:
-        ours.sum().backward()
-        assert all(p.grad is not None for p in backbone.parameters() if p.requires_grad)
+        ours = backbone.train(training)(images)
+        torch.manual_seed(0)
+        network.train(training)(images)
+        assert torch.equal(ours, seen.pop()) and ours.shape[1] == backbone.num_channels
+    ours.sum().backward()
+    assert all(p.grad is not None for p in backbone.parameters() if p.requires_grad)
 
 
 @pytest.mark.parametrize("name", ["densenet121", "vgg11", "alexnet", "convnext_tiny", "efficientnet_b0"])
@@ -192,7 +190,7 @@ def test_input_size_and_normalisation_are_the_library_s_unless_the_recipe_says_o
     assert ours.model.input_size == (300, 300) == (*weights.crop_size, *weights.crop_size)
     assert (ours.augment.mean, ours.augment.std) == (tuple(weights.mean), tuple(weights.std))
     assert resolved("model.backbone=timm:test_vit", "model.input_size=[64,32]").model.input_size == (64, 32)
-    with pytest.raises(UserError, match=r"augment\.mean is missing: wrn10-1-s2 has none"):
+    with pytest.raises(UserError, match=r"augment\.mean is missing: wrn10-1-s4 has none"):
         resolved()
     own = load_recipe("shapes", ["model.backbone=timm:test_vit"])
     assert resolve_model(own).augment == own.augment

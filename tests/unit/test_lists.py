@@ -668,7 +668,7 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(cli, tmp_path, inat, min
         process.kill()
         assert process.finish().code == -signal.SIGKILL
         assert prepared.find("inat19", tmp_path / "data") is None
-    done = cli.real(*command, python=("-c", KILLED))
+    done = cli.start(*command, python=("-c", KILLED)).finish()
     *pieces, digest = done.out.split()
     assert digest == whole.digest, done.err
     assert 45 <= len(pieces) <= 90  # of 100; what was flushed before each kill is not read again

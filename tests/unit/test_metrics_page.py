@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hierbench.metrics import compute_metrics, find_metric, known_metrics
+from hierbench.metrics import compute_metrics, known_metrics
 from hierbench.metrics import registry as registry_module
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -89,12 +89,3 @@ def test_pictures_are_drawn_from_the_example(drawn, tmp_path):
     first = (tmp_path / "metrics-levels.svg").read_bytes()
     drawn.write(tmp_path)
     assert (tmp_path / "metrics-levels.svg").read_bytes() == first
-
-
-def test_the_python_of_the_page_runs(capsys):
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
-    names = {}
-    exec(code, names)
-    assert find_metric("ece").formula in capsys.readouterr().out
-    assert list(names["values"]) == ["top1", "hf_macro", "hops@20", "ece", "haurc_climbing"]
-    assert names["every"].keys() == set(known_metrics(names["tree"]))

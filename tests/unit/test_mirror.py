@@ -24,7 +24,7 @@ class Server:
     """A client and its server: {child run: status}; the parent run is not recorded."""
 
     def __init__(self):
-        self.runs, self.tags, self.down = {}, {}, False
+        self.runs, self.tags, self.models, self.down = {}, {}, {}, False
 
     def get_experiment_by_name(self, _):
         self.answer()
@@ -68,6 +68,27 @@ class Server:
     def log_inputs(self, *_):
         self.answer()
 
+    def create_logged_model(self, experiment, name, run, *_, **__):
+        self.answer()
+        self.models[f"model of {run}"] = "PENDING"
+        return SimpleNamespace(model_id=f"model of {run}")
+
+    def finalize_logged_model(self, model, status):
+        self.answer()
+        self.models[model] = status
+
+    def log_outputs(self, *_):
+        self.answer()
+
+    def search_logged_models(self, _, where):
+        self.answer()
+        run = re.fullmatch(r"source_run_id = '(.+)'", where)[1]
+        return [SimpleNamespace(model_id=model) for model in self.models if model == f"model of {run}"]
+
+    def delete_logged_model(self, model):
+        self.answer()
+        del self.models[model]
+
     def answer(self):
         if self.down:
             raise ConnectionError("connection refused")
@@ -84,7 +105,9 @@ def server(monkeypatch):
 def job(tmp_path):
     dataset = DatasetSpec(name="shapes", digest="0123456789abcdef" * 4, hierarchy="h", distance="height")
     method = SimpleNamespace(name="ce")
-    spec = SimpleNamespace(content=lambda: {"seed": 0}, label="x", method=method, dataset=dataset, base=None)
+    spec = SimpleNamespace(
+        content=lambda: {"seed": 0}, label="x", method=method, type="type-I", dataset=dataset, base=None
+    )
     run = Store(tmp_path).run("job")
     run.folder.mkdir()
     result = {"top1": 50.0, "mistake_severity": 1.0, "hierdist@1": 0.5}
@@ -129,6 +152,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
     server.runs["other"], server.tags["other"] = "FINISHED", {}
     second.write(job)
     assert server.runs == {"other": "FINISHED", "run-2": "FINISHED"} and len(warnings) == 1
+    assert server.models == {"model of run-2": "READY"}  # that of the half is deleted with it
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -195,6 +219,23 @@ def test_the_dataset_is_an_input_of_the_run(tmp_path, job, base, context):
     assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context} and not warnings
     source = get_source(found).to_dict()["tags"]
     assert source["digest"] == job.spec.dataset.digest and source["tool"] == "hierbench data prepare"
+
+
+def test_the_columns_source_and_models_of_the_page_are_filled(tmp_path, job):
+    from mlflow import MlflowClient
+
+    warnings = []
+    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job)
+    (run,) = children(tmp_path)
+    assert run.data.tags["mlflow.source.name"] == "hierbench" and run.data.tags["mlflow.source.type"] == "LOCAL"
+    assert re.fullmatch("[0-9a-f]{40}", run.data.tags.get("mlflow.source.git.commit", "0" * 40))
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    (output,) = run.outputs.model_outputs
+    model = client.get_logged_model(output.model_id)
+    assert (model.name, model.model_type, model.status) == ("x", "ce type-I", "READY")
+    assert model.source_run_id == run.info.run_id and model.tags["hierbench.id"] == "job"
+    assert {metric.key: metric.value for metric in model.metrics}["test_top1"] == 50.0
+    assert run.data.metrics["test_top1"] == 50.0 and not warnings
 
 
 def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):

@@ -36,7 +36,7 @@ def child_to(parent, node, nodes, y):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 def test_tables_follow_from_the_parents(data, reference):
     tree = data.draw(reference.ragged_trees())
     nodes, parent = as_dict(tree)
@@ -58,7 +58,7 @@ def test_tables_follow_from_the_parents(data, reference):
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 def test_sums_are_those_of_a_loop(data, reference):
     tree = data.draw(reference.ragged_trees())
     nodes, parent = as_dict(tree)

@@ -13,7 +13,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
 FAST = ["train.precision=float32"]
-SAME = {"backbone": 0.03, "transform": 0.03, "classifier": 0.03}
+SAME = {"backbone": 0.15, "transform": 0.15, "classifier": 0.15}
 
 
 def planned(shapes, overrides=(), methods="ce,crm,haframe", types=("type-I", "type-II"), seeds=1, tuned=None):
@@ -34,7 +34,7 @@ def test_a_job_has_the_rates_of_its_method_and_a_re_ranked_one_those_of_its_base
         assert rates(job) == own and rates(before) == SAME
         assert (job.id == before.id) == (job.spec.method.name == "haframe")
         assert "lr" not in job.spec.method.params
-    written_out = planned(shapes, ["methods.ce.lr.classifier=0.03"])
+    written_out = planned(shapes, ["methods.ce.lr.classifier=0.15"])
     assert [job.id for job in written_out] == [job.id for job in plain]  # an id has the rates alone
 
 
@@ -43,7 +43,7 @@ def test_what_is_re_ranked_is_the_tuned_row_itself(shapes):
     jobs = planned(shapes, tuned=tuned)
     by_row = {(job.spec.method.name, job.spec.type): job for job in jobs}
     assert len(jobs) == len(by_row) == 5
-    for kind, classifier in (("type-I", 0.2), ("type-II", 0.03)):
+    for kind, classifier in (("type-I", 0.2), ("type-II", 0.15)):
         ce, crm = by_row["ce", kind], by_row["crm", kind]
         assert crm.spec.base == ce.id and rates(crm) == rates(ce) == SAME | {"classifier": classifier}
     frame = by_row["haframe", "type-II"]
@@ -57,7 +57,7 @@ def test_the_frame_alone_has_the_frames_rates(shapes):
     methods = [find_method("ce"), find_method("haframe")]
     variants = plan_variants(recipe, shapes, methods, 1, None)
     found = [rates(job)["classifier"] for jobs in variants for job in jobs]
-    assert found == [0.7 if variant.method == "haframe" else 0.03 for variant in VARIANTS]
+    assert found == [0.7 if variant.method == "haframe" else 0.15 for variant in VARIANTS]
 
 
 def test_changed_rates_leave_the_others_of_the_method():
@@ -161,7 +161,7 @@ def test_weights_are_named_with_their_digest(shapes, tmp_path):
     for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54):
         store.run(job.id).plan(job.spec.content())
         store.ask_for([job.id])
-    assert "wrn10-1-s2, weights file (SHA-256 01234567), " in board.board_from_runs("shapes", store).remark
+    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.board_from_runs("shapes", store).remark
 
 
 def test_tuned_rates_are_said_to_be(table):
@@ -188,4 +188,4 @@ def test_rates_of_the_recipe_itself_are_no_departure(table, monkeypatch):
     own = ["methods.ce.lr.classifier=0.2"]
     monkeypatch.setattr(settings, "recipe_of", lambda *_: load_recipe("shapes", own))
     assert "not as in the recipe" not in table((own, "ce,crm"))[1]
-    assert "train.lr.type-I.classifier = 0.03" in table(([], "ce,crm"))[1]
+    assert "train.lr.type-I.classifier = 0.15" in table(([], "ce,crm"))[1]

@@ -1,12 +1,16 @@
 import io
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import yaml
 
 import hierbench
 from hierbench.__main__ import main
@@ -21,8 +25,13 @@ FOLDERS = {
 
 
 def test_public_names():
-    assert hierbench.__all__ == ["Hierarchy", "Method", "PostHoc", "evaluate", "hyperparameter"]
-    assert all(getattr(hierbench, name).__name__ == name for name in hierbench.__all__)
+    functions = ["board", "evaluate", "hyperparameter", "metrics", "run", "score"]
+    assert hierbench.__all__ == ["Board", "Hierarchy", "Method", "PostHoc", *functions]
+    assert dir(hierbench) == sorted([*hierbench.__all__, "__version__"])
+    for name in hierbench.__all__:
+        assert getattr(hierbench, name).__name__.removeprefix("hierbench.") == name
+    assert sorted(hierbench.metrics.__all__) == sorted(dir(hierbench.metrics))
+    assert all(hasattr(hierbench.metrics, name) for name in hierbench.metrics.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         hierbench.nothing  # noqa: B018
 
@@ -63,28 +72,83 @@ def tracked():
     return [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
 
 
-def test_the_wheel_holds_the_four_folders(tmp_path):
-    """Everything that runs is in the wheel under `hierbench`, and nothing lands beside it."""
-    files = tracked()
-    copy = tmp_path / "copy"
-    with tarfile.open(tmp_path / "files.tar", "w") as tar:
-        for name in files:
-            tar.add(ROOT / name, name, recursive=False)
-    with tarfile.open(tmp_path / "files.tar") as tar:
-        tar.extractall(copy, filter="data")
-    build = f"import setuptools.build_meta as b; b.build_wheel({str(tmp_path)!r})"
-    done = subprocess.run([sys.executable, "-c", build], cwd=copy, capture_output=True, text=True, timeout=300)
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the project's files, without git."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in tracked():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+def built(code, folder):
+    """Call a function of the build backend in a folder, with the folder `out` for its result, and return the file."""
+    program = f"import setuptools.build_meta as b, os; os.makedirs('out', exist_ok=True); print(b.{code})"
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    (wheel,) = tmp_path.glob("*.whl")
-    inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    return folder / "out" / done.stdout.split()[-1]
+
+
+def test_the_source_archive_and_its_wheel(copy, tmp_path):
+    """Everything that runs is in the wheel under `hierbench`, and nothing lands beside it; the licences are there.
+
+    It is built from the source archive, whose version it keeps, without git and in whatever folder it is unpacked.
+    """
+    archive = built("build_sdist('out')", copy)
+    version = re.fullmatch(r"hierbench-(.+)\.tar\.gz", archive.name)[1]
+    assert version == tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools_scm"]["fallback_version"]
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    change = (unpacked / "pyproject.toml").read_text().replace(f'fallback_version = "{version}"', "")
+    (unpacked / "pyproject.toml").write_text(change)  # the version is that of the archive, not this one
+    wheel = built("build_wheel('out')", unpacked)
+    assert wheel.name == f"hierbench-{version}-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
     expected = set()
-    for name in files:
+    for name in tracked():
         folder, _, rest = name.partition("/")
         published = name.startswith("leaderboard/published/")
         script = name == "benchmarks/hierarchies/derive_from_wordnet.py"
         if folder in FOLDERS and not rest.endswith(".md") and not published and not script:
             expected.add(f"{FOLDERS[folder]}/{rest}")
-    assert inside == expected
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    licences = {name.partition(".dist-info/licenses/")[2] for name in names} - {""}
+    assert licences == {"LICENSE", "benchmarks/hierarchies/NOTICE"}
+
+
+@pytest.mark.thorough
+def test_with_git_the_version_is_that_of_the_tag_and_the_archives_hold_the_same(copy, tmp_path):
+    project = shutil.copytree(copy, tmp_path / "project", symlinks=True)
+    shutil.rmtree(project / "out", ignore_errors=True)
+
+    def git(*words):
+        named = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", *named, *words], cwd=project, check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "x")
+    git("tag", "v3.4.5")
+    archive = built("build_sdist('out')", project)
+    assert archive.name == "hierbench-3.4.5.tar.gz"
+    with tarfile.open(archive) as tar:
+        inside = {name.partition("/")[2].partition("/")[0] for name in tar.getnames()}
+    assert not inside & {"tests", "typings", ".ci", ".gitignore", "Dockerfile"} and {"docs", "methods"} <= inside
+    (project / "out").rename(tmp_path / "out")
+    git("commit", "-qm", "y", "--allow-empty")
+    assert built("build_sdist('out')", project).name.startswith("hierbench-3.4.6.dev1+g")
+
+
+def test_the_citation_is_valid():
+    """The fields of the Citation File Format that are used, and the paper's title as everywhere else."""
+    from hierbench.reports.site.citing import PAPER
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors", "type", "license"} <= set(citation)
+    (paper,) = citation["references"]
+    assert paper["title"] == PAPER and [author["family-names"] for author in paper["authors"]] == ["Liang", "Davis"]
 
 
 def test_no_lock_file_and_no_path_of_the_project_s_machines_is_committed():

@@ -2,11 +2,13 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
 import scipy.stats
 
+from hierbench.leaderboard.changes import different_keys
 from hierbench.leaderboard.paired import difference, holm
 
 
@@ -71,7 +73,16 @@ def test_equal_rows_are_rarely_told_apart():
 
 def test_the_command(cli, tmp_path, data_dir):
     where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
-    fast = ["--set", "train.epochs=1", "--set", "train.batch_size=480", "--mlflow", "off"]
+    fast = [
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "train.batch_size=480",
+        "--set",
+        "model.backbone=wrn10-1-s4",
+        "--mlflow",
+        "off",
+    ]
     done = cli(
         tmp_path,
         "run",
@@ -104,6 +115,7 @@ def test_the_command(cli, tmp_path, data_dir):
     assert lines[0].startswith("type,method,reference,metric,mean,") and len(lines) == 6
     assert cli(tmp_path, "compare", "--dataset", "shapes", "cee", *where).one_line("unknown row 'cee'", "ce:type-I")
     assert cli(tmp_path, "compare", "--dataset", "shapes", "ce", "ce", *where).one_line("nothing to compare with ce")
+    assert "method.name: ce -> crm" in table.out and "none -> none" not in table.out
     ties = cli(tmp_path, "compare", "--dataset", "shapes", "--ties", "ece", "--format", "json", *where).ok().out
     rows = {row["method"]: row["mean"] for row in json.loads(ties)["rows"]}
     assert rows == {name: pytest.approx(of_row[name]["ece"]["mean"]) for name in ("ce", "crm")}
@@ -111,3 +123,14 @@ def test_the_command(cli, tmp_path, data_dir):
     plan = cli(tmp_path, "power", "--dataset", "shapes", "crm", "ce", "--metric", "ece", "--format", "json", *where)
     (planned,) = json.loads(plan.ok().out)["plans"]
     assert planned["difference"] == pytest.approx(gaps["ece"]["mean"]) and planned["n"] == 2
+    for spec in (tmp_path / "runs").glob("*/spec.json"):  # one seed of each row is left
+        if json.loads(spec.read_text())["seed"] == 1:
+            shutil.rmtree(spec.parent)
+    few = "two seeds of each row with a value; there are 1 of ce:type-I and 1 of crm:type-I"
+    assert cli(tmp_path, "compare", "--dataset", "shapes", "ce", *where).one_line(few)
+
+
+def test_an_empty_section_is_no_difference():
+    """Of a method without hyperparameters the section is there and empty, of another its keys are there."""
+    old, new = ({"method.params": {}, "epochs": 1}, {"method.params.gamma": 0.5, "epochs": None})
+    assert different_keys(old, new) == ["epochs", "method.params.gamma"]

@@ -1,3 +1,5 @@
+import io
+
 import hierbench.utils.console as progress
 from hierbench.utils.console import Meter, duration
 
@@ -23,6 +25,20 @@ def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
             "shapes: 10 %, 24 s elapsed, about 2 min left (ce seed 0)",
         ]
     )
+
+
+def test_lines_in_a_notebook_whose_kernel_calls_itself_a_terminal(monkeypatch):
+    class OutStream(io.StringIO):
+        def isatty(self):
+            return True
+
+    OutStream.__module__ = "ipykernel.iostream"
+    monkeypatch.setattr("sys.stderr", OutStream())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Meter("shapes", total=1) as meter:
+        meter.part("ce seed 0", 0.5, 1)
+        meter.say("done")
+    assert progress.sys.stderr.getvalue() == "done\n"
 
 
 def test_durations():

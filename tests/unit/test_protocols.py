@@ -204,7 +204,7 @@ def test_row_5_acts_on_validation_and_test_and_not_on_training(shapes):
         return [sum(len(y) for _, y in split.eval_batches()) for split in splits]
 
     assert sizes() == [960, 192, 384]
-    assert sizes("evaluation.drop_last=true") == [960, 192, 256]  # validation is six whole batches of 32
+    assert sizes("evaluation.drop_last=true") == [960, 128, 256]  # validation is one whole batch of 128
     assert sizes("evaluation.drop_last=true", "train.batch_size=50") == [960, 150, 256]
 
 

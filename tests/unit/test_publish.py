@@ -122,11 +122,42 @@ def test_ten_thousand_images_of_a_thousand_classes_are_small(trained, tmp_path, 
     assert (tmp_path / "records/targets.npy").stat().st_size < 21_000
 
 
+def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, tmp_path):
+    runs, boards = copied("one", "ce", seeds=1), tmp_path / "boards"
+    put(runs)
+    (boards / "shapes-frozen.json").write_text("{}")  # another dataset's
+    for moved in ("shapes", "shapes.md", "shapes.csv", "shapes.tex", "shapes-verdict.json", "shapes-changes.json"):
+        with pytest.raises(UserError) as error:
+            put(runs)
+        names, _, way = str(error.value).removeprefix(f"{boards} has ").partition(": ")
+        assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - {"shapes-frozen.json"})
+        assert way.startswith("change this publication with --update, or move all of these away")
+        (boards / moved).rename(tmp_path / moved)
+    (boards / "shapes.json").unlink()
+    assert "wrote" in put(runs).lines[-1]
+
+
+def test_a_run_that_is_not_finished_is_named_with_what_to_do(copied, put, quick):
+    runs = copied("one", "ce", "flamingo")
+    own = {run.spec()["seed"]: run for run in Store(runs).runs() if run.spec()["method"]["name"] == "flamingo"}
+    for name in ("metrics.json", "predictions.npz"):
+        (own[1].folder / name).unlink()
+    own[1].set_status("failed", error="out of memory")
+    with pytest.raises(UserError, match="finished; a published table is complete: run it again, or remove") as error:
+        put(runs)
+    _, _, places = str(error.value).partition("or remove ")
+    found = [path for place in places.split(", ") for path in runs.parent.glob(place.removeprefix(f"{runs.parent}/"))]
+    assert found == [own[1].folder, own[2].folder]  # without a gap in its seeds
+    for folder in found:
+        shutil.rmtree(folder)
+    assert "4 recomputed" in put(runs).lines[-1]
+
+
 def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     boards = tmp_path / "boards"
     put(copied("one", "ce", "crm"))
     earlier = files_in(boards / "shapes")
-    with pytest.raises(UserError, match="exists; move it away to publish again, or change it with --update"):
+    with pytest.raises(UserError, match="change this publication with --update, or move all of these away"):
         put(copied("two", "flamingo", seeds=2))
     (boards / "other.txt").write_text("kept")
     lines = put(tmp_path / "two", update=True).lines
@@ -141,7 +172,8 @@ def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     put(copied("three", "flamingo"), update=True)  # one more seed
     (change,) = (one for one in entries(boards)[0]["changed"] if one["row"] == "flamingo:type-I")
     assert (change["row"], change["seeds"]) == ("flamingo:type-I", [2, 3]) and len(change["top1"]) == 2
-    same = put(copied("three again", "flamingo"), update=True)
+    same = put(copied("three again", "flamingo"), update=True, because="no reason")
+    assert "--because explains nothing: no row disappears or gets worse" in same.notes
     assert same.lines[0] == "no row changes" and len(entries(boards)) == 3
     again = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", boards / "shapes", "--to", "copy").ok()
     assert "9 recomputed" in again.out  # from published records, without the data
@@ -158,7 +190,7 @@ def test_what_gets_worse_needs_a_word(what, copied, put, quick, tmp_path, tamper
         reason = "removed, as the runs have other settings: train.weight_decay: 0.0005 -> 0.25"
     elif what == "worse":
         respecified(new, tamperings, tree, method__code="1" * 64)
-        reason = "flamingo:type-I gets worse: HierDist@5 +"
+        reason = "HierDist@5 +"
     elif what == "fewer seeds":
         respecified(new, tamperings, method__code="1" * 64)
         reason = "flamingo:type-I gets worse: lost seed 2"
@@ -341,6 +373,7 @@ def test_an_update_says_which_rows_lose_their_rank(copied, put, quick, tmp_path)
     said = put(more, update=True, because="a third seed")
     assert {line.split(":")[0] for line in said.lines} >= {"changed ce", "changed crm", "added flamingo"}
     assert any("rank ranked -> lacks seed 2; not ranked" in line for line in said.lines)
+    assert not any("explains nothing" in line for line in said.notes)
     (changed,) = (one for one in entries(tmp_path / "boards")[0]["changed"] if one["row"] == "ce:type-I")
     assert changed["rank"] == ["ranked", "lacks seed 2; not ranked"]
     assert any("not made anew" in line and "shapes-levels.svg" in line for line in said.notes)

@@ -151,7 +151,7 @@ def test_latex_is_grey_and_compiles(tmp_path, board):
     assert r"\textsuperscript{a}" in text and r"\input{" not in text and text.count(r"\color{gray}") == 3 * 6
     (tmp_path / "table.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
 
 

@@ -37,6 +37,16 @@ def test_markdown(board):
     assert "0 of 3" in lines[2] and "1 of 3" in lines[3] and "**2.00 +/- 0.1000**" in lines[4]
 
 
+def test_a_row_without_runs_adds_no_column(board):
+    """A job that failed has an empty cell of every metric, also of those that a small tree does not have."""
+    for row in board.rows[:2]:
+        del row.metrics["hierdist@20"]
+    assert "HierDist@20" not in markdown(board) and "hierdist@20 mean" not in as_csv(board).splitlines()[0]
+    assert "hierdist@5" in as_csv(board).splitlines()[0] and "HierDist@20" not in latex(board)
+    board.rows = board.rows[2:]  # where nothing is finished, all columns are there
+    assert "HierDist@20" in markdown(board)
+
+
 def test_a_notebook_shows_a_table_and_nothing_of_the_data_acts(board):
     board.dataset, board.remark = "<i>data", "<script>alert(1)</script>"
     board.rows[0].title, board.rows[0].type = "<img src=x onerror=alert(1)>", "a & b"
@@ -97,6 +107,6 @@ def test_latex_compiles(tmp_path, board, name):
     text = latex(board if name == "odd" else board_from_paper("tieredimagenet-h"))
     (tmp_path / "table.tex").write_text(text, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "table.pdf").stat().st_size > 1000

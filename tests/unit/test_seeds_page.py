@@ -1,10 +1,9 @@
-"""docs/seeds.md: its numbers are what the functions return. docs/reproduce.md: its Python runs."""
+"""docs/seeds.md: its numbers are what the functions return."""
 
 import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from hierbench.experiments.separation.design import LEVEL, crossing, look_at, make_design
 from hierbench.experiments.separation.record import Plan, Record
@@ -63,20 +62,3 @@ def test_costs():
     assert [(row[1], row[3]) for row in costs] == [("41%", "16.9"), ("95%", "10.4"), ("100%", "5.8")]
     for size, _, fixed, _ in costs:
         assert f"{100 * float(power_of(Effect(float(size), (1.0,)), 20)):.0f}%" == fixed
-
-
-def test_the_python_of_the_other_page(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    (code,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/reproduce.md").read_text(encoding="utf-8"), re.M | re.S
-    )
-    exec(compile(code, "reproduce.md", "exec"), {})
-    assert capsys.readouterr().out.startswith(
-        "hierbench run --methods flamingo --types type-I --dataset tiny-imagenet-frozen"
-    )
-
-
-@pytest.mark.parametrize("page", ["seeds", "reproduce"])
-def test_pages_are_linked_to_what_exists(page):
-    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
-    assert all((ROOT / "docs" / link).is_file() for link in re.findall(r"\]\(([a-z-]+\.md)", text))

@@ -13,8 +13,6 @@ from hierbench.experiments.verification.verify import verify
 from hierbench.runs.compact import write_compact, write_targets
 from hierbench.runs.store import Store
 
-RUN = ("run", "--methods", "ce,crm,flamingo", "--dataset", "shapes", "--types", "type-I", "--seeds", "3", "--jobs", "1")
-RUN += ("--mlflow", "off", "--set", "train.epochs=2", "--set", "train.batch_size=96")
 NAMES = (
     "edited_metric",
     "edited_predictions",
@@ -34,13 +32,11 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def made(cli, data_dir, tmp_path_factory):
+def made(cli, trained, data_dir, tmp_path_factory):
     """A folder with runs of three methods and three seeds, and their published table with compact predictions."""
     folder = tmp_path_factory.mktemp("made")
-    cli(folder, *RUN, "--data-dir", data_dir).ok()
+    shutil.copytree(trained, folder / "runs")
     cli(folder, "leaderboard", "--dataset", "shapes", "--data-dir", data_dir, "--publish", "published").ok()
-    for path in folder.glob("runs/*/checkpoint.pt"):
-        path.unlink()
     for run in Store(folder / "runs").runs():
         scores, targets = run.predictions()
         write_compact(folder / "published/shapes" / run.folder.name, scores, targets, run.digest_of("predictions.npz"))

@@ -66,7 +66,7 @@ def relations(draw):
     return upper | upper.T
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(relations())
 def test_groups_show_exactly_which_rows_differ(differ):
     """Two rows share a group exactly if they do not differ; no group can be extended, and none could be left out."""

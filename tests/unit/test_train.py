@@ -15,7 +15,7 @@ from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate
 from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
 
-QUICK = ["train.epochs=2", "train.batch_size=96", "seeds=1"]
+QUICK = ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4", "seeds=1"]
 
 
 def job_for(prepared, method="ce", kind="type-I", overrides=()) -> Job:
@@ -208,7 +208,7 @@ def test_id_depends_on_what_changes_the_result_and_on_nothing_else(shapes, tmp_p
     base = job_for(shapes).id
     assert job_for(shapes).id == base
     changes = [
-        ["train.epochs=3"], ["augment.flip=false"], ["train.lr.type-I.backbone=0.5"], ["model.backbone=wrn10-1"],
+        ["train.epochs=3"], ["augment.flip=true"], ["train.lr.type-I.backbone=0.5"], ["model.backbone=wrn10-1"],
         ["distance=depth"],
     ]  # fmt: skip
     ids = {job_for(shapes, overrides=change).id for change in changes}

@@ -201,7 +201,9 @@ def test_a_storage_that_is_none(tmp_path):
 
 @pytest.fixture
 def target(shapes):
-    recipe = load_recipe("shapes", ["train.epochs=1", "train.batch_size=96", "tune.runs=2"])
+    recipe = load_recipe(
+        "shapes", ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
+    )
     return Target(recipe, shapes, find_method("haframe"), "type-II", None)
 
 
@@ -215,9 +217,20 @@ def test_tuning_seeds_are_not_those_of_final_runs(target, shapes):
 
 def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(target, shapes):
     names = {target.study(GRID, "grid"), target.study(GRID, "tpe")}
-    longer = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96", "tune.runs=2"])
+    longer = load_recipe(
+        "shapes", ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
+    )
     names.add(Target(longer, shapes, target.found, "type-II", None).study(GRID, "grid"))
-    other = load_recipe("shapes", ["train.epochs=1", "train.batch_size=96", "tune.runs=2", "methods.haframe.gamma=7"])
+    other = load_recipe(
+        "shapes",
+        [
+            "train.epochs=1",
+            "train.batch_size=96",
+            "model.backbone=wrn10-1-s4",
+            "tune.runs=2",
+            "methods.haframe.gamma=7",
+        ],
+    )
     same = Target(other, shapes, target.found, "type-II", None).study(GRID, "grid")
     assert len(names) == 3 and same == target.study(GRID, "grid")
 
@@ -235,7 +248,7 @@ def test_the_study_of_learning_rates_does_not_depend_on_those_that_it_searches(s
 
 def test_a_configuration_of_learning_rates_trains_with_them(target):
     (job, _) = target.jobs({"alpha": 0.3, "lr.transform": 0.25})
-    assert job.spec.train.lr.model_dump() == {"backbone": 0.03, "transform": 0.25, "classifier": 0.03}
+    assert job.spec.train.lr.model_dump() == {"backbone": 0.15, "transform": 0.25, "classifier": 0.15}
     assert job.spec.method.params["alpha"] == 0.3 and "lr.transform" not in job.spec.method.params
 
 
@@ -331,7 +344,9 @@ def test_what_is_worse_than_the_median_is_stopped():
 def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers):
     """In this process and in workers of their own; what waits is not started."""
     setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
-    recipe = load_recipe("shapes", ["train.epochs=4", "train.batch_size=96", "tune.runs=3"])
+    recipe = load_recipe(
+        "shapes", ["train.epochs=4", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=3"]
+    )
     plan = Target(recipe, target.prepared, target.found, "type-II", None).jobs({"alpha": 0.3})
     ended, doomed = [], {plan[0].id, plan[2].id}
 
