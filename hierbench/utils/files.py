@@ -192,8 +192,9 @@ def parse_json(text: str) -> Any:
     """
     try:
         content = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_finite)
-        _check_depth(content, DEEPEST)
-        if "\\ud" in text.lower():
+        if text.count("{") + text.count("[") >= DEEPEST:
+            _check_depth(content, DEEPEST)
+        if "\\ud" in text or "\\uD" in text:
             content = json.loads(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
