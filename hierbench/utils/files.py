@@ -168,7 +168,10 @@ def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
 def read_bytes(path: Path, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
     """Read a whole regular file; more than `limit` bytes are an OSError. `follow` as for `open_regular`."""
     with open_regular(path, follow=follow) as file:
-        content = file.read(limit + 1)
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, limit) + 1)  # memory for all of `limit` would be reserved, which takes longer
+        if len(content) > size:  # it grows, or does not know its size, as those of /proc
+            content += file.read(limit + 1 - len(content))
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"more than {limit >> 20} MiB", str(path))
     return content
