@@ -8,6 +8,7 @@ command its runs.
 
 import contextlib
 import io
+import itertools
 import json
 import re
 import shlex
@@ -119,7 +120,8 @@ def check_line(line):
 
     for part in line.split(" && "):
         words = shlex.split(part.split(" > ")[0])
-        words = words[2:] if words[:2] == ["uv", "run"] else words
+        if words[:2] == ["uv", "run"]:
+            words = list(itertools.dropwhile(lambda word: word.startswith("--"), words[2:]))
         if words[:1] != ["hierbench"] or "$comparison" in words or words[1].startswith("--"):
             continue  # an option of the program itself ends it
         command, rest = command_of(words[1:])
