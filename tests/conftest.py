@@ -170,6 +170,19 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def small_data_dir(tmp_path_factory):
+    """The same with 240, 48 and 96, for tests that train again and again."""
+    from hierbench.data.datasets import shapes
+    from hierbench.data.prepare import prepare
+
+    folder = tmp_path_factory.mktemp("small-data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "PER_CLASS", {"train": 5, "val": 1, "test": 2})
+        prepare("shapes", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def shapes(data_dir):
     from hierbench.data.prepared import find
 

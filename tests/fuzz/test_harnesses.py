@@ -11,7 +11,7 @@ RUN = Path(__file__).with_name("run.py")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris: it has wheels for Linux alone")
-@pytest.mark.parametrize("kind", ["trees", "recipes", "records"])
+@pytest.mark.parametrize("kind", ["trees", "recipes", pytest.param("records", marks=pytest.mark.thorough)])
 def test_a_harness_runs(tmp_path, kind):
     command = [sys.executable, str(RUN), kind, "1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

@@ -98,9 +98,19 @@ def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
     assert sum(not piece.load().any() for piece in source.pieces() if piece.split == "val") == 1
 
 
-def test_real_photographs(tmp_path, shared):
-    prepared = prepare("tiny-imagenet", tmp_path, shared / "data/tiny-imagenet-200-subset.zip")
-    assert prepared.meta["splits"] == {"train": 18_000, "val": 2_000, "test": 4_000}
+@pytest.mark.parametrize("per_class", [10, pytest.param(100, marks=pytest.mark.thorough)])
+def test_real_photographs(tmp_path, shared, per_class):
+    """Those of the subset, or a tenth of its training images and all others."""
+    archive, of_class = shared / "data/tiny-imagenet-200-subset.zip", Counter()
+    if per_class < 100:
+        with zipfile.ZipFile(archive) as whole, zipfile.ZipFile(tmp_path / "part.zip", "w") as part:
+            for name in whole.namelist():
+                of_class[Path(name).parent] += "/train/" in name
+                if of_class[Path(name).parent] <= per_class:
+                    part.writestr(name, whole.read(name))
+        archive = tmp_path / "part.zip"
+    prepared = prepare("tiny-imagenet", tmp_path, archive)
+    assert prepared.meta["splits"] == {"train": 180 * per_class, "val": 20 * per_class, "test": 4_000}
     images, _ = prepared.arrays("test")
     assert 90 < images[::40].mean() < 140
 
@@ -277,6 +287,12 @@ def test_a_full_disk_is_found_out_before_writing(tmp_path, monkeypatch):
     assert nothing_is_left(tmp_path)
 
 
+@pytest.fixture
+def _few_shapes(monkeypatch):
+    monkeypatch.setattr(shapes, "PER_CLASS", {"train": 2, "val": 1, "test": 1})
+
+
+@pytest.mark.usefixtures("_few_shapes")
 def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -287,6 +303,7 @@ def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.usefixtures("_few_shapes")
 def test_what_a_killed_preparation_left_is_removed(tmp_path):
     left = tmp_path / "prepared/.shapes.partial"
     left.mkdir(parents=True)

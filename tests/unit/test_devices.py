@@ -15,6 +15,7 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
 from hierbench.data.loader import Split
+from hierbench.data.prepared import find
 from hierbench.execution.run_job import execute
 from hierbench.models import build_classifier, compiled
 from hierbench.planning.plan import make_plan
@@ -26,8 +27,18 @@ from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
 
-QUICK = ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"]
+QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4"]
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data_dir(small_data_dir):
+    return small_data_dir
+
+
+@pytest.fixture(scope="module")
+def shapes(data_dir):
+    return find("shapes", data_dir)
 
 
 def job_for(prepared, overrides=(), method="ce", kind="type-I"):
@@ -39,14 +50,25 @@ def run(job, setting, report=lambda done, total: None):
     return setting.store.run(job.id)
 
 
+@pytest.fixture
+def forked_ranks(monkeypatch):
+    """Lets the processes of a job be forks of one that has everything imported and computes nothing."""
+    real = multiprocessing.get_context
+    multiprocessing.set_forkserver_preload(["hierbench.execution.ranks", "lightning_fabric", "hierbench.methods.ce"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: real("forkserver"))
+
+
 @pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-II")])
-def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_path, method, kind):
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.thorough)])
+def test_two_processes_give_what_one_gives_up_to_rounding(request, shapes, data_dir, tmp_path, method, kind, start):
     """Two steps, of all training images, at small learning rates: over more of them rounding grows by itself.
 
     With raw inputs two norms get no gradient, for which the processes must not wait.
     """
+    if start == "fork":
+        request.getfixturevalue("forked_ranks")
     rates = [f"train.lr.{kind}.{name}=0.02" for name in ("backbone", "transform", "classifier")]
-    job, seen = job_for(shapes, ["train.batch_size=960", "model.wrn_group_input=raw", *rates], method, kind), []
+    job, seen = job_for(shapes, ["train.batch_size=240", "model.wrn_group_input=raw", *rates], method, kind), []
     both, weights = [], []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -66,14 +88,6 @@ def test_two_processes_give_what_one_gives_up_to_rounding(shapes, data_dir, tmp_
     (scores, targets), (same, its) = (one.predictions() for one in both)
     assert (targets == its).all() and np.abs(scores - same).max() < 2e-3
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
-
-
-@pytest.fixture
-def forked_ranks(monkeypatch):
-    """Lets the processes of a job be forks of one that has everything imported and computes nothing."""
-    real = multiprocessing.get_context
-    multiprocessing.set_forkserver_preload(["hierbench.execution.ranks", "lightning_fabric", "hierbench.methods.ce"])
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: real("forkserver"))
 
 
 def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, data_dir, tmp_path, forked_ranks):
@@ -105,20 +119,20 @@ def _exists(pid):
 
 
 def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path, forked_ranks):
-    job = job_for(shapes, ["train.lr.type-I.classifier=1e30", "train.batch_size=480"])
+    job = job_for(shapes, ["train.lr.type-I.classifier=1e30", "train.batch_size=120"])
     error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
     assert error == "scores are nan after epoch 1: the last steps were too large"  # the error itself crossed over
 
 
 def test_a_batch_that_cannot_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
-    job = job_for(shapes, ["train.batch_size=95"])
+    job = job_for(shapes, ["train.batch_size=25"])
     error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
-    assert error == "a batch of 95 images cannot be shared by 2 devices equally"
+    assert error == "a batch of 25 images cannot be shared by 2 devices equally"
 
 
 @pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
 def test_parts_of_a_batch_are_augmented_as_the_whole(shapes, crop):
-    images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])), torch.randperm(960)[:64]
+    images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])), torch.randperm(240)[:64]
     torch.manual_seed(3)
     whole = crop(images, rows)
     for first, last in ((0, 20), (20, 64)):
@@ -129,7 +143,7 @@ def test_parts_of_a_batch_are_augmented_as_the_whole(shapes, crop):
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_the_feed_gives_the_same_batches_resident_and_streamed(shapes, num_ranks):
     spec = job_for(shapes).spec
-    order = torch.randperm(960)
+    order = torch.randperm(240)
     for name in ("train", "val"):
         whole = []
         for resident in (True, False):
@@ -137,24 +151,24 @@ def test_the_feed_gives_the_same_batches_resident_and_streamed(shapes, num_ranks
             for rank in range(num_ranks):
                 split = Split(shapes, name, spec, CPU, rank, num_ranks, resident)
                 torch.manual_seed(0)
-                batches = split.train_batches(order.split(96)) if name == "train" else split.eval_batches()
+                batches = split.train_batches(order.split(24)) if name == "train" else split.eval_batches()
                 parts.append([(images.clone(), labels.clone()) for images, labels in batches])
             whole.append(parts)
         for one, two in zip(*whole, strict=True):
             for (images, labels), (same, its) in zip(one, two, strict=True):
                 assert torch.equal(images, same) and torch.equal(labels, its)
-        assert sum(len(images) for part in whole[0] for images, _ in part) == (960 if name == "train" else 192)
+        assert sum(len(images) for part in whole[0] for images, _ in part) == (240 if name == "train" else 48)
         if name == "train":  # of the whole batch, for the method sees it whole
-            assert all(len(labels) == 96 for part in whole[0] for _, labels in part)
+            assert all(len(labels) == 24 for part in whole[0] for _, labels in part)
 
 
 def test_an_unchanged_feed_of_one_rank_is_divided_among_several(shapes):
-    spec, order = job_for(shapes).spec, torch.randperm(960)
+    spec, order = job_for(shapes).spec, torch.randperm(240)
 
     def batches(rank, num_ranks):
         torch.manual_seed(5)
         return [
-            images for images, _ in Split(shapes, "train", spec, CPU, rank, num_ranks).train_batches(order.split(96))
+            images for images, _ in Split(shapes, "train", spec, CPU, rank, num_ranks).train_batches(order.split(24))
         ]
 
     one, first, second = batches(0, 1), batches(0, 2), batches(1, 2)
@@ -180,10 +194,10 @@ def test_gradients_of_the_parts_add_up_to_those_of_the_batch(shapes):
 
 
 def test_a_divided_batch_is_another_job_and_trains(shapes, data_dir, tmp_path):
-    whole, divided = job_for(shapes), job_for(shapes, ["train.micro_batch=32"])
+    whole, divided = job_for(shapes), job_for(shapes, ["train.micro_batch=8"])
     assert whole.id != divided.id
     both = [run(job, Setting(tmp_path, data_dir)).history() for job in (whole, divided)]
-    assert both[0][0]["train_loss"] != both[1][0]["train_loss"]  # batch norm saw 32 images
+    assert both[0][0]["train_loss"] != both[1][0]["train_loss"]  # batch norm saw 8 images
     assert both[0][0]["train_loss"] == pytest.approx(both[1][0]["train_loss"], rel=0.1)
 
 
@@ -230,13 +244,13 @@ def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir,
         return model
 
     monkeypatch.setattr(hierbench.training.step, "build_classifier", heavy)
-    job = job_for(shapes)
+    job = job_for(shapes, ["train.batch_size=96"])
     error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None).error
     assert error.startswith(
         "the device has too little memory for 96 images at a time; 24 fit: --set train.micro_batch=24 "
     )
     assert Setting(tmp_path, data_dir).store.run(job.id).status["error"] == error
-    run(job_for(shapes, ["train.micro_batch=24"]), Setting(tmp_path, data_dir))
+    run(job_for(shapes, ["train.batch_size=96", "train.micro_batch=24"]), Setting(tmp_path, data_dir))
 
 
 def test_what_counts_as_out_of_memory():

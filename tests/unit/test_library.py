@@ -27,7 +27,10 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDS)
+LONGER = ("shufflenet_v2_x0_5", "regnet_y_400mf")  # they end as mnasnet0_5 and resnet18 do
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in LONGER)) for n in ENDS])
 def test_torchvision_s_networks_end_before_the_pooling(name):
     backbone = build_backbone(Model(backbone=f"torchvision:{name}", input_size=SIZE))
     more = {"init_weights": False} if name == "googlenet" else {}

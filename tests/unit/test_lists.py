@@ -55,18 +55,45 @@ def read_once():
 
 
 @pytest.fixture
-def inat(tmp_path, files, inat_classes, miniatures, monkeypatch, read_once):
-    """A folder with the real tree and small split lists in place of those whose digest the module knows."""
-    offline = tmp_path / "offline"
-    offline.mkdir()
-    (offline / inat19.TREE.name).symlink_to(files / inat19.TREE.name)
-    lists = offline / inat19.SPLITS.name
-    class_of = miniatures.inat19_lists(lists, inat_classes, {"train": 60, "val": 20, "test": 20})
-    blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
-    monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
-    monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
-    monkeypatch.setattr(split_lists, "read_splits", read_once)
-    return offline, class_of
+def make_inat(tmp_path, files, inat_classes, miniatures, monkeypatch, read_once):
+    """Makes a folder with the tree of some classes and small split lists, in place of those whose digest is known."""
+
+    def make(classes, per_split):
+        offline = tmp_path / "offline"
+        offline.mkdir()
+        tree = offline / inat19.TREE.name
+        if classes == inat_classes:
+            tree.symlink_to(files / inat19.TREE.name)
+        else:
+            edges = [line.split() for line in (files / inat19.TREE.name).read_text().splitlines()]
+            above, kept = {child: parent for parent, child in edges}, set(classes)
+            for name in classes:
+                while name in above:
+                    kept.add(name := above[name])
+            tree.write_text("".join(f"{parent} {child}\n" for parent, child in edges if child in kept))
+            sha256 = hashlib.sha256(tree.read_bytes()).hexdigest()
+            monkeypatch.setattr(inat19, "TREE", File(inat19.TREE.path, sha256=sha256))
+        lists = offline / inat19.SPLITS.name
+        class_of = miniatures.inat19_lists(lists, classes, per_split)
+        blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
+        monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
+        monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
+        monkeypatch.setattr(split_lists, "read_splits", read_once)
+        return offline, class_of
+
+    return make
+
+
+@pytest.fixture
+def real_inat(make_inat, inat_classes):
+    """All 1010 classes, and 100 images."""
+    return make_inat(inat_classes, {"train": 60, "val": 20, "test": 20})
+
+
+@pytest.fixture
+def inat(make_inat, inat_classes):
+    """A twentieth of the classes, and 100 images."""
+    return make_inat(inat_classes[::20], {"train": 60, "val": 20, "test": 20})
 
 
 @pytest.fixture(scope="session")
@@ -126,11 +153,11 @@ def test_table_1_from_the_real_split_lists(tiered_lists):
 
 
 @pytest.mark.parametrize(("name", "file"), [("tieredimagenet-h", tieredimagenet_h.TREE), ("inat19", inat19.TREE)])
-def test_distances_of_all_pairs(tmp_path, files, inat, tiered_lists, name, file):
+def test_distances_of_all_pairs(tmp_path, files, real_inat, tiered_lists, name, file):
     text = (files / file.name).read_text()
     leaves, heights, depths = lca_height_and_depth(text)
     recipe = load_recipe(name)
-    lists = tiered_lists if file == tieredimagenet_h.TREE else read_lists(file, inat19.SPLITS, tmp_path, inat[0])
+    lists = tiered_lists if file == tieredimagenet_h.TREE else read_lists(file, inat19.SPLITS, tmp_path, real_inat[0])
     paths = lists.paths
     tree = Hierarchy.from_paths(paths, recipe.distance)
     assert list(paths) == leaves and tree.classes == tuple(leaves)
@@ -152,8 +179,8 @@ def test_coarse_targets_of_tiered_imagenet_are_the_tree_s(files, tiered_lists):
         assert (same == (depths >= level + 1) | np.eye(608, dtype=bool)).all(), level
 
 
-def test_inat19_from_the_archive(tmp_path, inat, miniatures):
-    offline, class_of = inat
+def test_inat19_from_the_archive(tmp_path, real_inat, miniatures):
+    offline, class_of = real_inat
     archive = miniatures.inat19_archive(tmp_path / "train_val2019.tar.gz", class_of)
     shares = []
     there = prepare("inat19", tmp_path / "data", archive, shares.append, offline=offline)
@@ -359,10 +386,10 @@ class KilledError(BaseException):
 
 
 @pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.thorough), True])
-def test_killed_at_any_step_after_the_scan(tmp_path, inat, miniatures, monkeypatch, missing):
+def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, miniatures, missing):
     """Every write, rename and removal after the images are read fails once, and then once more on the way back."""
-    offline, class_of = inat
-    kept = dict(list(class_of.items())[: 90 if missing else 100])
+    offline, class_of = make_inat(inat_classes[::100], {"train": 6, "val": 2, "test": 2})
+    kept = dict(list(class_of.items())[: 9 if missing else 10])
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
     how = {"offline": offline, "allow_missing": missing}
     whole = prepare("inat19", tmp_path / "whole", archive, **how)
@@ -647,8 +674,9 @@ from hierbench.data import writer
 from hierbench.data.datasets import inat19, split_lists
 from hierbench.data.datasets.split_lists import File
 from hierbench.data.prepare import prepare
-blob, folder = sys.argv[1], Path(sys.argv[2])
-inat19.SPLITS, split_lists.IMAGE_SIZE = File(inat19.SPLITS.path, blob=blob), (16, 16)
+sha256, blob, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+inat19.TREE, inat19.SPLITS = File(inat19.TREE.path, sha256=sha256), File(inat19.SPLITS.path, blob=blob)
+split_lists.IMAGE_SIZE = 16, 16
 writer.FLUSH_EVERY, writer.WINDOW = 5, 1
 write = writer.RowFile.write
 writer.RowFile.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
@@ -660,7 +688,7 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(cli, tmp_path, inat, min
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
-    command = (tmp_path, inat19.SPLITS.blob, tmp_path)
+    command = (tmp_path, inat19.TREE.sha256, inat19.SPLITS.blob, tmp_path)
     for lines in (15, 30):
         process = cli.start(*command, python=("-c", KILLED))
         for _ in range(lines):
@@ -680,7 +708,8 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(cli, tmp_path, inat, min
 def test_two_at_once_prepare_once(cli, tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    processes = [cli.start(tmp_path, inat19.SPLITS.blob, tmp_path, python=("-c", KILLED)) for _ in range(2)]
+    command = (tmp_path, inat19.TREE.sha256, inat19.SPLITS.blob, tmp_path)
+    processes = [cli.start(*command, python=("-c", KILLED)) for _ in range(2)]
     outputs = [process.finish().ok().out.split() for process in processes]
     assert outputs[0][-1] == outputs[1][-1] == prepare("inat19", tmp_path / "x", archive, offline=offline).digest
     assert sorted(len(output) - 1 for output in outputs) == [0, 100]

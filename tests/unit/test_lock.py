@@ -16,7 +16,7 @@ import pytest
 import hierbench.utils.lock as locking
 from hierbench.utils.lock import Lock, LostError
 
-FIGHTERS, TURNS = 8, 40
+FIGHTERS = 8
 
 
 def names(folder):
@@ -286,7 +286,8 @@ def fight(folder, counter, inside, seed):
             file.write(f"{value + 1}\n")
 
 
-def test_eight_processes_and_random_kills(tmp_path, monkeypatch):
+def test_eight_processes_and_random_kills(tmp_path, monkeypatch, request):
+    num_kills, num_turns = (25, 40) if request.config.option.thorough else (6, 8)
     monkeypatch.setattr(locking, "LIMIT", 10.0)  # of one that was killed before it had written who it is
     folder = tmp_path / "run"
     folder.mkdir()
@@ -303,9 +304,9 @@ def test_eight_processes_and_random_kills(tmp_path, monkeypatch):
     for seed in range(FIGHTERS):
         start(seed)
     kills, end = 0, time.monotonic() + 120
-    while (kills < 25 or int(counter.read_text()) < TURNS * FIGHTERS) and time.monotonic() < end:
+    while (kills < num_kills or int(counter.read_text()) < num_turns * FIGHTERS) and time.monotonic() < end:
         time.sleep(0.05)
-        if kills < 25:
+        if kills < num_kills:
             seed = chance.choice(sorted(fighters))
             fighters[seed].kill()
             fighters.pop(seed).join()
@@ -316,7 +317,7 @@ def test_eight_processes_and_random_kills(tmp_path, monkeypatch):
         process.join()
     total = int(counter.read_text())
     turns = [int(line) for path in tmp_path.glob("turns-*") for line in path.read_text().split()]
-    assert kills == 25 and total >= TURNS * FIGHTERS
+    assert kills == num_kills and total >= num_turns * FIGHTERS
     assert not (folder / "two at once").exists(), (folder / "two at once").read_text()
     assert len(turns) == len(set(turns))  # no two have seen the same count
     assert total - kills - FIGHTERS <= len(turns) <= total  # those killed after counting have not written it down

@@ -226,7 +226,7 @@ def test_classes_under_ddp(cli, tmp_path):
     scores, targets = torch.randn(17, 5, generator=generator), torch.randint(0, 5, (17,), generator=generator)
     torch.save({"paths": PATHS, "scores": scores, "targets": targets}, tmp_path / "case.pt")
     script = Path(__file__).parents[1] / "ddp_rank.py"
-    done = cli.real(tmp_path, port, tmp_path / "case.pt", python=(script,)).ok()
+    done = cli.start(tmp_path, port, tmp_path / "case.pt", python=(script,)).finish().ok()
     results = [json.loads(line) for line in done.out.splitlines()]
     expected = evaluate(scores, targets, TREE)
     assert [{name: result[name] for name in expected} for result in results] == [expected] * 2

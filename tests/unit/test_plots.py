@@ -468,9 +468,11 @@ def test_other_formats_and_odd_names(tmp_path, monkeypatch):
     for found, title in zip(board.rows, ("a$b$ \\x", "_b", "漢字", "x" * 99), strict=False):
         found.title = title
     monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
+    with style.house_style():
+        figure = tradeoff.draw(Request("fgvc")).figure
     for suffix, start in ((".pdf", b"%PDF"), (".png", b"\x89PNG"), (".SVG", b"<?xml")):
         with style.house_style():
-            style.write_figure(tradeoff.draw(Request("fgvc")).figure, tmp_path / f"a{suffix}")
+            style.write_figure(figure, tmp_path / f"a{suffix}")
         content = (tmp_path / f"a{suffix}").read_bytes()
         assert content.startswith(start) and b"CreationDate" not in content
     assert len(list(tmp_path.iterdir())) == 3

@@ -8,6 +8,7 @@ import hierbench.training.trainer as training
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec
+from hierbench.data.prepared import find
 from hierbench.metrics import evaluate
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
@@ -15,7 +16,17 @@ from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate
 from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
 
-QUICK = ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4", "seeds=1"]
+QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4", "seeds=1"]
+
+
+@pytest.fixture(scope="module")
+def data_dir(small_data_dir):
+    return small_data_dir
+
+
+@pytest.fixture(scope="module")
+def shapes(data_dir):
+    return find("shapes", data_dir)
 
 
 def job_for(prepared, method="ce", kind="type-I", overrides=()) -> Job:
@@ -92,9 +103,9 @@ def test_what_a_run_leaves(shapes, tmp_path):
     best = max(rows, key=lambda row: float(row["val_top1"]))
     assert metrics["best_epoch"] == int(best["epoch"]) and metrics["val"]["top1"] == float(best["val_top1"])
     scores, targets = run.predictions()
-    assert scores.shape == (384, 48)
+    assert scores.shape == (96, 48)
     assert metrics["test"] == evaluate(scores, targets, shapes.hierarchy("height"))
-    assert sum(metrics["mistakes_by_distance"]) == round(384 * (1 - metrics["test"]["top1"] / 100))
+    assert sum(metrics["mistakes_by_distance"]) == round(96 * (1 - metrics["test"]["top1"] / 100))
     assert "last" not in load_checkpoint(run.folder / "checkpoint.pt")
 
 
@@ -167,7 +178,7 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
     assert not run.done
     assert not list(run.folder.glob(".*.tmp"))
     assert execute(job, setting, lambda done, total: None).state == "done"
-    assert run.done and len(run.predictions()[1]) == 384
+    assert run.done and len(run.predictions()[1]) == 96
 
 
 def test_a_method_that_changed_since_the_plan_is_not_run_under_the_old_id(shapes, data_dir, tmp_path):
@@ -199,9 +210,9 @@ def test_a_resumed_run_keeps_its_number_of_threads(shapes, tmp_path):
 
 def test_the_last_short_batch_is_dropped_and_every_test_example_counted(shapes, tmp_path):
     seen = []
-    run = run_job(job_for(shapes, overrides=["train.batch_size=200"]), shapes, tmp_path, lambda d, _: seen.append(d))
-    assert len(seen) == 2 * 4  # 960 examples: four whole batches an epoch
-    assert len(run.predictions()[1]) == 384
+    run = run_job(job_for(shapes, overrides=["train.batch_size=50"]), shapes, tmp_path, lambda d, _: seen.append(d))
+    assert len(seen) == 2 * 4  # 240 examples: four whole batches an epoch
+    assert len(run.predictions()[1]) == 96
 
 
 def test_id_depends_on_what_changes_the_result_and_on_nothing_else(shapes, tmp_path):

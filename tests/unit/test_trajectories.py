@@ -3,6 +3,8 @@
 In float64, where two right programs part by rounding alone and a difference shows at the first steps.
 """
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -21,8 +23,14 @@ from hierbench.training.trainer import seed_for, train
 
 MODELS = [(name, kind) for name in ("ce", "flamingo", "hafeature", "haframe") for kind in find_method(name).cls.types]
 DISSIMILAR = {"cifar100": (1, 2, 3, 4), "fgvc": (2,)}
-STEPS, BATCH = 12, 8
+STEPS, BATCH = 6, 8
 PLAIN = ["model.backbone=wrn10-1", "augment.pad=0", "augment.last_offset=true", "augment.flip=false"]
+
+
+@pytest.fixture(autouse=True)
+def _more_steps(request, monkeypatch):
+    if request.config.option.thorough:
+        monkeypatch.setattr(sys.modules[__name__], "STEPS", 12)
 
 
 @pytest.fixture
@@ -168,9 +176,10 @@ def largest_difference(published, job, hierarchy, steps, size=32):
 
 
 @pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-I"), ("haframe", "type-II")])
-def test_fgvc_trains_as_published(published, shapes, method, kind):
+def test_fgvc_trains_as_published(request, published, shapes, method, kind):
+    steps = 3 if request.config.option.thorough else 2
     tree = stand_in_tree(load_recipe("fgvc").expected.level_sizes)
-    assert largest_difference(published, planned(shapes, "fgvc", method, kind), tree, steps=3) < 1e-10
+    assert largest_difference(published, planned(shapes, "fgvc", method, kind), tree, steps) < 1e-10
 
 
 @pytest.mark.fidelity

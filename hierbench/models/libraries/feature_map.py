@@ -3,9 +3,10 @@
 Shapes: B batch, C channels, N tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -117,18 +118,37 @@ class Idle:
             network.get_parameter(path).requires_grad_(False)
 
 
-def find_idle(network: nn.Module, run: Callable[[Tensor], Tensor], images: Tensor) -> Idle:
-    """Return what the map `run(images)` of a network, on meta tensors, does not depend on."""
+@contextmanager
+def called_modules(network: nn.Module) -> Iterator[set[nn.Module]]:
+    """Yield a set to which every module is added that is called."""
     called: set[nn.Module] = set()
     handles = [module.register_forward_pre_hook(lambda module, _: called.add(module)) for module in network.modules()]
-    network.train()
-    run(images).sum().backward()
-    for handle in handles:
-        handle.remove()
-    idle = {name for name, parameter in network.named_parameters() if parameter.grad is None}
+    try:
+        yield called
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def find_idle(network: nn.Module, feature_map: Tensor, called: set[nn.Module]) -> Idle:
+    """Return what a network's map, on meta tensors, does not depend on, where `called` are the modules it came from."""
+    used = _leaves_of(feature_map)
+    idle = {name for name, parameter in network.named_parameters() if parameter not in used}
     modules = _idle_modules(network, "", called, idle)
     left = [name for name in idle if not name.startswith(tuple(f"{path}." for path in modules))]
     return Idle(tuple(modules), tuple(sorted(left)))
+
+
+def _leaves_of(result: Tensor) -> set[Tensor]:
+    """Return the parameters that a gradient would flow to; a backward pass on meta tensors takes a second."""
+    leaves, seen, ahead = set[Tensor](), set[Any](), [result.grad_fn]
+    while ahead:
+        if (node := ahead.pop()) is not None and node not in seen:
+            seen.add(node)
+            ahead += [before for before, _ in node.next_functions]
+            if isinstance(leaf := getattr(node, "variable", None), Tensor):
+                leaves.add(leaf)
+    return leaves
 
 
 def _idle_modules(parent: nn.Module, prefix: str, called: set[nn.Module], idle: set[str]) -> Sequence[str]:

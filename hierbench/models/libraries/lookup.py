@@ -17,6 +17,7 @@ from hierbench.models.libraries.feature_map import (
     Layout,
     LibraryBackbone,
     Output,
+    called_modules,
     empty_images,
     find_idle,
     layout_of,
@@ -191,7 +192,8 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspecte
     images = empty_images(size)
     try:
         layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
-        output = library.run(layers.train(), images)
+        with called_modules(layers) as called:
+            output = library.run(layers.train(), images)
     except UserError:
         raise
     except Exception as error:  # libraries raise errors of any type
@@ -201,15 +203,13 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspecte
     if not isinstance(output, Tensor):
         raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
     layout = layout_of(backbone, library.output_of(layers, tuple(output.shape)), tokens, size)
-
-    def run(images: Tensor) -> Tensor:
-        return layout.map_of(library.run(layers, images))
-
     names = [name for name, _ in layers.named_parameters()]
-    idle = find_idle(layers, run, images)
+    idle = find_idle(layers, layout.map_of(output), called)
+    if not idle.modules:
+        return Inspected(layout, idle)
     try:
         idle.remove_from(layers)
-        run(images)
+        library.run(layers, images)
     except Exception:  # the network reads something of a module that it does not call: all stay, untrained
         inside = tuple(f"{path}." for path in idle.modules)
         idle = Idle(parameters=tuple(name for name in names if name in idle.parameters or name.startswith(inside)))
