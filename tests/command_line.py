@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -128,7 +129,9 @@ class CommandLine:
             patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
             for module in ("verification.cache", "publishing"):
                 patch.setattr(f"hierbench.experiments.{module}.SETTLED", TICK)
-            if not {"--jobs", "--devices"} & {*map(str, arguments)}:  # jobs run here, one after another
+            words = [*map(str, arguments)]
+            if not {"--jobs", "--devices"} & {*words} or ("--jobs", "1") in pairwise(words):  # jobs run here, in turn
+                # A second thread makes small networks hardly faster and costs as much again.
                 patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
             if self.fork_checks:
                 patch.setattr("hierbench.api.isolation.subprocess", self.forking)
