@@ -9,10 +9,13 @@ import select
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -23,6 +26,17 @@ import typer
 LIMIT = 400.0  # seconds; no command of a test takes a tenth of it
 SECONDS_PER_IMAGE = (1e-3, 3e-4)  # of training and of evaluation, for estimates
 TICK = 20_000_000  # ns: more than a tick of this machine's file systems, for which commands wait before they verify
+
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect("{address}")
+    server.sendall(json.dumps([os.getcwd(), sys.argv[1:], dict(os.environ)]).encode() + b"\\n")
+    code, out, err = json.load(server.makefile())
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
 
 
 class Done(NamedTuple):
@@ -128,7 +142,9 @@ class CommandLine:
             patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
             for module in ("verification.cache", "publishing"):
                 patch.setattr(f"hierbench.experiments.{module}.SETTLED", TICK)
-            if not {"--jobs", "--devices"} & {*map(str, arguments)}:  # jobs run here, one after another
+            words = [*map(str, arguments)]
+            if not {"--jobs", "--devices"} & {*words} or ("--jobs", "1") in pairwise(words):  # jobs run here, in turn
+                # A second thread makes small networks hardly faster and costs as much again.
                 patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
             if self.fork_checks:
                 patch.setattr("hierbench.api.isolation.subprocess", self.forking)
@@ -166,6 +182,29 @@ class CommandLine:
     def start(self, folder, *arguments, python=("-m", "hierbench"), **environment):
         """Start a command in a fork that has everything imported."""
         return self.server.start(folder, [*map(str, (*python, *arguments))], _changed(environment))
+
+    @contextlib.contextmanager
+    def program(self, path, python=("-m", "hierbench")):
+        """Write an executable for scripts: each call of it is a command in a fork that has everything imported."""
+        forks = self.server
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                where, arguments, environment = json.loads(self.rfile.readline())
+                done = forks.start(where, [*python, *arguments], environment).finish()
+                self.wfile.write(json.dumps(done).encode())
+
+        with tempfile.TemporaryDirectory() as folder:  # the name of a socket is short
+            path.write_text(CLIENT.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
+            path.chmod(0o755)
+            with socketserver.UnixStreamServer(f"{folder}/socket", Handler) as server:
+                thread = threading.Thread(target=server.serve_forever)
+                thread.start()
+                try:
+                    yield
+                finally:
+                    server.shutdown()
+                    thread.join()
 
     @property
     def server(self):

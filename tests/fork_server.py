@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from itertools import pairwise
 
 TICK = 20_000_000  # ns: more than a tick of this machine's file systems, for which commands wait before they verify
 
@@ -104,6 +105,8 @@ def serve(connection):
 def run_python(arguments):
     """Do what `python ARGUMENTS` does, with -m MODULE, -c CODE or a file."""
     first, *rest = arguments
+    if ("--jobs", "1") in pairwise(arguments):  # one thread, as in command_line.py: results are compared with its
+        importlib.import_module("hierbench.planning.resources").num_cores = lambda: 1
     if first == "-m":
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)

@@ -20,6 +20,7 @@ def installed_code(name: str) -> str | None:
     return digest_of_code(read_bytes(file)) if file.is_file() else None
 
 
+@lru_cache
 def digest_of_code(content: bytes) -> str:
     """Return the SHA-256 of Python source without comments, docstrings and blank lines: only its code counts."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)

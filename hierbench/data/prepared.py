@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,7 @@ class Prepared:
     def hierarchy(self, distance: Distance) -> Hierarchy:
         """Return the dataset's tree over its classes in target order."""
         if distance not in self._hierarchies:
-            paths = {path[-1]: tuple(path) for path in self.meta["paths"]}
-            self._hierarchies[distance] = Hierarchy.from_paths(paths, distance)
+            self._hierarchies[distance] = _hierarchy(json.dumps(self.meta["paths"]), distance)
         return self._hierarchies[distance]
 
     def size(self, split: str) -> int:
@@ -83,6 +83,12 @@ class Prepared:
             return [str(name) for name in json.loads(content)]
         except (OSError, ValueError) as error:
             raise UserError(f"{path} is damaged ({error}); remove {self.folder} and prepare it again") from None
+
+
+@lru_cache(maxsize=2)  # both distances of a dataset; a large tree takes hundreds of megabytes
+def _hierarchy(paths: str, distance: Distance) -> Hierarchy:
+    """Return the tree of paths that are given as JSON, which the jobs of a process share."""
+    return Hierarchy.from_paths({path[-1]: tuple(path) for path in json.loads(paths)}, distance)
 
 
 def variant_name(dataset: str, jpeg_quality: int = 0) -> str:

@@ -132,13 +132,16 @@ def _library(backbone: str) -> str:
 def _code() -> list[str]:
     """Return size and time of every file of this package."""
     roots = {Path(str(resources.files(package))).resolve() for package in PACKAGES}
-    files = [path for root in roots for path in root.rglob("*") if path.suffix in (".py", ".toml", ".csv")]
+    folders = [(folder, names) for root in roots for folder, _, names in os.walk(root)]
+    files = [
+        f"{folder}/{name}" for folder, names in folders for name in names if name.endswith((".py", ".toml", ".csv"))
+    ]
     versions = [version(package) for package in ("hierbench", "torch", "numpy", "pydantic")]
     return [*versions, platform.python_version(), *sorted(map(_stamp, files))]
 
 
-def _stamp(file: Path) -> str:
-    status = file.stat()
+def _stamp(file: Path | str) -> str:
+    status = os.stat(file)
     return f"{file} {status.st_size} {status.st_mtime_ns}"
 
 

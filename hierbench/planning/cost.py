@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
+from torch import Tensor, nn
 
 from hierbench.api.method import Method
 from hierbench.api.registry import Found
@@ -33,19 +35,39 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
 
     assert issubclass(found.cls, Method)
     params = found.params(recipe.params_of(found.name))
-    model = classifier_on(_backbone(recipe.model), found.cls, hierarchy, feature_type, recipe.model, params)
+    backbone, maps, flops = _counted_backbone(recipe.model, recipe.model.input_size or recipe.expected.image_size)
+    model = classifier_on(backbone, found.cls, hierarchy, feature_type, recipe.model, params)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if maps is None:
+        return Cost(parameters, None)
+    model.backbone = nn.Identity()
     try:
         model.to("meta").eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            if recipe.model.frozen:  # features are cached: only what is trained on them counts
-                inputs = torch.empty(1, cached_backbone(recipe.model).num_channels, device="meta")
-            else:
-                inputs = torch.empty(1, 3, *(recipe.model.input_size or recipe.expected.image_size), device="meta")
-            model(inputs)
+            model(maps)
     except Exception:  # a foreign method may read values, which meta tensors lack
         return Cost(parameters, None)
-    return Cost(parameters, counter.get_total_flops())
+    return Cost(parameters, flops + counter.get_total_flops())
+
+
+@lru_cache(maxsize=1)  # the methods of a comparison share it
+def _counted_backbone(
+    model: Model, image_size: tuple[int, int]
+) -> tuple[Backbone | CachedBackbone, Tensor | None, int]:
+    """Return the backbone, what it gives for an image, and its operations; None where they cannot be counted."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    backbone = _backbone(model)
+    try:
+        backbone.to("meta").eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            if model.frozen:  # features are cached: only what is trained on them counts
+                maps = backbone(torch.empty(1, backbone.num_channels, device="meta"))
+            else:
+                maps = backbone(torch.empty(1, 3, *image_size, device="meta"))
+    except Exception:
+        return backbone, None, 0
+    return backbone, maps, counter.get_total_flops()
 
 
 def _backbone(model: Model) -> Backbone | CachedBackbone:

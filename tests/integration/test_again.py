@@ -31,13 +31,17 @@ finally:
 """
 
 
+def surroundings(folder):
+    """Variables of the environment; findings are kept from one test to the next."""
+    return {"HIERBENCH_CACHE_DIR": str(folder / "cache"), "NO_COLOR": "1", "COLUMNS": "200"}
+
+
 @pytest.fixture(scope="module")
 def hierbench(cli):
     """Runs a command as a user does; returns its output, what it said, and the heavy packages that it imported."""
 
     def run(folder, *arguments):
-        kept = {"HIERBENCH_CACHE_DIR": str(folder / "cache")}  # findings, from one test to the next
-        done = cli.real(folder, *arguments, python=("-c", LOOK), NO_COLOR="1", COLUMNS="200", **kept).ok()
+        done = cli.real(folder, *arguments, python=("-c", LOOK), **surroundings(folder)).ok()
         said, _, heavy = done.err.rpartition("heavy: ")
         return done.out, said, heavy.strip()
 
@@ -52,29 +56,29 @@ def folder(tmp_path_factory, data_dir):
 
 
 @pytest.fixture(scope="module")
-def first(hierbench, folder):
-    """As a user starts it, with a worker process."""
-    return hierbench(folder, *COMMAND, "--jobs", "2")
+def first(cli, folder):
+    """In a process of its own, with a worker process."""
+    return cli.start(folder, *COMMAND, "--jobs", "2", **surroundings(folder)).finish().ok()
 
 
 def test_the_second_time_needs_no_pytorch_and_says_the_same(hierbench, folder, first):
     records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
     table, said, heavy = hierbench(folder, *COMMAND)
     assert heavy == "[]"
-    assert table == first[0] and "type-I" in table
+    assert table == first.out and "type-I" in table
     assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in said and "note: not the whole dataset" in said
-    assert said.splitlines()[-2:] == first[1].splitlines()[-2:]  # where everything is
+    assert said.splitlines()[-2:] == first.err.splitlines()[-2:]  # where everything is
     assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
 
 
-def test_a_leaderboard_needs_no_pytorch(hierbench, folder, first):
+def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
     time.sleep(0.6)  # findings of files that have just changed are not kept
-    hierbench(folder, "leaderboard", "--dataset", "shapes")  # verifies the runs, which takes PyTorch
+    cli(folder, "leaderboard", "--dataset", "shapes", **surroundings(folder)).ok()  # verifies the runs, with PyTorch
     for source in ("runs", "paper"):
         dataset = "shapes" if source == "runs" else "fgvc"
         table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--source", source)
         assert heavy == "[]" and "cross-entropy" in table
-    assert json.loads(hierbench(folder, *COMMAND, "--json")[0])["rows"][0]["n"] == 1
+    assert json.loads(cli(folder, *COMMAND, "--json").ok().out)["rows"][0]["n"] == 1
 
 
 OPTIONS = Options(

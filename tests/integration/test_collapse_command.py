@@ -23,12 +23,14 @@ def folder(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope="module")
 def command(cli):
-    """The command line where jobs have so many threads each."""
+    """The command line where jobs have so many threads each, and figures few pixels."""
     import hierbench.planning.resources
+    from hierbench.reports.plots import style
 
     def run(folder, *arguments, threads=1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hierbench.planning.resources, "side_by_side", lambda *_: (1, threads))
+            patch.setitem(style.STYLE, "savefig.dpi", 50)
             return cli(folder, *arguments)
 
     return run
@@ -278,14 +280,14 @@ def test_runs_of_other_settings_leave_the_table_as_it_was(command, folder, train
     (tmp_path / "data").symlink_to(folder / "data")
     table = ("leaderboard", "--dataset", "shapes", "--format", "json")
     before = json.loads(command(tmp_path, *table).ok().out)
-    narrow = ("--set", "model.backbone=wrn10-1-s4")
-    assert "2 jobs, 2 to train" in command(tmp_path, "collapse", *ARGUMENTS, *narrow).ok().err
+    short = ("--set", "train.epochs=1")
+    assert "2 jobs, 2 to train" in command(tmp_path, "collapse", *ARGUMENTS, *short).ok().err
     assert json.loads(command(tmp_path, *table).ok().out) == before
     done = command(tmp_path, "publish", "--dataset", "shapes", "--to", "boards").ok()
     assert "note: 2 finished runs with other settings are not in this table\n" in done.err
     assert {row["method"] for row in json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]} == {
         "ce", "crm", "flamingo"
     }  # fmt: skip
-    command(tmp_path, "run", "--methods", "ce", "--types", "type-I", "--seeds", "1", *ARGUMENTS, *narrow).ok()
+    command(tmp_path, "run", "--methods", "ce", "--types", "type-I", "--seeds", "1", *ARGUMENTS, *short).ok()
     asked = json.loads(command(tmp_path, *table).ok().out)  # the same run, requested as a row
     assert {row["method"] for row in asked["rows"]} == {"ce", "haframe"}

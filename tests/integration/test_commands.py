@@ -295,8 +295,8 @@ def wait_for(condition, seconds=120):
 
 @pytest.fixture(scope="module")
 def undisturbed(cli, folder):
-    """A run that nobody kills, as a user starts it: its folder, and what it printed."""
-    done = cli.real(folder, *SIX_EPOCHS, "--runs", "whole").ok()
+    """A run that nobody kills: its folder, and what it printed."""
+    done = cli.start(folder, *SIX_EPOCHS, "--runs", "whole").finish().ok()
     return folder / "whole", done.out
 
 

@@ -19,7 +19,7 @@ from hierbench.utils.errors import UserError
 MiB = 1 << 20
 FAST = (
     "--set",
-    "train.epochs=2",
+    "train.epochs=1",
     "--set",
     "train.batch_size=96",
     "--set",

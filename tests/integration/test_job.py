@@ -131,7 +131,7 @@ for number in $(seq 0 "${2#--array=0-}"); do SLURM_ARRAY_TASK_ID=$number ./spool
 
 
 def test_the_slurm_scripts_of_the_documentation(cli, tmp_path, data_dir):
-    """As printed, but for the comparison; our own commands but the array's in this process."""
+    """As printed, but for the comparison; the array's commands are forks, our others in this process."""
     text = (ROOT / "docs/cluster.md").read_text().split("### A Slurm array")[1]
     (array,) = re.findall('```python title="array.py"\n(.*?)```', text, re.DOTALL)
     (submit,) = re.findall("```bash\n(.*?)```", text, re.DOTALL)
@@ -147,14 +147,15 @@ def test_the_slurm_scripts_of_the_documentation(cli, tmp_path, data_dir):
     shutil.copytree(data_dir, tmp_path / "data")
     small = ["--methods", "ce,crm", *SMALL]
     (tmp_path / "plan.json").write_text(cli(tmp_path, "run", *small, "--plan-only", "--json").out)
-    done = subprocess.run(
-        ["bash", "-euc", "\n".join(middle)],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    with cli.program(tmp_path / "bin/hierbench"):
+        done = subprocess.run(
+            ["bash", "-euc", "\n".join(middle)],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": f"{tmp_path}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("done: ") == done.stderr.count("done: ce type-I seed 0") == 1
     last = cli(tmp_path, "run", *small)

@@ -231,6 +231,7 @@ def test_the_parent_run_of_a_killed_command_is_ended_by_the_next(cli, work):
     dead = os.fork()
     if not dead:
         os._exit(0)
+    os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
     with contextlib.closing(sqlite3.connect(work / "runs/mlflow.db")) as connection, connection:
         query = "select value from tags where key = 'hierbench.process' and run_uuid = ?"
         owner = json.loads(connection.execute(query, (parent,)).fetchone()[0])

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -256,7 +255,7 @@ def carry_out(steps, folder, environment):
 
 
 @pytest.fixture(scope="module")
-def forge(made, tmp_path_factory):
+def forge(cli, made, tmp_path_factory):
     """A git repository with its workflow, and what a code forge gives to its steps."""
     folder = tmp_path_factory.mktemp("forge")
     repository = Path(shutil.copytree(made / "base", folder / "origin"))
@@ -265,16 +264,13 @@ def forge(made, tmp_path_factory):
     git(repository, "commit", "--quiet", "--message", "base")
     workflow, tools = yaml.safe_load((repository / ".github/workflows/check.yml").read_text()), folder / "tools"
     tools.mkdir()
+    (tools / "uv").write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" >> {folder}/installed\n')
+    (tools / "uv").chmod(0o755)
     fast = "from hierbench.experiments.publication import pictures as p; p.draw = lambda *_: []"
-    for name, text in {
-        "uv": f'printf "%s\\n" "$@" >> {folder}/installed',
-        "hierbench": f"exec {sys.executable} -c '{fast}; from hierbench.cli.main import main; main()' \"$@\"",
-    }.items():
-        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tools / name).chmod(0o755)
     environment = {"PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     environment |= {name: str(value) for name, value in workflow["env"].items()}
-    return repository, workflow, environment
+    with cli.program(tools / "hierbench", python=("-c", f"{fast}; from hierbench.cli.main import main; main()")):
+        yield repository, workflow, environment
 
 
 def test_the_workflow_may_only_read(forge):
