@@ -122,13 +122,12 @@ def _board(
     dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None, metrics: str | None
 ) -> tuple[Board, Store]:
     """Return the table with the columns of --metrics, and the verified runs behind it."""
-    from hierbench.experiments.checking import counted
+    from hierbench.experiments.checking import counted, store_of
     from hierbench.leaderboard.board import board_from_runs
     from hierbench.leaderboard.columns import PAPER, asked_columns, further
     from hierbench.leaderboard.measured import with_columns
-    from hierbench.runs.store import Store
 
     columns = asked_columns(metrics)
-    found = counted(dataset, Store(runs), data_dir, further(columns))
+    found = counted(dataset, store_of(dataset, runs), data_dir, further(columns))
     board = board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
     return board if columns == PAPER else with_columns(board, columns, found.store, data_dir), found.store

@@ -63,10 +63,9 @@ def plot(
     target = output or refuse_links(runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     request = Request(dataset, runs, data_dir, source, protocol, run, method, type_, seed)
     if kind in OF_RUNS and source == "runs":
-        from hierbench.experiments.checking import counted
-        from hierbench.runs.store import Store
+        from hierbench.experiments.checking import counted, store_of
 
-        found = counted(dataset, Store(runs), data_dir)
+        found = counted(dataset, store_of(dataset, runs), data_dir)
         request = replace(request, verified=found.store, rejected=found.rejected)
     with style.house_style():
         drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)

@@ -113,15 +113,14 @@ def _of_runs(
     protocol: "Protocol | None",
     unpaired: bool,
 ) -> "Found":
-    from hierbench.experiments.checking import counted
+    from hierbench.experiments.checking import counted, store_of
     from hierbench.leaderboard.board import board_from_runs
     from hierbench.leaderboard.columns import column_of, further
     from hierbench.leaderboard.measured import with_columns
     from hierbench.leaderboard.power import effects_of_runs
-    from hierbench.runs.store import Store
 
     column = column_of(metric or DEFAULT)
-    found = counted(dataset, Store(runs), data_dir, further([column]))
+    found = counted(dataset, store_of(dataset, runs), data_dir, further([column]))
     store, board = found.store, board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
     if further([column]):
         board = with_columns(board, [column], store, data_dir)

@@ -29,7 +29,7 @@ def score(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Of the row; by default what the files' names share.")] = None,
     distance: Annotated[
-        Literal["height", "depth"] | None, typer.Option(help="For --tree; by default height, see the README.")
+        Literal["height", "depth"] | None, typer.Option(help="For --tree; by default height; see hierbench.Hierarchy.")
     ] = None,
     resamples: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file's images; 0 for no interval.")

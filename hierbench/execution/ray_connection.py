@@ -23,6 +23,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any, Literal
 
 from hierbench.config.options import Device
+from hierbench.utils.console import installing
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
@@ -54,7 +55,7 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
         UserError: Ray is missing, no cluster answers, or it does not have what the jobs need.
     """
     if importlib.util.find_spec("ray") is None:
-        raise UserError("--executor ray needs Ray, an extra: pip install 'hierbench[ray]'")
+        raise UserError(f"--executor ray needs Ray, an extra; run: {installing('ray')}")
     if device == "mps":
         raise UserError("--executor ray trains on cpu or cuda, not on mps")
     import torch

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -39,7 +40,13 @@ def start_server() -> None:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which is the parent's to handle: they inherit this."""
+    """Start processes that ignore Ctrl-C, which is the parent's to handle: they inherit this.
+
+    Only the main thread can, and only there Ctrl-C arrives.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -57,7 +64,9 @@ class Worker:
         self.connection, theirs = context.Pipe()
         # A daemon may have no children, which a job on several devices has; it ends with the pipe in any case.
         daemon = setting.devices == 1
-        self.process: BaseProcess = context.Process(target=_work, args=(theirs, setting), daemon=daemon)
+        self.process: BaseProcess = context.Process(
+            target=_work, args=(theirs, setting, dict(os.environ)), daemon=daemon
+        )
         with _ignored_interrupts(), without_main_script():
             self.process.start()
         theirs.close()
@@ -109,8 +118,10 @@ class Worker:
         self.connection.close()
 
 
-def _work(connection: Connection, setting: Setting) -> None:
+def _work(connection: Connection, setting: Setting, environment: dict[str, str]) -> None:
     """Run jobs until the parent closes the pipe or dies."""
+    os.environ.clear()  # the server that forks has the variables of when it started
+    os.environ.update(environment)
     sys.stdout = sys.stderr  # a method may print; standard output is for results
     report, note = partial(_send, connection, "progress"), partial(_send, connection, "note")
     while True:

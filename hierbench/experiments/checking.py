@@ -4,7 +4,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hierbench.config.recipe import dataset_name
 from hierbench.experiments.verification.checked import Verified, checked_runs, notes_of, with_limit
+from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import damaged_runs
 from hierbench.runs.store import Listing, Store
 from hierbench.utils.console import say
@@ -38,6 +40,12 @@ class _Chosen(Store):
     def listing(self) -> Listing:
         runs, lost = super().listing()
         return tuple(run for run in runs if run.folder.name in self.ids), lost
+
+
+def store_of(dataset: str, runs: Path) -> Store:
+    """Return the runs of a folder; of a folder of published tables, the records of the dataset's."""
+    name = dataset_name(dataset)
+    return Store(runs / name if is_published(runs, name) else runs)
 
 
 def counted(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> Counted:

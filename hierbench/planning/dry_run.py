@@ -113,11 +113,12 @@ def say_notes(prepared: Prepared) -> None:
 def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device: str, blocked: str) -> str:
     """Return the plan in one line."""
     counts = Counter(line.state for line in lines)
+    jobs = f"{len(lines)} job{'s' * (len(lines) != 1)}"
     if blocked:
-        text = f"{len(lines)} jobs, all blocked: {blocked}"
+        text = f"{jobs}, all blocked: {blocked}"
     else:
         parts = [f"{counts['train']} to train", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
-        text = f"{len(lines)} jobs, {', '.join(parts)}"
+        text = f"{jobs}, {', '.join(parts)}"
     if seconds and (blocked or counts["train"]):
         text += f"; at least {duration(seconds)} on this machine ({device})"
     return f"{recipe.title}, protocol {recipe.protocol}: {text}"

@@ -6,6 +6,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.statistics import Row
+from hierbench.utils.console import installing
 from hierbench.utils.errors import UserError
 
 VERIFIED = ("reproduced", "recomputed")  # verdicts of rows that are exported
@@ -44,7 +45,7 @@ def model_index(board: Board, row: Row, digest: str, recipe: Recipe | None, name
     try:
         from huggingface_hub import ModelCardData
     except ImportError:
-        raise UserError("model cards need huggingface_hub; run: pip install 'hierbench[hf]'") from None
+        raise UserError(f"model cards need huggingface_hub; run: {installing('hf')}") from None
     results = [_result(board, row, column, digest, recipe) for column in board.columns if column.name in row.metrics]
     card = ModelCardData(model_name=name, library_name="hierbench", eval_results=[one for one in results if one])
     return f"---\n{card.to_yaml()}\n---\n"

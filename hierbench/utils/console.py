@@ -32,6 +32,11 @@ def in_environment() -> str:
     return "uv run " if "UV" in os.environ else ""
 
 
+def installing(extra: str) -> str:
+    """Return the command that adds one of this package's extras to this environment."""
+    return f"uv sync --inexact --extra {extra}" if "UV" in os.environ else f"pip install 'hierbench[{extra}]'"
+
+
 def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:
     """Return a function that calls `report` at most once every `seconds` seconds."""
     last = 0.0

@@ -158,7 +158,7 @@ def test_without_finished_runs_the_snapshots_lie_in_ordinary_ones(command, folde
         for name in ("history.csv", "metrics.json", "predictions.npz"):
             assert (folder / "fresh" / run.name / name).read_bytes() == (run / name).read_bytes()
     _, _, err = command(folder, "run", "--methods", "haframe", "--seeds", "1", *ARGUMENTS, "--runs", "fresh")
-    assert "1 jobs, 0 to train" in err
+    assert "1 job, 0 to train" in err
 
 
 class Cut:

@@ -8,6 +8,8 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,6 +104,30 @@ def test_from_a_saved_dataset_to_a_run(cli, saved):
     assert sorted(image.tobytes() for image in prepared) == sorted(expected)
     run = ["run", "--methods", "ce", "--types", "type-I", "--seeds", "1", "--dataset", "./birds.toml"]
     assert "| type-I " in cli(folder, *run, "--mlflow", "off").ok().out
+
+
+def test_official_test_images_stay_test_images(cli, datasets, tmp_path):
+    """Of a dataset with training and test images, a tenth of each training class is for validation."""
+    images = pictures(32)
+    labels = [i % 4 for i in range(24)]
+    parts = {"train": make(datasets, images[:24], labels), "test": make(datasets, images[24:], labels[:8])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "birds")
+    done = cli(tmp_path, "data", "import", "birds", "--out", "files").ok()
+    assert done.err == "note: no split validation; 10% of each class of train are drawn for it\n"
+    assert done.out.splitlines()[0] == "birds: train 20, train for validation 4, test 8; 4 classes"
+    found = rows(tmp_path / "files")
+    assert Counter((row["split"], row["label"]) for row in found if row["split"] == "val") == {
+        ("val", label): 1 for label in BIRDS
+    }
+    for row in found:
+        split, number = row["image"].split("/")[0], int(Path(row["image"]).stem)
+        assert split == row["split"]
+        expected = images[24 + number] if split == "test" else images[number]
+        assert row["label"] == BIRDS[number % 4]
+        np.testing.assert_array_equal(pixels(tmp_path / "files" / row["image"]), expected)
+    assert len({row["image"].split("/", 1)[1] for row in found if row["split"] != "test"}) == 24
+    again = cli(tmp_path, "data", "import", "birds", "--out", "again").ok()
+    assert rows(tmp_path / "again") == found and again.err == done.err
 
 
 def test_without_the_three_splits_shares_are_drawn(cli, datasets, tmp_path):
@@ -237,7 +263,10 @@ def test_mistakes_are_one_line_and_leave_nothing(cli, datasets, tmp_path):
 
 def test_without_the_package(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.delenv("UV", raising=False)
     cli(tmp_path, "data", "import", "birds", "--out", "files").one_line("run: pip install 'hierbench[hf]'")
+    monkeypatch.setenv("UV", "uv")  # as in `uv run`, whose environment has no pip
+    cli(tmp_path, "data", "import", "birds", "--out", "files").one_line("run: uv sync --inexact --extra hf")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

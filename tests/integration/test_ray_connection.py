@@ -245,5 +245,6 @@ def test_a_mistake_is_one_line(cli, tmp_path, arguments, parts):
 
 def test_without_ray(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delenv("UV", raising=False)
     done = cli(tmp_path, "run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
     assert done.one_line("pip install 'hierbench[ray]'")

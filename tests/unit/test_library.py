@@ -174,6 +174,7 @@ def test_an_absent_package_is_named_with_its_command(monkeypatch):
         return importing(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", without_timm)
+    monkeypatch.delenv("UV", raising=False)
     with pytest.raises(UserError, match=r"needs the package timm; run: pip install 'hierbench\[timm\]'"):
         check_backbone(Model(backbone="timm:resnet18"))
 

@@ -48,4 +48,5 @@ def test_a_mistake_is_one_line(cli, trained, data_dir, tmp_path, monkeypatch):
     place = ("--dataset", "shapes", "--runs", trained, "--data-dir", data_dir)
     cli(tmp_path, "export", "cee:type-I", *place).one_line("unknown row", "did you mean 'ce:type-I'")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.delenv("UV", raising=False)
     cli(tmp_path, "export", "ce:type-I", *place).one_line("need huggingface_hub; run: pip install 'hierbench[hf]'")

@@ -5,8 +5,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from hierbench.data.image import UnreadableImageError
 from hierbench.data.missing import unreadable_images
 from hierbench.data.user.opening import LARGEST
 from hierbench.data.writer import SPLITS
+from hierbench.utils.console import installing
 from hierbench.utils.errors import UserError, one_line_of, unknown_name
 from hierbench.utils.files import LARGEST_TEXT, read_bytes, remove_abandoned, sync_folder, temporary_beside, write_bytes
 
 SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
 SUFFIXES = ((rb"\xff\xd8\xff", ".jpg"), (rb"\x89PNG\r\n", ".png"), (rb"RIFF....WEBP", ".webp"))  # formats that are kept
 OTHERS = ("BMP", "GIF", "PPM", "TIFF")  # become PNG; `datasets` stores 16-bit pixels as TIFF
+VAL = 0.1  # of the training images, where a dataset has test images and none for validation
 IN_PYTHON = "change it in Python, save_to_disk(FOLDER), and import FOLDER"
 
 
@@ -34,6 +37,7 @@ class Part:
     images: Any  # a lazy column of {"bytes": ..., "path": ...}, or None for no image
     labels: list[str]
     places: tuple[Path, ...]  # where image files may lie that the dataset names
+    rows: Sequence[int]  # of the images in the dataset's split
 
 
 def open_dataset(name: str, image: str | None, label: str | None, announce: Callable[[str], None]) -> list[Part]:
@@ -57,8 +61,33 @@ def open_dataset(name: str, image: str | None, label: str | None, announce: Call
         if left := [title for title in splits if title not in [chosen[split] for split in SPLITS]]:
             announce(f"note: left out, because the dataset has train, validation and test: {', '.join(left)}")
         return [_part(splits[chosen[split]], split, chosen[split], image, label, places) for split in SPLITS]
+    if chosen.keys() == {"train", "test"} and len(splits) == 2:
+        train, test = (
+            _part(splits[chosen[split]], split, chosen[split], image, label, places) for split in ("train", "test")
+        )
+        announce(f"note: no split validation; {VAL:.0%} of each class of {train.title} are drawn for it")
+        drawn = _drawn(train.labels)
+        others = [row for row in train.rows if row not in drawn]
+        return [_some(train, "train", others), _some(train, "val", sorted(drawn), " for validation"), test]
     announce(f"note: no splits train, validation and test ({', '.join(splits)}); shares of all images will be drawn")
     return [_part(rows, "", title, image, label, places) for title, rows in splits.items()]
+
+
+def _drawn(labels: list[str]) -> set[int]:
+    """Return the rows for validation: of each class the share VAL, at least one of two, in the order of SHA-256."""
+    rows: dict[str, list[int]] = {}
+    for row, label in enumerate(labels):
+        rows.setdefault(label, []).append(row)
+    drawn = set[int]()
+    for own in rows.values():
+        own.sort(key=lambda row: sha256(str(row).encode()).digest())
+        drawn.update(own[: max(int(VAL * len(own) + 0.5), len(own) > 1)])
+    return drawn
+
+
+def _some(part: Part, split: str, rows: list[int], remark: str = "") -> Part:
+    images, labels = (part.images[row] for row in rows), [part.labels[row] for row in rows]
+    return Part(split, part.title + remark, images, labels, part.places, rows)
 
 
 def _loaded(name: str) -> dict[str, Any]:
@@ -66,7 +95,7 @@ def _loaded(name: str) -> dict[str, Any]:
         from datasets import DatasetDict, disable_progress_bars, load_dataset, load_from_disk, logging
         from huggingface_hub.utils import logging as hub_logging
     except ImportError:
-        raise UserError("Hugging Face datasets need an extra; run: pip install 'hierbench[hf]'") from None
+        raise UserError(f"Hugging Face datasets need an extra; run: {installing('hf')}") from None
     logging.set_verbosity(logging.CRITICAL)  # what matters is in the exception
     hub_logging.set_verbosity_error()  # not a line for each attempt at a connection
     if not sys.stderr.isatty():
@@ -85,8 +114,14 @@ def _loaded(name: str) -> dict[str, Any]:
 def _places(name: str) -> tuple[Path, ...]:
     """Return the folders whose files a dataset may name: its own, and where `datasets` keeps downloads."""
     from datasets import config
+    from huggingface_hub import constants
 
-    downloads = (config.HF_CACHE_HOME, config.HF_DATASETS_CACHE, config.DOWNLOADED_DATASETS_PATH)
+    downloads = (
+        config.HF_CACHE_HOME,
+        config.HF_DATASETS_CACHE,
+        config.DOWNLOADED_DATASETS_PATH,
+        constants.HF_HUB_CACHE,
+    )
     return tuple(Path(place).resolve() for place in (*([name] if Path(name).is_dir() else []), *downloads))
 
 
@@ -104,7 +139,8 @@ def _part(rows: Any, split: str, title: str, image: str | None, label: str | Non
         if not known:
             raise UserError(f"split {title}, row {number:,} has no label ({label} is {value!r}); {IN_PYTHON}")
     labels = [(value if names is None else names[value]).strip() for value in labels]
-    return Part(split, title, rows.cast_column(image, Image(decode=False))[image], labels, places)
+    images = rows.cast_column(image, Image(decode=False))[image]
+    return Part(split, title, images, labels, places, range(len(labels)))
 
 
 def _column(kind: str, asked: str | None, found: list[str], possible: list[str]) -> str:
@@ -130,7 +166,7 @@ def write_files(parts: list[Part], folder: Path, progress: Callable[[float], Non
     names, unreadable = list[str](), list[str]()
     try:
         for part in parts:
-            for row, (cell, label) in enumerate(zip(part.images, part.labels, strict=True)):
+            for row, cell, label in zip(part.rows, part.images, part.labels, strict=True):
                 try:
                     content, suffix = _file_of(cell, part.places)
                 except UnreadableImageError as error:

@@ -23,6 +23,7 @@ from hierbench.models.libraries.feature_map import (
     layout_of,
     on_meta,
 )
+from hierbench.utils.console import installing
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError, one_line_of
 
@@ -71,7 +72,7 @@ def library_of(backbone: str) -> tuple[Library, str] | None:
     except ModuleNotFoundError as error:
         if error.name != prefix:
             raise
-        raise UserError(f"{backbone} needs the package {prefix}; run: pip install 'hierbench[{prefix}]'") from None
+        raise UserError(f"{backbone} needs the package {prefix}; run: {installing(prefix)}") from None
     return cast(Library, module), name
 
 
