@@ -177,3 +177,14 @@ def test_an_edit_of_the_same_second_and_size_is_seen(tmp_path):
     letters = [sys.modules[one.cls.__module__].LETTER for one in found]
     assert letters == ["b", "b"]  # it is one module, imported anew
     assert found[0].code != found[1].code and not (tmp_path / "__pycache__").exists()
+
+
+def test_several_files_are_checked_and_one_that_fails_is_the_exit_code(cli, tmp_path):
+    new = [cli(tmp_path, "methods", "new", name).ok() for name in ("first", "second")]
+    assert len(new) == 2
+    found = cli(tmp_path, "methods", "check", "./first.py", "./second.py").ok()
+    assert found.out.count("all checks passed") == 2
+    text = (tmp_path / "first.py").read_text()
+    (tmp_path / "first.py").write_text(text.replace("loss", "lost"))
+    found = cli(tmp_path, "methods", "check", "./first.py", "./second.py")
+    assert found.code != 0

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +83,10 @@ def test_the_table_of_a_command_counts_no_rejected_run(cli, forged):
     (line,) = (line for line in done.err.splitlines() if run_id[:12] in line)
     assert line.endswith("remove its folder to train it again") and "99.2" not in done.out
     assert Store(folder / "runs").run(run_id).done  # it is left as it is
+
+
+def test_commands_take_a_folder_of_published_tables(cli, tmp_path):
+    place = ("--dataset", "tiny-imagenet-frozen", "--runs", Path(__file__).parents[2] / "leaderboard/published")
+    assert "HAFrame" in cli(tmp_path, "compare", *place, "ce:type-II", "haframe:type-II").ok().out
+    assert "model-index" in cli(tmp_path, "export", *place, "haframe:type-II").ok().out
+    assert "cross-entropy" in cli(tmp_path, "power", *place, "ce:type-II", "haframe:type-II").ok().out
