@@ -264,7 +264,9 @@ MISTAKES = {
     "types names no type": lambda: hierbench.run("ce", "shapes", types=[]),
     "set is a dict": lambda: hierbench.run("ce", "shapes", set=["train.epochs=1"]),
     "set: a key is a text": lambda: hierbench.run("ce", "shapes", set={1: 1}),
-    "'train.epochs' = None cannot be set": lambda: hierbench.run("ce", "shapes", set={"train": {"epochs": None}}),
+    "'train.epochs' = None cannot be given as a setting": lambda: hierbench.run(
+        "ce", "shapes", set={"train": {"epochs": None}}
+    ),
     "tuned is True, False or a file, got ''": lambda: hierbench.run("ce", "shapes", tuned=""),
     "unknown source 'papr'; did you mean 'paper'": lambda: hierbench.board("shapes", source="papr"),
     "hierbench leaderboard --source both": lambda: hierbench.board("shapes", source="both"),
