@@ -44,10 +44,10 @@ PAPER = (
 PAPER_BY_NAME = {column.name: column for column in PAPER}
 
 
-def asked_columns(text: str | None) -> tuple[Column, ...]:
+def asked_columns(text: str | None, what: str = "--metrics") -> tuple[Column, ...]:
     """Return the columns of --metrics: names choose them, names that begin with + are added to the paper's.
 
-    Without the option they are the paper's. Each is shown once, in the order of the option.
+    Without the option they are the paper's. Each is shown once, in the order of the option. `what` begins errors.
 
     Raises:
         UserError: an unknown name, with the nearest one; no name at all; or a + before some names only.
@@ -56,10 +56,10 @@ def asked_columns(text: str | None) -> tuple[Column, ...]:
         return PAPER
     names = [name.strip() for name in text.split(",")]
     if not all(name.removeprefix("+").strip() for name in names):
-        raise UserError(f"--metrics {text!r}: give names separated by commas, as in hf_macro,ece or +hf_macro,+ece")
+        raise UserError(f"{what} {text!r}: give names separated by commas, as in hf_macro,ece or +hf_macro,+ece")
     adds = {name.startswith("+") for name in names}
     if len(adds) > 1:
-        raise UserError(f"--metrics {text}: put + before all names to add columns to the paper's, or before none")
+        raise UserError(f"{what} {text}: put + before all names to add columns to the paper's, or before none")
     found = [column_of(name.removeprefix("+").strip()) for name in names]
     return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *found]))
 

@@ -32,7 +32,7 @@ def score(
         Literal["height", "depth"] | None, typer.Option(help="For --tree; by default height; see hierbench.Hierarchy.")
     ] = None,
     resamples: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file's images; 0 for no interval.")
+        int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file, 100 or more; 0: no interval.")
     ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
     runs: RunsOption = Path("runs"),

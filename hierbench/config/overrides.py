@@ -56,7 +56,7 @@ def override_of(key: str, value: Any) -> str:
         UserError: no option can: a value is null, or a part of the key is not a plain name.
     """
     if value is None or not all(NAME.fullmatch(part) for part in key.split(".")):
-        raise UserError(f"{key!a} = {value!r} cannot be given with --set")
+        raise UserError(f"{key!a} = {value!r} cannot be given as a setting")
     bare = isinstance(value, str) and BARE.fullmatch(value) is not None
     return f"{key}={value if bare else toml_text(value)}"
 

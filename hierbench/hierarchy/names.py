@@ -1,9 +1,12 @@
 """Classes by name or index, resolved against a tree."""
 
 import re
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.utils.errors import UserError, nearest
@@ -15,7 +18,7 @@ def class_indices(values: Any, tree: Hierarchy, what: str) -> IntArray:
     """Return class indices of numbers or names, in the shape given.
 
     Args:
-        values: whole numbers from 0 to K - 1, or names of classes.
+        values: whole numbers from 0 to K - 1, whatever the type of the array, or names of classes.
         tree: over the K classes.
         what: what they are, which begins the error.
 
@@ -23,9 +26,10 @@ def class_indices(values: Any, tree: Hierarchy, what: str) -> IntArray:
         UserError: one is no class; a name in another case is suggested.
     """
     found = np.asarray(values)
-    if found.dtype.kind in "OUS":
+    numbers = found.dtype.kind == "O" and all(map(_is_whole, found.flat))  # as a column of pandas may hold them
+    if found.dtype.kind in "OUS" and not numbers:
         return _of_texts(found, tree, what)
-    if found.dtype.kind not in "iuf":
+    if found.dtype.kind not in "iuf" and not numbers:
         example = f"{found.ravel()[0]} is no class index: " if found.size else ""
         raise UserError(f"{what}: {example}neither whole numbers nor names but {found.dtype}")
     if found.dtype.kind == "f":
@@ -36,10 +40,52 @@ def class_indices(values: Any, tree: Hierarchy, what: str) -> IntArray:
     if outside.any():
         row = int(np.argwhere(outside)[0][0])
         raise UserError(
-            f"{what}: {found[outside][0].item()} in row {row} is out of range, {int(outside.sum()):,} are; classes are "
+            f"{what}: {found[outside][0]} in row {row} is out of range, {int(outside.sum()):,} are; classes are "
             f"0 to {tree.num_classes - 1}"
         )
     return found.astype(np.int64)
+
+
+def named_columns(values: Any) -> list[Any] | None:
+    """Return the labels of the columns of a data frame that says whose they are, None for everything else.
+
+    These are names, all texts, or the numbers from 0 in another order; columns with other labels are in the tree's.
+    """
+    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
+        return None
+    labels = list(values.columns)
+    if all(isinstance(label, str) for label in labels):
+        return labels
+    numbers, numbered = list(range(len(labels))), all(map(_is_whole, labels))
+    return labels if numbered and labels != numbers and sorted(labels) == numbers else None
+
+
+def in_order_of_tree(scores: NDArray[Any], labels: Sequence[Any], tree: Hierarchy, what: str) -> NDArray[Any]:
+    """Return scores [N, K] with the columns in the tree's order.
+
+    Args:
+        scores: [N, K], a column for each label.
+        labels: K names or indices of the classes.
+        tree: over the K classes.
+        what: what the scores are, which begins the error.
+
+    Raises:
+        UserError: a label is no class, or a class has no column or two.
+    """
+    known = set(tree.classes)
+    for label in labels:
+        if isinstance(label, str) and label not in known and not INTEGER.fullmatch(label):
+            raise UserError(f"{what}: column {label[:80]!r} is no class{suggestion(label, tree)}")
+    found = class_indices(labels, tree, f"{what}: columns")
+    count = np.bincount(found, minlength=tree.num_classes)
+    if (count != 1).any():
+        odd = int(np.flatnonzero(count != 1)[0])
+        raise UserError(f"{what}: class {tree.classes[odd]!r} has {'two columns' if count[odd] else 'no column'}")
+    return scores[:, np.argsort(found)]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _of_texts(found: np.ndarray[Any, Any], tree: Hierarchy, what: str) -> IntArray:

@@ -17,6 +17,7 @@ import torch
 from matplotlib.figure import Figure
 
 import hierbench
+from hierbench.experiments.interface.running import _override, _settings
 from hierbench.utils.errors import UserError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
@@ -78,6 +79,38 @@ def test_a_class_is_the_same_method_as_its_file(page, light, monkeypatch):
     assert same["smoothed"].runs == names["board"]["smoothed"].runs
 
 
+def test_settings_may_be_nested_and_of_numpy(page, light, monkeypatch):
+    names, folder, _, _ = page
+    monkeypatch.chdir(folder)
+    cached = names["board"]["ce"].runs
+    for given in ({"train.epochs": np.int64(1)}, {"train": {"epochs": 1}}, {"train": {"epochs": torch.tensor(1)}}):
+        assert hierbench.run("ce", "shapes", **names["options"] | {"set": given})["ce"].runs == cached
+    rates = {"backbone": 0.1, "transform": np.float32(0.5), "classifier": 0.1}
+    nested = {
+        "train": {"lr": {"type-I": rates}},
+        "augment.mean": np.array([0.5, 0.25, 0.5]),
+        "tune": {"runs": 1, "grid": {"ce": {"lr.classifier": (0.5, 1)}}},
+        "methods": {"mine": {"weights": {"a b": 1}, "lr": {"own": 1}}},
+    }
+    assert [_override(key, value) for key, value in _settings(nested)] == [
+        "train.lr.type-I.backbone=0.1",
+        "train.lr.type-I.transform=0.5",
+        "train.lr.type-I.classifier=0.1",
+        "augment.mean=[0.5, 0.25, 0.5]",
+        "tune.runs=1",
+        'tune.grid={ "ce" = { "lr.classifier" = [0.5, 1] } }',
+        'methods.mine.weights={ "a b" = 1 }',
+        "methods.mine.lr.own=1",
+    ]
+
+
+def test_a_frame_of_one_seed_has_columns_of_numbers(page, light, monkeypatch):
+    names, folder, _, _ = page
+    monkeypatch.chdir(folder)
+    table = hierbench.run("ce", "shapes", **names["options"] | {"seeds": 1}).frame()
+    assert table["top1 ci95"].isna().all() and table["top1 ci95"].dtype == table["top1"].dtype == float
+
+
 @pytest.fixture(scope="module")
 def board(trained, data_dir):
     return hierbench.board("shapes", runs=trained, data_dir=data_dir, metrics=["+hf_micro"])
@@ -93,6 +126,9 @@ def test_a_board_is_the_table_of_the_command(board, trained, data_dir, cli, tmp_
     assert board["crm", "type-I"] is board["crm"]
     with pytest.raises(UserError, match="unknown row"):
         board["cr"]
+    for wrong in (0, ("crm", 1), ("crm", "type-I", "top1")):
+        with pytest.raises(UserError, match=r"a row is board\[METHOD\]"):
+            board[wrong]
     with pytest.raises(UserError, match="unknown format"):
         board.render("excel")
 
@@ -136,6 +172,8 @@ def test_pictures_are_figures_that_a_notebook_shows(board, kind, capsys):
 def test_published_numbers_are_a_board_without_runs():
     paper = hierbench.board("cifar100", source="paper")
     assert "HAFrame" in str(paper) and isinstance(paper.plot.tradeoff(), Figure)
+    columns = ["type", "method", "title", "metric", "seed", "value"]
+    assert list(paper.frame("seed")) == columns and not len(paper.frame("seed"))
     for call in (paper.plot.curves, lambda: paper.compare("ce")):
         with pytest.raises(UserError, match="published numbers have no"):
             call()
@@ -169,6 +207,11 @@ def test_scores_are_reported_as_the_command_reports_them(cli, tmp_path, cifar100
     names = [cifar100.classes[target] for target in targets]
     of_tensor = hierbench.score(torch.tensor(scores[0]).bfloat16(), pd.Series(names), cifar100, resamples=0)
     assert of_tensor["mistake_severity"] > 1.0
+    assert of_tensor.frame().low.isna().all() and of_tensor.frame().low.dtype == float
+    named = pd.DataFrame(scores[0], columns=cifar100.classes)[sorted(cifar100.classes, reverse=True)]
+    for tree in (cifar100, "cifar100"):
+        of_frame = hierbench.score(named, targets, tree, resamples=np.int64(0), seed=np.int64(1))
+        assert of_frame["hierdist@5"] == report["hierdist@5"] and of_frame["top1"] == report["top1"]
     seeds = hierbench.score(list(scores), targets, cifar100)
     assert "t-interval over 2 seeds" in seeds.about_interval
 
@@ -187,6 +230,7 @@ def test_scores_of_a_dataset_become_a_row(trained, data_dir, tmp_path, shapes):
     assert board.compare("ce", "crm") and isinstance(board.plot.tradeoff(), Figure)  # of the rows that are runs
 
 
+ONES = np.ones((1, 100))
 MISTAKES = {
     "unknown method 'cee'; did you mean 'ce'": lambda: hierbench.run("cee", "shapes"),
     "unknown dataset": lambda: hierbench.run("ce", "shape"),
@@ -205,7 +249,28 @@ MISTAKES = {
     "scores must be [N, 100]": lambda: hierbench.score([1.0, 2.0], [0, 1], "cifar100"),
     "'pears' in row 0 is no class": lambda: hierbench.score(np.ones((1, 100)), ["pears"], "cifar100"),
     "targets of a file": lambda: hierbench.score("some.npz", [0], "cifar100"),
-    "resamples must be": lambda: hierbench.score(np.ones((1, 100)), [0], "cifar100", resamples=-1),
+    "resamples must be at least 0, got -1": lambda: hierbench.score(ONES, [0], "cifar100", resamples=-1),
+    "resamples must be 0, or from 100 to 1,000,000, got 1": lambda: hierbench.score(ONES, [0], "cifar100", resamples=1),
+    "seed must be at least 0, got -1": lambda: hierbench.score(ONES, [0], "cifar100", seed=-1),
+    "seed is a whole number, got 0.5": lambda: hierbench.score(ONES, [0], "cifar100", seed=0.5),
+    "scores: column 'c0' is no class": lambda: hierbench.score(
+        pd.DataFrame(ONES).add_prefix("c"), [0], "cifar100", resamples=0
+    ),
+    "tree none.csv: No such file": lambda: hierbench.score(ONES, [0], "none.csv"),
+    "metrics hf_macro,+ece: put + before all": lambda: hierbench.score(
+        ONES, [0], "cifar100", metrics=["hf_macro", "+ece"]
+    ),
+    "methods names no method": lambda: hierbench.run([], "shapes"),
+    "types names no type": lambda: hierbench.run("ce", "shapes", types=[]),
+    "set is a dict": lambda: hierbench.run("ce", "shapes", set=["train.epochs=1"]),
+    "set: a key is a text": lambda: hierbench.run("ce", "shapes", set={1: 1}),
+    "'train.epochs' = None cannot be given as a setting": lambda: hierbench.run(
+        "ce", "shapes", set={"train": {"epochs": None}}
+    ),
+    "tuned is True, False or a file, got ''": lambda: hierbench.run("ce", "shapes", tuned=""),
+    "unknown source 'papr'; did you mean 'paper'": lambda: hierbench.board("shapes", source="papr"),
+    "hierbench leaderboard --source both": lambda: hierbench.board("shapes", source="both"),
+    "unknown protocol 'nonsense'": lambda: hierbench.board("shapes", protocol="nonsense"),
 }
 
 
@@ -215,4 +280,5 @@ def test_a_mistake_is_a_value_error_of_one_line(problem, tmp_path, monkeypatch, 
     with pytest.raises(ValueError) as error:
         MISTAKES[problem]()
     assert isinstance(error.value, UserError) and problem in str(error.value) and "\n" not in str(error.value)
+    assert not re.match("--", str(error.value))
     assert os.listdir(tmp_path) == []

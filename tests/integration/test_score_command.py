@@ -282,6 +282,10 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     assert "begin{tabular}" in (tmp_path / "a.tex").read_text()
     assert cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--resamples", "0").ok().out.count(" - ") >= 10
     cli(tmp_path, "score", "a.npz", "--tree", "cifar-100").one_line("'cifar100'")
+    cli(tmp_path, "score", "a.npz", "--tree", "none.csv").one_line("--tree none.csv: No such file")
+    cli(tmp_path, "score", "a.npz", "--tree", "cifar100", "--resamples", "99").one_line(
+        "--resamples must be 0, or from 100"
+    )
     cli(tmp_path, "score", "a.npz", "--tree", "fgvc", "--targets", "none.txt").one_line("none.txt")
     cli(tmp_path, "score", "a.npz", "--tree", "shapes").one_line("50 x 100", "48")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tex", "tree.csv"]

@@ -139,7 +139,40 @@ def test_distances_of_the_best_classes_and_columns_in_another_order(order, k, ta
     assert metrics.hierdist_at_k_loss([target], other, TREE, k=k, labels=labels) == pytest.approx(np.mean(apart))
 
 
+def test_the_columns_of_a_data_frame_are_those_that_it_names():
+    scores = np.random.default_rng(0).random((9, 5))
+    expected = metrics.hierdist_at_k_loss([0, 1, 2] * 3, scores, TREE, k=2)
+    for labels in (sorted(CLASSES), [4, 2, 0, 1, 3], ["4", "2", "0", "1", "3"]):
+        order = class_indices(labels, TREE, "labels")
+        frame = pd.DataFrame(scores[:, order], columns=labels)
+        assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, frame, TREE, k=2) == expected
+        assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, frame, TREE, k=2, labels=labels) == expected
+    for columns in (range(5), range(1, 6)):  # say nothing of classes
+        assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, pd.DataFrame(scores, columns=columns), TREE, k=2) == expected
+
+
+def test_whole_numbers_are_indices_whatever_the_type_of_the_column():
+    tree = Hierarchy.from_paths({"2": ("a", "2"), "1": ("a", "1"), "0": ("b", "0")})
+    for values in (
+        pd.Series([0, 1, 2], dtype=object),
+        pd.Series([0, 1, 2], dtype="Int64"),
+        [np.int8(0), 1, np.uint64(2)],
+    ):
+        assert class_indices(values, tree, "y").tolist() == [0, 1, 2]
+    assert class_indices(pd.Series(["0", "1", "2"]), tree, "y").tolist() == [2, 1, 0]
+    assert class_indices(np.array([["0"], [2]], dtype=object), tree, "y").tolist() == [[2], [0]]  # no column of numbers
+
+
 MISTAKES = {
+    "y_score: column 'lino' is no class of the tree; did you mean 'lion'": lambda: metrics.hops_score(
+        [0], pd.DataFrame([[1.0] * 5], columns=["cat", "lino", "dog", "car", "bus"]), TREE
+    ),
+    "y_score: class 'bus' has no column": lambda: metrics.hops_score(
+        [0], pd.DataFrame([[1.0] * 4], columns=["cat", "lion", "dog", "car"]), TREE
+    ),
+    "y_score: class 'cat' has two columns": lambda: metrics.hops_score(
+        [0], pd.DataFrame([[1.0] * 6], columns=[*CLASSES, "cat"]), TREE
+    ),
     "no examples": lambda: metrics.hf1_score([], [], TREE),
     "y_true has 2 examples, y_pred 1": lambda: metrics.hf1_score([0, 1], [0], TREE),
     "y_pred must have one class per example": lambda: metrics.top1_score([0], [[0.1, 0.9]], TREE),
@@ -189,7 +222,7 @@ def test_every_example_in_a_docstring_runs():
         ([1.0, float("nan")], "nan is no class index"),
         ([1e300], "1e\\+300 in row 0 is out of range"),
         (np.array([2**64 - 1], dtype=np.uint64), "18446744073709551615 in row 0 is out of range"),
-        ([10**30], "is no class of the tree"),
+        ([10**30], "is out of range"),
         ([None], "is no class of the tree"),
     ],
     ids=range(11),

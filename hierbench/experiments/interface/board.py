@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.recipe import dataset_name
-from hierbench.config.sections import Protocol
+from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.checking import note
+from hierbench.experiments.interface.arguments import check_known
 from hierbench.experiments.interface.plots import Plots
 from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
 from hierbench.experiments.verification.verify import is_published
@@ -64,7 +66,10 @@ class Board:
 
     def __getitem__(self, name: str | tuple[str, str]) -> Row:
         """Return the row of a method, or of a method and a type; a UserError where there is none or several."""
-        shown = name if isinstance(name, str) else ":".join(name)
+        parts = name if isinstance(name, tuple) else (name,)
+        if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
+            raise UserError(f"a row is board[METHOD] or board[METHOD, TYPE], not board[{name!r}]; see also board.rows")
+        shown = ":".join(parts)
         found = named_rows(self.rows, shown)
         if len(found) > 1:
             names = ", ".join(f"{row.title} {row.type}" for row in found)
@@ -94,7 +99,7 @@ class Board:
         Args:
             by: "row", a line per row of the table: type, method, title, finished and planned runs, and of each metric
                 the mean, the half-width of its interval ("top1 ci95") and whether it is best (1 or 0); or "seed", a
-                line per finished run and metric: type, method, title, metric, seed, value.
+                line per finished run and metric: type, method, title, metric, seed, value; published numbers have none.
         """
         import pandas as pd
 
@@ -102,19 +107,23 @@ class Board:
             raise unknown_name("frame", by, ("row", "seed"))
         names = [column.name for column in shown_columns(self.table)]
         lines: list[dict[str, Any]] = []
+        columns = None if by == "row" else ["type", "method", "title", "metric", "seed", "value"]
         for row in self.rows:
             about = {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
             if by == "row":
-                lines.append(about | {"n": row.n, "planned": row.planned} | metric_columns(row, names))
+                values = {
+                    key: math.nan if value is None else value for key, value in metric_columns(row, names).items()
+                }
+                lines.append(about | {"n": row.n, "planned": row.planned} | values)
                 continue
             for name in filter(row.metrics.__contains__, names):
-                values = row.metrics[name].values
-                seeds = row.seeds if len(row.seeds) == len(values) else range(len(values))
+                found = row.metrics[name].values
+                seeds = row.seeds if len(row.seeds) == len(found) else range(len(found))
                 lines += [
                     {**about, "metric": name, "seed": seed, "value": value}
-                    for seed, value in zip(seeds, values, strict=True)
+                    for seed, value in zip(seeds, found, strict=True)
                 ]
-        return pd.DataFrame(lines)
+        return pd.DataFrame(lines, columns=columns)
 
     def compare(self, reference: str, *rows: str) -> Differences:
         """Return how far rows are from a reference in every column, paired by seed; as `hierbench compare`.
@@ -202,14 +211,19 @@ def board(
         source: "runs", or "paper" for the table printed in Liang & Davis (ICCV 2023) and what others printed.
 
     Raises:
-        UserError: a ValueError: no runs of the dataset, an unknown name or metric.
+        UserError: a ValueError: no runs of the dataset, an unknown name, source, protocol or metric.
     """
+    if str(source) == "both":
+        raise UserError('source "both" is of the command, hierbench leaderboard --source both; give "runs" or "paper"')
+    check_known("source", source, ("runs", "paper"))
+    if protocol is not None:
+        check_known("protocol", protocol, PROTOCOLS)
     return open_board(str(dataset), Path(runs), Path(data_dir), protocol, columns_of(metrics), source)
 
 
 def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     """Return the columns of names in a list, or in a text as --metrics takes."""
-    return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics))
+    return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
 
 
 def open_board(

@@ -1,6 +1,6 @@
 """`hierbench.run`, and what `hierbench run` calls: a comparison, of which only what is missing is computed."""
 
-import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hierbench.config.options import Device, Options
 from hierbench.config.overrides import override_of
-from hierbench.config.sections import Protocol
+from hierbench.config.sections import PROTOCOLS, Protocol
+from hierbench.experiments.interface.arguments import check_known, whole
 from hierbench.experiments.interface.board import Board, columns_of
 from hierbench.experiments.plan_cache import answer_from_cache
 from hierbench.experiments.publishing import Ended, say_places
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.utils.console import say
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:  # a repeated command does without PyTorch
     from hierbench.api.method import Configured, Method, PostHoc
     from hierbench.experiments.separation.record import Asked
 
     AskedMethod = str | Path | Configured | Method | PostHoc | type[Method] | type[PostHoc]
+
+
+TABLES = re.compile(r"tune\.grid|methods\.[^.]+\.(?!lr$)[^.]+")  # keys of which a dict is the value
 
 
 def run_options(
@@ -76,7 +80,8 @@ def run(
         dataset: a name (`hierbench data list`), or the file of a dataset of yours.
         seeds: number of seeds, 0 to seeds - 1; by default the recipe's.
         types: feature extractors, "type-I" or "type-II" or both.
-        set: recipe keys to override, as in {"train.epochs": 3}; they replace hyperparameters given with a method.
+        set: recipe keys to override, as in {"train.epochs": 3} or {"train": {"epochs": 3}}; they replace
+            hyperparameters given with a method.
         protocol: "paper", the paper's text, or "authors", their code.
         runs: folder of all runs.
         data_dir: folder of downloads and prepared datasets.
@@ -96,15 +101,22 @@ def run(
     """
     from hierbench.experiments.interface.methods import options_of
 
-    if device not in get_args(Device):
-        raise unknown_name("device", str(device), get_args(Device))
+    check_known("device", device, get_args(Device))
+    check_known("protocol", protocol, PROTOCOLS)
+    if not isinstance(tuned, bool | str | Path) or tuned == "":
+        raise UserError(f"tuned is True, False or a file, got {tuned!r}")
+    types = types if isinstance(types, str) else ",".join(types)
+    if not types.strip(" ,"):
+        raise UserError("types names no type; known: type-I, type-II")
     names, given = options_of(methods, Path(runs))
-    changes = [_override(key, value) for key, value in (set or {}).items()]
+    if not names:
+        raise UserError('methods names no method; give "all", "paper", names or classes')
+    changes = [_override(key, value) for key, value in _settings(set)]
     options = Options(
         dataset=str(dataset),
         methods=",".join(names),
-        types=types if isinstance(types, str) else ",".join(types),
-        seeds=None if seeds is None else _whole("seeds", seeds),
+        types=types,
+        seeds=None if seeds is None else whole("seeds", seeds),
         overrides=[*given, *changes],
         protocol=protocol,
         weights=None if weights is None else Path(weights),
@@ -112,7 +124,7 @@ def run(
         runs=Path(runs),
         data_dir=Path(data_dir),
         device=device,
-        jobs=None if jobs in (None, "auto") else _whole("jobs", jobs),
+        jobs=None if jobs in (None, "auto") else whole("jobs", jobs),
         mlflow=mlflow,
     )
     file = None if isinstance(tuned, bool) else Path(tuned)
@@ -125,21 +137,37 @@ def run(
     return Board(ended.published.board, str(dataset), found.store, options.data_dir, found.rejected)
 
 
+def _settings(given: Any, section: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and values; the dict of a key without a dot is a section, of which each key is set.
+
+    The dict of a dotted key is a value, as are grids and those that a method takes.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise UserError(f'set is a dict, as in {{"train.epochs": 3}}, got {given!r}')
+    for name, value in (given or {}).items():
+        if not isinstance(name, str):
+            raise UserError(f'set: a key is a text, as in "train.epochs", got {name!r}')
+        key = f"{section}{name}"
+        if isinstance(value, Mapping) and (section or "." not in name) and not TABLES.fullmatch(key):
+            yield from _settings(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with numbers and arrays of NumPy, or tensors, as numbers and lists of Python."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _override(key: str, value: Any) -> str:
     try:
-        return override_of(key, value)
+        return override_of(key, _plain(value))
     except TypeError:
         raise UserError(f"set: {key} = {value!r} is no number, text, list or dict") from None
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise UserError(f"{name} is a whole number, got {value!r}") from None
-    if number < 1 or isinstance(value, bool):
-        raise UserError(f"{name} must be at least 1, got {value!r}")
-    return number
 
 
 @contextmanager

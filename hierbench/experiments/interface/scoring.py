@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.experiments.interface.arguments import whole
 from hierbench.experiments.interface.board import columns_of
 from hierbench.experiments.scoring.command import Request, score_files
 from hierbench.experiments.scoring.predictions import Arrays
 from hierbench.experiments.scoring.report import Report
+from hierbench.hierarchy.names import named_columns
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.utils.errors import UserError
 
@@ -35,16 +37,16 @@ def score(
     or with ids in the file, and are recorded in `runs`.
 
     Args:
-        scores: [N, K], a column per class in the tree's order, larger = ranked earlier: an array, a tensor, or a file
-            of predictions (.npz .npy .csv .parquet .json). A list of several is a row's seeds: the interval is then
-            over seeds, else over images (bootstrap).
+        scores: [N, K], larger = ranked earlier, a column per class in the tree's order or, in a data frame, as named:
+            an array, a tensor, a data frame, or a file of predictions (.npz .npy .csv .parquet .json). A list of
+            several is a row's seeds: the interval is then over seeds, else over images (bootstrap).
         targets: [N], class indices or names, or a file of them; by default those of the file or of the dataset.
         tree: a `Hierarchy`, the file of a tree, or the name of one that the project ships.
         dataset: a prepared dataset: its name, or the file of yours.
         name: of the row; by default what the files' names share, or "predictions".
         metrics: columns, as "hf_macro,ece" or ["hf_macro", "ece"]; with + before each they are added to the paper's.
         distance: "height" or "depth", for a tree's file or name; by default height.
-        resamples: of the bootstrap, 0 for no interval.
+        resamples: of the bootstrap, at least 100; 0 for no interval.
         seed: of the resamples.
         runs: folder of all runs, for a dataset.
         data_dir: folder of prepared datasets.
@@ -56,8 +58,7 @@ def score(
     Raises:
         UserError: a ValueError: wrong shapes, a target that is no class, a score that is NaN, an unknown metric.
     """
-    if not 0 <= resamples <= 1_000_000:
-        raise UserError(f"resamples must be from 0 to 1,000,000, got {resamples}")
+    resamples, seed = whole("resamples", resamples, least=0), whole("seed", seed, least=0)
     several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
     given = list(scores) if several else [scores]
     from_file = targets if isinstance(targets, str | Path) else None
@@ -69,7 +70,8 @@ def score(
                 raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
             files.append(Path(item))
         else:
-            files.append(Arrays(f"scores {number}" if len(given) > 1 else "scores", _array(item), of_all))
+            where = f"scores {number}" if len(given) > 1 else "scores"
+            files.append(Arrays(where, _array(item), of_all, named_columns(item)))
     if not any(isinstance(file, Path) for file in files):
         name = name or "predictions"
     request = Request(
@@ -84,6 +86,7 @@ def score(
         Path(runs),
         Path(data_dir),
         columns_of(metrics),
+        dashes="",
     )
     return score_files(request)
 

@@ -102,7 +102,7 @@ def of_dataset(found: Predictions, prepared: Prepared, tree: Hierarchy, split: s
         elif found.targets is None:
             raise UserError(
                 f"{found.where} has ids, and {name} in {prepared.folder.parent} has no file names to compare them "
-                f"with: give targets (a column, or --targets FILE), or prepare {name} again if its source has names"
+                f"with: give targets (a column, or a file of them), or prepare {name} again if its source has names"
             )
         else:
             note = f"{name} has no file names, so the rows of {found.where} are taken in their order; its targets fit"

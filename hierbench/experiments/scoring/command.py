@@ -33,6 +33,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 SPLIT = "test"
+LEAST, MOST = 100, 1_000_000  # resamples; fewer have no 2.5th percentile to speak of
 TREE = "a tree"  # that was given as such, and has no name
 
 
@@ -40,7 +41,8 @@ TREE = "a tree"  # that was given as such, and has no name
 class Request:
     """The options of `hierbench score`; exactly one of dataset and tree is given.
 
-    In place of a file there may be arrays, and in place of a tree's file or name the tree.
+    In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
+    precedes the name of an option in errors, "" for arguments of Python.
     """
 
     files: Sequence[Path | Arrays]
@@ -54,17 +56,21 @@ class Request:
     runs: Path
     data_dir: Path
     columns: Sequence[Column] = PAPER
+    dashes: str = "--"
 
 
 def score_files(request: Request) -> Report:
     """Score files of predictions, one per seed; with a dataset, record them, all or none.
 
     Raises:
-        UserError: a file cannot be read, or is not of this data.
+        UserError: a file cannot be read, or is not of this data; or too few resamples for an interval.
     """
+    dashes = request.dashes
+    if request.resamples != 0 and not LEAST <= request.resamples <= MOST:
+        raise UserError(f"{dashes}resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}")
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
-    extra = None if request.targets is None else read_targets(request.targets, tree)
+    extra = None if request.targets is None else read_targets(request.targets, tree, f"{dashes}targets")
     paths = [file for file in request.files if isinstance(file, Path)]
     name = one_line(request.name or default_name(paths)).strip()
     if not 0 < len(name) <= 100:
@@ -74,7 +80,7 @@ def score_files(request: Request) -> Report:
     notes: dict[str, None] = {}
     for file in request.files:
         read = read_predictions(file, tree) if isinstance(file, Path) else file.predictions(tree)
-        predictions = with_targets(read, extra, f"--targets {request.targets}")
+        predictions = with_targets(read, extra, f"{dashes}targets {request.targets}")
         if prepared is not None:
             predictions, note = of_dataset(predictions, prepared, tree, SPLIT)
             notes |= {note: None} if note else {}
@@ -119,9 +125,9 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
         try:
             return None, None, Hierarchy.read(path, distance=distance)
         except OSError as error:
-            raise UserError(f"--tree {path}: {error.strerror or error}") from None
+            raise UserError(f"{request.dashes}tree {path}: {error.strerror or error}") from None
         except ValueError as error:
-            raise UserError(f"--tree {error}") from None
+            raise UserError(f"{request.dashes}tree {error}") from None
     assert request.dataset is not None
     if request.distance is not None:
         raise UserError("distance is for a tree; that of a dataset is its recipe's")

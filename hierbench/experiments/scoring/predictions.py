@@ -3,7 +3,7 @@
 Shapes: N examples, K classes, k ranked classes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.experiments.scoring.names import role_of
-from hierbench.hierarchy.names import class_indices
+from hierbench.hierarchy.names import class_indices, in_order_of_tree
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.utils.arrays import map_array, map_arrays
 from hierbench.utils.errors import UserError
@@ -54,20 +54,26 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None."""
+    """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None.
+
+    `columns` are K names or indices of classes, or None for the tree's order.
+    """
 
     where: str
     scores: NDArray[Any]
     targets: NDArray[Any] | None
+    columns: Sequence[Any] | None = None
 
     def predictions(self, tree: Hierarchy) -> Predictions:
         """Return them as a file's; a UserError if they do not fit each other or the tree."""
-        given = {"scores": self.scores} | ({} if self.targets is None else {"targets": self.targets})
         if self.scores.ndim != 2 or not len(self.scores):
             shape = " x ".join(map(str, self.scores.shape))
             raise UserError(
                 f"{self.where} must be [N, {tree.num_classes}], a row per example, got {shape or 'a number'}"
             )
+        names, scores = self.columns, self.scores
+        scores = scores if names is None else in_order_of_tree(scores, names, tree, self.where)
+        given = {"scores": scores} | ({} if self.targets is None else {"targets": self.targets})
         return _of_arrays(given, tree, self.where)
 
 
@@ -101,13 +107,14 @@ def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
     return found
 
 
-def read_targets(path: Path, tree: Hierarchy) -> tuple[IntArray, list[str] | None]:
+def read_targets(path: Path, tree: Hierarchy, what: str = "--targets") -> tuple[IntArray, list[str] | None]:
     """Read targets [N], and the names of their examples if the file has them.
 
-    A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line.
+    A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line. `what` begins
+    errors.
     """
     kind = path.suffix.lower()
-    what = f"--targets {path.name}"
+    what = f"{what} {path.name}"
     try:
         if kind in (".npy", ".npz"):
             arrays = map_arrays(path) if kind == ".npz" else {"targets": map_array(path)}

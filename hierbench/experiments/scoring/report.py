@@ -61,7 +61,8 @@ class Report:
         import pandas as pd
 
         keys = ("metric", "mean", "low", "high")
-        return pd.DataFrame([{key: line[key] for key in keys} for line in self.lines()], columns=list(keys))
+        table = pd.DataFrame([{key: line[key] for key in keys} for line in self.lines()], columns=list(keys))
+        return table.astype({key: float for key in keys[1:]})
 
     @property
     def about_interval(self) -> str:

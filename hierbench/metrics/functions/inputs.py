@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.names import class_indices
+from hierbench.hierarchy.names import class_indices, in_order_of_tree, named_columns
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.evidence import Evidence
@@ -47,9 +47,16 @@ def of_scores(
     tree: Hierarchy,
     labels: Sequence[Any] | None = None,
 ) -> float:
-    """Return a metric of the registry, see the functions for the arguments."""
+    """Return a metric of the registry, see the functions for the arguments.
+
+    The columns of a data frame are those that their names say, unless there are labels.
+    """
     find_metric(name, tree)  # a k or level that the tree does not have
     true = classes_of(y_true, tree, "y_true")
+    if hasattr(y_score, "to_numpy"):  # a data frame
+        names = named_columns(y_score) if labels is None else None
+        y_score = y_score.to_numpy()
+        y_score = y_score if names is None else in_order_of_tree(y_score, names, tree, "y_score")
     scores = as_tensor(y_score, "y_score must be real numbers [N, K]")
     if scores.ndim != 2 or scores.shape[1] != tree.num_classes:
         raise ValueError(f"y_score must be [N, {tree.num_classes}], a column per class, got {tuple(scores.shape)}")

@@ -25,7 +25,7 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
         tree: over the K classes.
         k: from 1 to K.
         labels: [K] the classes of the columns, such as `classes_` of a scikit-learn estimator; by default the columns
-            are in the tree's order.
+            of a data frame are as they are named, others in the tree's order.
 
     Raises:
         ValueError: no examples, wrong shapes, what is no class of the tree, a NaN, a k above K.
