@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.experiments.checking import note
+from hierbench.experiments.checking import note, store_of
 from hierbench.experiments.interface.arguments import check_known
 from hierbench.experiments.interface.plots import Plots
 from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
-from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import Board as Table
 from hierbench.leaderboard.board import damaged_runs
 from hierbench.leaderboard.columns import PAPER, Column, asked_columns, further
@@ -242,7 +240,7 @@ def open_board(
         if protocol is not None or tuple(columns) != PAPER:
             raise UserError("protocol and metrics are for runs; the paper's tables are as printed")
         return Board(board_of_published(dataset), dataset, None, data_dir)
-    store = _store(dataset, runs)
+    store = store_of(dataset, runs)
     counted, report = checked_runs(dataset, store, data_dir, further(columns))
     damaged = damaged_runs(dataset, counted)
     note(damaged)
@@ -257,16 +255,10 @@ def open_ledger(dataset: str, runs: Path, data_dir: Path, protocol: Protocol | N
     """Return our runs beside the paper's table; what a reader must know goes to standard error."""
     from hierbench.leaderboard.ledger import ledger_from_runs
 
-    store = _store(dataset, runs)
+    store = store_of(dataset, runs)
     counted, report = checked_runs(dataset, store, data_dir)
     damaged = damaged_runs(dataset, counted)
     note(damaged)
     both = ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
     note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
     return both
-
-
-def _store(dataset: str, runs: Path) -> Store:
-    """Return the runs of a folder; of one of published tables, the records of the dataset's."""
-    name = dataset_name(dataset)
-    return Store(runs / name if is_published(runs, name) else runs)
