@@ -58,7 +58,7 @@ class _Comparison:
         try:
             if isinstance(a, FunctionType):
                 return self._functions(a, b, name)
-            if isinstance(a, Tensor | np.ndarray):
+            if isinstance(a, Tensor | np.ndarray) and a.dtype != object:
                 return "" if _close(a, b) else name
             one, two = self._parts(a), self._parts(b)
             if one is None or two is None:
@@ -130,6 +130,8 @@ class _Comparison:
             return [value.__func__, value.__self__]
         if isinstance(value, cached_property):
             return [value.func]
+        if isinstance(value, np.ndarray):
+            return [value.shape, *value.flat]
         if isinstance(value, partial):
             return [value.func, value.args, value.keywords]
         if type(value).__module__ in self.modules or isinstance(value, nn.Module):
