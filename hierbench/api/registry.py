@@ -175,6 +175,15 @@ def _only_method(module: ModuleType, what: str) -> Any:
 def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
         raise BrokenMethodError(f"method {name}: {cls!r} is not a Method or PostHoc")
+    check_class(name, cls)
+    try:
+        return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
+    except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
+        raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
+
+
+def check_class(name: str, cls: type[Method] | type[PostHoc]) -> None:
+    """Raise a BrokenMethodError unless a class declares what a method must, under this name."""
     for attribute in ("name", "title", "source"):
         if not isinstance(getattr(cls, attribute, None), str):
             raise BrokenMethodError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")
@@ -194,10 +203,6 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         raise BrokenMethodError(f"method {name}: the name stands for {what}; choose another")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
-    try:
-        return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
-    except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
-        raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
 
 
 def _check_bases(name: str, cls: type[PostHoc]) -> None:

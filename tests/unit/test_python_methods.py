@@ -1,11 +1,9 @@
 """Methods given as classes and instances: what is kept of a notebook's or a script's class, and what is refused."""
 
-import linecache
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,56 +14,7 @@ from hierbench.experiments.interface.methods import options_of
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame
 from hierbench.utils.errors import UserError
-
-IMPORTS = (
-    "import torch.nn.functional as F\nfrom torch import nn, Tensor\nfrom hierbench import Method, hyperparameter\n"
-)
-CLASS = '''
-class Mine(Method):
-    """Mine."""
-
-    name = "mine"
-    title = "Mine"
-    source = "here"
-
-    class Params(Method.Params):
-        """beta."""
-
-        beta: float = hyperparameter(1.0, low=0.0, high=10.0)
-
-    params: Params
-
-    def __init__(self, hierarchy, num_features, params=None):
-        super().__init__(hierarchy, num_features, params)
-        self.classifier = nn.Linear(num_features, hierarchy.num_classes)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.classifier(features)
-
-    def loss(self, outputs, targets):
-        return {"ce": LOSS}
-
-    def scores(self, outputs):
-        return outputs
-'''
-PLAIN = CLASS.replace("LOSS", "F.cross_entropy(outputs, targets)")
-
-
-class Notebook:
-    """Runs cells as a notebook's kernel does: their sources are in linecache, their texts in `In`."""
-
-    def __init__(self, name, monkeypatch):
-        self.module, self.patch = ModuleType(name), monkeypatch
-        vars(self.module).update({"In": [""], "get_ipython": lambda: None})
-        monkeypatch.setitem(sys.modules, name, self.module)
-
-    def run(self, *cells):
-        for text in map(textwrap.dedent, cells):
-            file = f"<{self.module.__name__} cell {len(self.module.In)}>"
-            self.patch.setitem(linecache.cache, file, (len(text), None, text.splitlines(True), file))
-            self.module.In.append(text)
-            exec(compile(text, file, "exec"), vars(self.module))
-        return self.module
+from tests.notebook_cells import CLASS, IMPORTS, PLAIN, Notebook
 
 
 @pytest.fixture
@@ -131,6 +80,10 @@ REFUSED = {
         IMPORTS + PLAIN, "Mine.scores = lambda self, outputs: -outputs\nMine.scores.__module__ = Mine.__module__"
     ),
     "must set name": lambda notebook: notebook.run(IMPORTS + PLAIN.replace('"mine"', '"mi,ne"')),
+    "must set source": lambda notebook: notebook.run(IMPORTS + PLAIN.replace('source = "here"', "")),
+    "letters, digits, _ and -, not 'mi.ne'": lambda notebook: notebook.run(
+        IMPORTS + PLAIN.replace('"mine"', '"mi.ne"')
+    ),
     "must set title": lambda notebook: notebook.run(IMPORTS + PLAIN.replace('title = "Mine"', "")),
 }
 
@@ -141,6 +94,36 @@ def test_a_class_that_cannot_stand_alone_is_one_line(problem, notebook, tmp_path
     with pytest.raises(UserError) as error:
         options_of(module.Mine, tmp_path / "runs")
     assert problem in str(error.value) and "\n" not in str(error.value)
+    assert "must set" not in problem or not (tmp_path / "runs").exists()  # the source is not to blame
+
+
+def test_decorated_code_and_dataclasses_are_kept_from_the_notebook(notebook, tmp_path):
+    text = """
+    import torch
+    from dataclasses import dataclass
+    from hierbench import PostHoc
+
+    @dataclass
+    class Cfg:
+        a: int = 1
+
+    CFG = Cfg()
+
+    @torch.no_grad()
+    def helper(x):
+        return x * CFG.a
+
+    class B(PostHoc):
+        name, title, source = "b", "B", "here"
+
+        @torch.no_grad()
+        def rescore(self, probabilities):
+            return helper(probabilities)
+    """
+    module = notebook.run(text)
+    (path,), _ = options_of(module.B, tmp_path / "runs")
+    kept = Path(path).read_text(encoding="utf-8")
+    assert kept.count("@torch.no_grad()") == 2 and kept.count("@dataclass\nclass Cfg") == 1
 
 
 def test_a_file_of_its_own_is_given_by_its_path(monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import importlib.util
+import inspect
 import linecache
 import os
 import symtable
@@ -62,8 +63,8 @@ class _File:
 
     def _definition(self, value: Any) -> tuple[str, Definition]:
         """Return the source of a class or function, and its statement."""
-        texts = [(text, ast.parse(text)) for text in _texts_of_code(value)] or self.texts
-        for text, tree in reversed(texts):
+        texts = [(text, ast.parse(text)) for text in _texts_of_code(value, self.namespace)]
+        for text, tree in reversed([*self.texts, *texts]):
             for node in reversed(list(_statements(tree.body))):
                 if isinstance(node, Definition) and node.name == value.__name__:
                     return _segment(text, node), node
@@ -77,8 +78,8 @@ class _File:
 
     def _add(self, name: str, value: Any) -> None:
         """Add what defines a name, after what that needs."""
-        if value is getattr(builtins, name, self):
-            return
+        if name == "__name__" or value is getattr(builtins, name, self):
+            return  # every file has these
         if isinstance(value, type | FunctionType) and (value.__module__, value.__qualname__) == (
             self.cls.__module__,
             name,
@@ -149,11 +150,11 @@ def _texts(namespace: Mapping[str, Any]) -> Iterator[tuple[str, ast.Module]]:
             continue  # a cell that never ran
 
 
-def _texts_of_code(value: Any) -> list[str]:
-    """Return the texts that the code of a class or function was compiled from, as far as they are known."""
+def _texts_of_code(value: Any, namespace: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a namespace that the code of its class or function was compiled from, as far as known."""
     members = [value] if isinstance(value, FunctionType) else list(vars(value).values())
-    functions = [getattr(member, "__func__", getattr(member, "fget", member)) for member in members]
-    own = [one for one in functions if isinstance(one, FunctionType) and one.__module__ == value.__module__]
+    functions = [inspect.unwrap(getattr(member, "fget", None) or member) for member in members]
+    own = [one for one in functions if isinstance(one, FunctionType) and one.__globals__ is namespace]
     names = dict.fromkeys(one.__code__.co_filename for one in own)
     return [text for text in ("".join(_lines(name)) for name in names) if text]
 
@@ -190,7 +191,10 @@ def _bound(node: ast.stmt) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+        names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        return {
+            name.id for name in names if isinstance(name.ctx, ast.Store)
+        }  # U[0] = 1 changes U, and does not bind it
     if isinstance(node, ast.If | ast.Try):
         inner = [s for s in _statements([node]) if not isinstance(s, ast.If | ast.Try)]
         return {name for statement in inner for name in _bound(statement)}
