@@ -25,10 +25,10 @@ WEIGHTS = {"fgvc": "imagenet1k-v1", "cifar100": "none", "inat19": "imagenet1k-v1
 def test_every_recipe_is_valid_and_named_as_its_file(name):
     recipe = load_recipe(name)
     assert recipe.dataset == name
-    for method, params in recipe.methods.items():
+    for method in recipe.methods:
         from hierbench.api.registry import find_method
 
-        find_method(method).params(params)
+        find_method(method).params(recipe.params_of(method))
 
 
 @pytest.mark.parametrize("name", PAPER)
