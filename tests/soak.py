@@ -145,7 +145,7 @@ def command_of(
         from hierbench.data import writer
 
         fork_workers()
-        writer.FLUSH_EVERY = 128  # marks more often than in a large dataset
+        writer.FLUSH_EVERY = 128 * 3 * 32 * 32  # marks more often than in a large dataset
         os.chdir(folder)
         watch_files(FILES[kind], moment, pipe, os.getpid())
         for command in commands:

@@ -24,7 +24,7 @@ from hierbench.utils.processes import num_cores
 
 SPLITS = ("train", "val", "test")
 WINDOW = 16  # pieces per core that are read ahead: bounds the memory
-FLUSH_EVERY = 2048  # rows between two flushes; a kill can cost those of two, because one runs behind
+FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush, which waits for no other: a kill costs what came since
 
 
 class RowFile:
@@ -117,11 +117,15 @@ def write_images(
     unreadable: dict[tuple[str, int], str] = {}
     pending: deque[tuple[Piece, Future[tuple[int, str]]]] = deque()
     flushing: Future[None] | None = None
+    on_disk: dict[str, bytes] = {}  # the marks of each split
+    row_bytes = 3 * math.prod(source.image_size)
     written = flushed = 0
 
     def flush(marks: dict[str, bytes]) -> None:
         for split, done in marks.items():
-            files[split].flush(done)
+            if done != on_disk.get(split):
+                files[split].flush(done)
+                on_disk[split] = done
 
     def marks() -> dict[str, bytes]:
         return {split: file.done.tobytes() for split, file in files.items()}
@@ -136,9 +140,9 @@ def write_images(
         files[piece.split].done[piece.start : piece.start + num] = True
         written += num
         progress(written)
-        if written - flushed >= FLUSH_EVERY:
+        if (written - flushed) * row_bytes >= FLUSH_EVERY and (flushing is None or flushing.done()):
             if flushing is not None:
-                flushing.result()  # the disk is slower than decoding, or has failed
+                flushing.result()  # the disk may have failed
             flushing, flushed = pool.submit(flush, marks()), written  # decoding continues meanwhile
 
     with ExitStack() as stack:

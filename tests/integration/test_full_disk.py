@@ -223,7 +223,7 @@ def test_preparing_keeps_what_was_read(disk, miniatures, tmp_path, monkeypatch):
     from hierbench.data import writer
     from hierbench.data.prepare import prepare
 
-    monkeypatch.setattr(writer, "FLUSH_EVERY", 64)
+    monkeypatch.setattr(writer, "FLUSH_EVERY", 64 * 3 * 32 * 32)
     archive = miniatures.tiny_imagenet(tmp_path / "tiny-imagenet-200.zip", train_per_class=4)
     whole = prepare("tiny-imagenet", tmp_path / "whole", archive)
     for name, left in (
