@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+ANNOTATIONS = ("__annotate__", "__annotate_func__")  # functions that Python 3.14 makes; annotations are not compared
 CALLS = ("PUSH_NULL", "PRECALL")
 LOOPS = ("FOR_ITER", "SEND")  # their arguments are places, as those of jumps
 CHANGING = ("add", "append", "clear", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update")
@@ -107,6 +108,8 @@ class _Comparison:
         """Return what is compared of a class: not what Python, pydantic and dataclasses add to it."""
         found: dict[str, Any] = {}
         for name, value in vars(cls).items():
+            if name in ANNOTATIONS:
+                continue
             function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             if isinstance(function, FunctionType):
                 if function.__module__ == cls.__module__ and function.__code__.co_filename != "<string>":
