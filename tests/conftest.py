@@ -156,30 +156,26 @@ def pytest_collection_modifyitems(config, items):
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
-@pytest.fixture(scope="session")
-def data_dir(tmp_path_factory):
-    """Folder with a fifth of `shapes` prepared: 960 training, 192 validation and 384 test images."""
+def _prepare_shapes(folder, **per_class):
     from hierbench.data.datasets import shapes
     from hierbench.data.prepare import prepare
 
-    folder = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shapes, "PER_CLASS", {"train": 20, "val": 4, "test": 8})
+        patch.setattr(shapes, "PER_CLASS", per_class)
         prepare("shapes", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """Folder with a fifth of `shapes` prepared: 960 training, 192 validation and 384 test images."""
+    return _prepare_shapes(tmp_path_factory.mktemp("data"), train=20, val=4, test=8)
 
 
 @pytest.fixture(scope="session")
 def small_data_dir(tmp_path_factory):
     """The same with 240, 48 and 96, for tests that train again and again."""
-    from hierbench.data.datasets import shapes
-    from hierbench.data.prepare import prepare
-
-    folder = tmp_path_factory.mktemp("small-data")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shapes, "PER_CLASS", {"train": 5, "val": 1, "test": 2})
-        prepare("shapes", folder)
-    return folder
+    return _prepare_shapes(tmp_path_factory.mktemp("small-data"), train=5, val=1, test=2)
 
 
 @pytest.fixture(scope="session")

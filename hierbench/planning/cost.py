@@ -65,7 +65,7 @@ def _counted_backbone(
                 maps = backbone(torch.empty(1, backbone.num_channels, device="meta"))
             else:
                 maps = backbone(torch.empty(1, 3, *image_size, device="meta"))
-    except Exception:
+    except Exception:  # a library's network may read values, which meta tensors lack
         return backbone, None, 0
     return backbone, maps, counter.get_total_flops()
 

@@ -5,20 +5,9 @@ import shutil
 
 import pytest
 
-FAST = [
-    "--seeds",
-    "2",
-    "--mlflow",
-    "off",
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-    "--jobs",
-    "1",
-]
+from tests.short import SHORT
+
+FAST = ["--seeds", "2", "--mlflow", "off", *SHORT, "--jobs", "1"]
 
 
 @pytest.fixture(scope="module")

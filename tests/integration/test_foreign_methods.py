@@ -16,6 +16,7 @@ from hierbench.execution.run_job import execute
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.utils.errors import UserError
+from tests.short import SHORT
 
 METHOD = """import torch
 BEFORE
@@ -34,20 +35,7 @@ class Foreign(Method):
         return outputs
 """
 NAMES = list(METHOD_CHECKS)
-FAST = (
-    "--seeds",
-    "1",
-    "--types",
-    "type-I",
-    "--mlflow",
-    "off",
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-)
+FAST = ("--seeds", "1", "--types", "type-I", "--mlflow", "off", *SHORT)
 
 
 @pytest.fixture

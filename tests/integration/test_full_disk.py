@@ -15,22 +15,10 @@ import pytest
 
 from hierbench.utils import files
 from hierbench.utils.errors import UserError
+from tests.short import SHORT
 
 MiB = 1 << 20
-FAST = (
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-    "--jobs",
-    "1",
-    "--seeds",
-    "1",
-    "--types",
-    "type-I",
-)
+FAST = (*SHORT, "--jobs", "1", "--seeds", "1", "--types", "type-I")
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", *FAST)
 
 

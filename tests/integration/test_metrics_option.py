@@ -20,21 +20,9 @@ from hierbench.leaderboard.render import html
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.runs.store import Store
+from tests.short import SMALL
 
-FAST = [
-    "--seeds",
-    "2",
-    "--jobs",
-    "1",
-    "--mlflow",
-    "off",
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-]
+FAST = ["--seeds", "2", *SMALL]
 RUN = ["run", "--dataset", "shapes", "--methods", "ce,crm,./heads.py", "--types", "type-II", *FAST]
 HEADS = '''"""Cross-entropy with a head per level: level-wise predictions that need not agree."""
 import torch

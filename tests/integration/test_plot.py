@@ -5,20 +5,9 @@ import time
 
 import pytest
 
-FAST = [
-    "--seeds",
-    "1",
-    "--jobs",
-    "1",
-    "--mlflow",
-    "off",
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-]
+from tests.short import SMALL
+
+FAST = ["--seeds", "1", *SMALL]
 
 
 @pytest.fixture(scope="module")

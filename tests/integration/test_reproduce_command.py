@@ -7,19 +7,8 @@ import pytest
 
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
+from tests.short import SMALL
 
-SMALL = (
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-    "--mlflow",
-    "off",
-    "--jobs",
-    "1",
-)
 METHOD = '''"""A method of a user's."""
 from hierbench.methods.ce import CrossEntropy
 

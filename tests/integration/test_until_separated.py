@@ -8,19 +8,8 @@ import pytest
 import scipy.stats
 
 from hierbench.runs.store import Store
+from tests.short import SMALL
 
-SMALL = (
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-    "--mlflow",
-    "off",
-    "--jobs",
-    "1",
-)
 RUN = ("run", "--methods", "ce,crm,./twin.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", *SMALL)
 METHOD = '''"""Cross-entropy with a little noise, which fails where a file says so."""
 import os

@@ -11,19 +11,8 @@ from hierbench.metrics import Tally
 from hierbench.runs.compact import write_compact
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
+from tests.short import SMALL
 
-SMALL = (
-    "--set",
-    "train.epochs=1",
-    "--set",
-    "train.batch_size=96",
-    "--set",
-    "model.backbone=wrn10-1-s4",
-    "--mlflow",
-    "off",
-    "--jobs",
-    "1",
-)
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", *SMALL)
 
 
