@@ -24,11 +24,10 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_HIERBENCH="$VERSION" uv pip install --no-
 
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/hierbench /opt/hierbench
-# HOME and USER serve any user id that docker run --user gives, also one without an account.
+# HOME, USER and the mode of /work serve any user id that docker run --user gives, also one without an account.
 ENV PATH=/opt/hierbench/bin:$PATH HOME=/tmp USER=hierbench
-RUN useradd --no-create-home --uid 1000 hierbench && mkdir /work && chown hierbench /work
+RUN useradd --no-create-home --uid 1000 hierbench && mkdir --mode 1777 /work
 USER 1000
 WORKDIR /work
-VOLUME /work
 ENTRYPOINT ["hierbench"]
 CMD ["--help"]
