@@ -15,7 +15,7 @@ from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
 Mode = Literal["paper", "authors", "exact"]
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]
-BLOCK = 128  # reflections or rows at a time
+BLOCK = 96  # reflections or rows at a time
 
 
 def _rate(distances: Array, gamma: float, d_max: float | None) -> float:
@@ -98,26 +98,27 @@ def random_rotation(size: int, seed: int, dtype: DTypeLike = np.float64) -> Arra
 
     Args:
         size: K.
-        seed: of the Gaussian numbers, which do not depend on `dtype`.
+        seed: of the Gaussian numbers, which are float32 and do not depend on `dtype`.
         dtype: float64 or float32, of all that is computed from them.
     """
-    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
     rotation = np.zeros((size, size), dtype=dtype)
     for start in reversed(range(0, size, BLOCK)):
         rest = torch.from_numpy(rotation[start:, start:])
         num = min(BLOCK, len(rest))
-        vectors = rng.standard_normal((num, len(rest)))
-        square = vectors[:, :num]
-        square[:] = np.triu(square)
-        heads = square.diagonal().copy()
-        signs = np.where(heads < 0, -1.0, 1.0)
-        np.fill_diagonal(square, heads + signs * np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
-        v, signs_ = torch.from_numpy(vectors).to(rest), torch.from_numpy(signs).to(rest)
-        rest.diagonal()[:num] = -signs_  # reflection i maps its column to -sign times its norm
-        products = torch.cat([v[:, :num] * -signs_, v[:, num:] @ rest[num:, num:]], dim=1)  # V rest, less the zeros
+        v = torch.randn(num, len(rest), generator=generator, dtype=torch.float32).to(rest.dtype)
+        square = v[:, :num].triu_()
+        heads = square.diagonal()
+        signs = torch.ones_like(heads).copysign_(heads)
+        heads += signs * torch.linalg.vector_norm(v, dim=1)
+        rest.diagonal()[:num] = -signs  # reflection i maps its column to -sign times its norm
+        products = torch.empty_like(v)  # V rest, less the zeros
+        torch.mul(square, -signs, out=products[:, :num])
+        torch.mm(v[:, num:], rest[num:, num:], out=products[:, num:])
         t = (v @ v.T).triu_()
         t.diagonal().mul_(0.5)
-        rest.addmm_(v.T, torch.linalg.solve_triangular(t, products, upper=True), alpha=-1.0)
+        inverse = torch.linalg.solve_triangular(t, torch.eye(num, dtype=t.dtype), upper=True)
+        rest.addmm_(v.T, inverse @ products, alpha=-1.0)
     return rotation
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]
-BLOCK = 128  # columns at a time
+COLUMNS, ROWS = 1024, 128  # at a time; PyTorch adds up rows by index fast only where these are contiguous
 
 
 class Merge(NamedTuple):
@@ -74,18 +74,21 @@ class TreeRoot:
         return type(self)(self.merges, (1.0 - s_min) * self.cosines + s_min)
 
     def apply_(self, rows: Array) -> None:
-        """Replace rows [K, M] by R rows: O(N M) operations for N clusters, O(K BLOCK) memory."""
-        for part in torch.from_numpy(rows).split(BLOCK, dim=1):
-            inner, added, scale = part, [], self.scale  # u^T rows of each cluster, times the scale
+        """Replace rows [K, M] by R rows: O(N M) operations for N clusters, O(K COLUMNS) memory."""
+        for part in torch.from_numpy(rows).split(COLUMNS, dim=1):
+            inner, added, scale = part.contiguous(), [], self.scale  # u^T rows of each cluster, times the scale
             for cluster, growth, b in self.steps:
                 index = torch.from_numpy(cluster)
                 inner = inner.new_zeros(len(b), inner.shape[1]).index_add_(0, index, inner).div_(scale)
                 added.append((index, inner * torch.from_numpy(b).to(inner)))
                 inner, scale = inner / torch.from_numpy(growth).to(inner), 1.0  # unused at the root, which may have 0
             total = torch.zeros_like(inner)
-            for index, own in reversed(added):
+            for index, own in reversed(added[1:]):
                 total = (total + own).index_select(0, index)
-            torch.add(total, part, alpha=self.scale, out=part)
+            first, own = added[0]
+            total = total + own
+            for some, index in zip(part.split(ROWS), first.split(ROWS), strict=True):
+                torch.add(total.index_select(0, index), some, alpha=self.scale, out=some)
 
 
 class DenseRoot:

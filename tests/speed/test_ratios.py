@@ -152,11 +152,17 @@ def test_hafeature(reference, shared):
     assert measured >= 10
 
 
-def test_frame(reference, inat):
+@pytest.mark.parametrize(("dtype", "asked"), [(np.float32, 200), (np.float64, 100)])
+def test_frame(reference, inat, dtype, asked):
+    """Frame, S and s_min against the search in float64; HAFrame builds its frame in float32, and no S."""
+
     def slow():
         reference.frame_by_search(inat.distances, 3.0, np.random.default_rng(0))
 
-    ratio("frame with its s_min, K=1010", lambda: hierarchy_aware_frame(inat.distances, 3.0), slow, 200)
+    def fast():
+        hierarchy_aware_frame(inat.distances, 3.0, dtype=dtype)
+
+    ratio(f"frame with its s_min, K=1010, {dtype.__name__}", fast, slow, asked)
 
 
 @pytest.mark.parametrize("kind", ["type-I", "type-II"])

@@ -152,10 +152,10 @@ def test_rotation_is_haar():
 def test_rotation_equals_the_reflections_one_by_one(monkeypatch, block):
     monkeypatch.setattr("hierbench.methods.haframe.BLOCK", block)
     size, seed = 5, 7
-    rng, columns = np.random.default_rng(seed), np.zeros((size, size))
+    generator, columns = torch.Generator().manual_seed(seed), np.zeros((size, size))
     for start in reversed(range(0, size, block)):  # drawn from the last block to the first
         stop = min(start + block, size)
-        columns[start:, start:stop] = np.triu(rng.standard_normal((stop - start, size - start))).T
+        columns[start:, start:stop] = torch.randn(stop - start, size - start, generator=generator).triu().T
     rotation, signs = np.eye(size), np.empty(size)
     for i in range(size):  # H_i maps column i to minus its sign times its norm; the signs make this R_ii > 0
         vector = columns[:, i].copy()
