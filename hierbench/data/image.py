@@ -1,7 +1,8 @@
 """Images: from the bytes of a file to pixels of one size.
 
-JPEGs are decoded by torchvision, with the same pixels as Pillow, and stretched by PyTorch in integers, which gives the
-same result on every processor and is faster than Pillow; the two differ by at most one grey level.
+JPEGs are decoded by simplejpeg or, with warnings or odd colours, by torchvision, with the same pixels as Pillow, and
+stretched by PyTorch in integers, which gives the same result on every processor and is faster than Pillow; the two
+differ by at most one grey level.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ def pixels_of(content: bytes) -> Tensor:
     """
     import torch
 
+    if (plain := _plain_jpeg(content)) is not None:
+        return torch.from_numpy(plain).permute(2, 0, 1)
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:  # reads the header, and refuses bombs
         if image.format == "JPEG" and image.mode == "RGB":
             from torchvision.io import ImageReadMode, decode_jpeg
@@ -92,6 +95,23 @@ def pixels_of(content: bytes) -> Tensor:
             grey = torch.from_numpy((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
             return grey.expand(3, *grey.shape)
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def _plain_jpeg(content: bytes) -> Images | None:
+    """Return the pixels [H, W, 3] of a JPEG in colour that libjpeg-turbo reads without a warning, else None.
+
+    simplejpeg takes four fifths of the time of torchvision's decoder, for the same pixels.
+    """
+    from simplejpeg import decode_jpeg, decode_jpeg_header
+
+    try:
+        height, width, space, _ = decode_jpeg_header(content, strict=True)
+        if space not in ("YCbCr", "RGB") or height * width > (Image.MAX_IMAGE_PIXELS or 0):
+            return None
+        pixels: Images = decode_jpeg(content, "RGB", strict=True)
+        return pixels
+    except ValueError:  # another format, or damaged
+        return None
 
 
 def stretched(pixels: Tensor, size: tuple[int, int]) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from hierbench.config.sections import FEATURE_TYPES, Augment, Model, Precision
-from hierbench.data.image import decode_file, pixels_of
+from hierbench.data.image import decode_file
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.experiments.bench_features import measure_features
@@ -226,7 +226,9 @@ def _prepare(sizes: Sizes) -> dict[str, Any]:
 
 
 def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[float]]:
-    """Return the seconds per round of `write_images` over JPEG files, into `folder`, and of decoding them alone."""
+    """Return the seconds per round of `write_images` over JPEG files, into `folder`, and of decoding by torchvision."""
+    from torchvision.io import ImageReadMode, decode_jpeg, read_file
+
     pieces = [Piece("train", row, partial(decode_file, file, PREPARED_SIZE)) for row, file in enumerate(files)]
     none = np.zeros(0, dtype=np.int64)
     labels = {"train": np.zeros(len(files), dtype=np.int64), "val": none, "test": none}
@@ -237,7 +239,7 @@ def prepare_seconds(files: list[Path], folder: Path, rounds: int) -> list[list[f
 
     def bare() -> None:
         with ThreadPoolExecutor(num_cores()) as pool:
-            for _ in pool.map(lambda file: pixels_of(file.read_bytes()), files):
+            for _ in pool.map(lambda file: decode_jpeg(read_file(str(file)), ImageReadMode.RGB), files):
                 pass
 
     return in_turn([ours, bare], rounds, "cpu")
