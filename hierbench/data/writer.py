@@ -11,7 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
+from threading import Event
 from typing import IO, Any
 
 import numpy as np
@@ -23,8 +26,8 @@ from hierbench.utils.files import sync_folder, write_bytes
 from hierbench.utils.processes import num_cores
 
 SPLITS = ("train", "val", "test")
-TOGETHER = 16  # pieces that a thread loads and writes in one call; one at a time, preparing takes an eighth longer
-WINDOW = 2  # such groups per core that are read ahead: bounds the memory
+TOGETHER = 16  # pieces that a thread takes and writes at a time; one by one, preparing takes an eighth longer
+WINDOW = 32  # pieces per core that are read ahead: bounds the memory, and keeps a group waiting for each thread
 FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush, which waits for no other: a kill costs what came since
 
 sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
@@ -73,11 +76,17 @@ class RowFile:
             self.file.close()
             raise
 
-    def write(self, pieces: list[Piece]) -> list[tuple[int, str]]:
-        """Load pieces of this split and write them; return of each how many rows it has and why it cannot be read."""
+    def write(self, pieces: list[Piece], stopped: Callable[[], bool] = lambda: False) -> list[tuple[int, str]]:
+        """Load pieces of this split until `stopped`, and write them.
+
+        Returns:
+            Of each that was loaded, how many rows it has and why it cannot be read.
+        """
         found: list[tuple[int, str]] = []
         start, adjacent = 0, list[NDArray[Any]]()  # the first row of what is to be written in one call
         for piece in pieces:
+            if stopped():
+                break
             try:
                 images = piece.load()
             except UnreadableImageError as error:
@@ -117,6 +126,93 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic
     np.lib.format.write_array_header_1_0(file, header)
 
 
+class _Threads:
+    """Threads that load and write groups of pieces, and one that puts them on disk meanwhile.
+
+    Args:
+        files: of each split.
+        left: rows that are not written yet; few are shared by all cores.
+        progress: called with the number of rows written so far.
+    """
+
+    def __init__(self, files: dict[str, RowFile], left: int, progress: Callable[[int], None]) -> None:
+        self.files, self.progress, self.cores = files, progress, num_cores()
+        self.together = max(1, min(TOGETHER, left // (2 * self.cores)))
+        self.pool = ThreadPoolExecutor(self.cores + 1)  # one of them flushes
+        self.stopping = Event()
+        self.group: list[Piece] = []
+        self.pending: deque[tuple[list[Piece], Future[list[tuple[int, str]]]]] = deque()
+        self.flushing: Future[None] | None = None
+        self.on_disk: dict[str, bytes] = {}  # the marks of each split
+        self.written = self.flushed = sum(int(file.done.sum()) for file in files.values())
+        self.unreadable: dict[tuple[str, int], str] = {}
+
+    def take(self, piece: Piece) -> None:
+        """Add a piece to the group, which is handed over once it is full."""
+        self.group.append(piece)
+        if len(self.group) == self.together:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give the group to the threads, and wait while they have too many."""
+        pieces = sorted(self.group, key=attrgetter("split"))
+        self.pending.append((pieces, self.pool.submit(self._write, pieces)))
+        self.group = []
+        while sum(len(pieces) for pieces, _ in self.pending) >= WINDOW * self.cores:
+            self.finish()
+
+    def _write(self, pieces: list[Piece]) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        for split, some in groupby(pieces, key=attrgetter("split")):
+            found += self.files[split].write(list(some), self.stopping.is_set)
+        return found
+
+    def finish(self) -> None:
+        """Wait for the oldest group, mark its rows, and begin to flush where enough is written."""
+        pieces, future = self.pending.popleft()
+        self._mark(pieces, future.result())
+        row_bytes = self.files[SPLITS[0]].row_bytes
+        flushing = self.flushing is not None and not self.flushing.done()
+        if (self.written - self.flushed) * row_bytes >= FLUSH_EVERY and not flushing:
+            self.wait()
+            self.flushing = self.pool.submit(self.flush, self._marks())  # decoding continues meanwhile
+            self.flushed = self.written
+
+    def _mark(self, pieces: list[Piece], found: list[tuple[int, str]]) -> None:
+        for piece, (num, error) in zip(pieces, found, strict=False):  # fewer are found once it stops
+            if error:
+                self.unreadable[piece.split, piece.start] = error
+            else:
+                self.files[piece.split].done[piece.start : piece.start + num] = True
+                self.written += num
+                self.progress(self.written)
+
+    def _marks(self) -> dict[str, bytes]:
+        return {split: file.done.tobytes() for split, file in self.files.items()}
+
+    def flush(self, marks: dict[str, bytes] | None = None) -> None:
+        """Put rows and marks on disk, by default all."""
+        for split, done in (self._marks() if marks is None else marks).items():
+            if done != self.on_disk.get(split):
+                self.files[split].flush(done)
+                self.on_disk[split] = done
+
+    def wait(self) -> None:
+        """Wait for the last flush, and raise its error: the disk may have failed."""
+        if self.flushing is not None:
+            self.flushing.result()
+
+    def stop(self) -> None:
+        """Let the threads end after their next piece, and put on disk what was written, also if it was interrupted."""
+        self.stopping.set()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        for pieces, future in self.pending:
+            if not future.cancelled() and future.exception() is None:
+                self._mark(pieces, future.result())
+        with suppress(OSError):
+            self.flush()
+
+
 def write_images(
     source: Source, folder: Path, progress: Callable[[int], None]
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[tuple[str, int], str]]:
@@ -130,78 +226,33 @@ def write_images(
     Returns:
         Per split [N], which rows are written; and {(split, row): why it cannot be read}.
     """
-    cores = num_cores()
-    unreadable: dict[tuple[str, int], str] = {}
-    group: list[Piece] = []
-    pending: deque[tuple[list[Piece], Future[list[tuple[int, str]]]]] = deque()
-    flushing: Future[None] | None = None
-    on_disk: dict[str, bytes] = {}  # the marks of each split
-    row_bytes = 3 * math.prod(source.image_size)
-    written = flushed = 0
-
-    def flush(marks: dict[str, bytes]) -> None:
-        for split, done in marks.items():
-            if done != on_disk.get(split):
-                files[split].flush(done)
-                on_disk[split] = done
-
-    def marks() -> dict[str, bytes]:
-        return {split: file.done.tobytes() for split, file in files.items()}
-
-    def hand_over() -> None:
-        if group:
-            pending.append((group[:], pool.submit(files[group[0].split].write, group[:])))
-            group.clear()
-        if len(pending) >= WINDOW * cores:
-            finish()
-
-    def finish() -> None:
-        nonlocal written, flushed, flushing
-        pieces, future = pending.popleft()
-        for piece, (num, error) in zip(pieces, future.result(), strict=True):
-            if error:
-                unreadable[piece.split, piece.start] = error
-                continue
-            files[piece.split].done[piece.start : piece.start + num] = True
-            written += num
-            progress(written)
-        if (written - flushed) * row_bytes >= FLUSH_EVERY and (flushing is None or flushing.done()):
-            if flushing is not None:
-                flushing.result()  # the disk may have failed
-            flushing, flushed = pool.submit(flush, marks()), written  # decoding continues meanwhile
-
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
         for split in SPLITS:
             files[split] = RowFile(folder, split, len(source.labels[split]), (3, *source.image_size))
             stack.callback(files[split].file.close)
-        written = flushed = sum(int(file.done.sum()) for file in files.values())
-        pool = ThreadPoolExecutor(cores + 1)  # one of them flushes
+        left = sum(int(np.count_nonzero(~file.done)) for file in files.values())
+        threads = _Threads(files, left, progress)
         try:
             damaged = None
             try:
                 for piece in source.pieces():
-                    if len(group) == TOGETHER or (group and group[0].split != piece.split):
-                        hand_over()
                     if not files[piece.split].done[piece.start]:
-                        group.append(piece)
+                        threads.take(piece)
             except DamagedArchiveError as error:
                 damaged = error
-            hand_over()
-            while pending:
-                finish()
+            threads.hand_over()
+            while threads.pending:
+                threads.finish()
             if damaged is not None:
                 for split, row in damaged.rows:
                     files[split].done[row] = False
                 raise damaged
-            if flushing is not None:
-                flushing.result()
-            flush(marks())
+            threads.wait()
+            threads.flush()
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            with suppress(OSError):
-                flush(marks())  # also what an interrupted attempt has read
-    return {split: file.done for split, file in files.items()}, unreadable
+            threads.stop()
+    return {split: file.done for split, file in files.items()}, threads.unreadable
 
 
 def rows_file(folder: Path, split: str) -> Path:

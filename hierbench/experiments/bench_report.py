@@ -28,7 +28,7 @@ def table(report: dict[str, Any]) -> str:
         [f"frame, K = {asked['classes']}", f"{asked['frame_s']:.2f} s"],
         [
             f"preparing {prepare['width']}x{prepare['height']} JPEGs",
-            f"{prepare['images_per_s']:.0f} images/s, {prepare['ratio']:.2f} of decoding alone "
+            f"{prepare['images_per_s']:.0f} images/s, {prepare['ratio']:.2f} of torchvision's decoding "
             f"({prepare['decoded_per_s']:.0f})",
         ],
     ]

@@ -9,7 +9,7 @@ from torch.autograd.profiler import profile
 
 from hierbench import Hierarchy
 from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
-from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame, minimum_similarity, random_rotation
+from hierbench.methods.haframe import BLOCK, HAFrame, hierarchy_aware_frame, minimum_similarity, random_rotation
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +107,18 @@ def test_root_of_a_tree(seed, gamma, distance, random):
         assert np.abs(rows @ rows.T - ((1.0 - s_min) * decay + s_min)).max() < 1e-14
 
 
+def test_a_root_takes_columns_and_rows_in_parts(monkeypatch, cifar100):
+    merges = merges_of(cifar100.distances)
+    root = TreeRoot(merges, np.exp(-0.5 * np.array([0, *(merge.distance for merge in merges)])))
+    whole = np.random.default_rng(0).standard_normal((100, 50))
+    parts = whole.copy()
+    root.apply_(whole)
+    monkeypatch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
+    monkeypatch.setattr("hierbench.hierarchy.roots.ROWS", 9)
+    root.apply_(parts)
+    assert np.abs(parts - whole).max() < 1e-14
+
+
 @pytest.mark.parametrize("change", ["asymmetric", "not ultrametric", "zero", "diagonal"])
 def test_distances_of_no_tree(cifar100, reference, change):
     """They still have a frame where exp(-gamma D / d_max) is positive definite."""
@@ -131,10 +143,18 @@ def test_distances_of_no_tree(cifar100, reference, change):
             hierarchy_aware_frame(distances, 2.0)
 
 
-@pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 260])
+@pytest.mark.parametrize("size", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
 def test_rotation_is_orthogonal(size):
-    rotation = random_rotation(size, seed=0)
-    assert np.abs(rotation @ rotation.T - np.eye(size)).max() < 5e-15
+    for dtype, tolerance in ((np.float64, 5e-15), (np.float32, 3e-6)):
+        rotation = random_rotation(size, 0, dtype)
+        assert rotation.dtype == dtype
+        assert np.abs(rotation @ rotation.T - np.eye(size)).max() < tolerance
+
+
+def test_a_number_of_zero_is_no_direction(monkeypatch):
+    monkeypatch.setattr(torch, "randn", lambda *size, dtype, generator: torch.zeros(size, dtype=dtype))
+    rotation = random_rotation(3, 0)
+    assert np.abs(rotation @ rotation.T - np.eye(3)).max() < 1e-15
 
 
 def test_rotation_is_haar():

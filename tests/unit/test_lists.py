@@ -310,7 +310,7 @@ def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch
     path.write_bytes(content)
     loaded = []
     load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, pieces: loaded.extend(pieces) or load(self, pieces))
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
     assert len(loaded) == 1
 
@@ -323,7 +323,7 @@ def test_another_source_begins_anew(tmp_path, inat, miniatures, monkeypatch):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
     loaded = []
     load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, pieces: loaded.extend(pieces) or load(self, pieces))
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
     miniatures.inat19_archive(archive, class_of)  # the same path, another content
     prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert len(loaded) == 100
@@ -376,7 +376,7 @@ def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures
     digest = prepare("inat19", tmp_path / "one", folder, offline=offline).digest
     loaded = []
     load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, pieces: loaded.extend(pieces) or load(self, pieces))
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == digest
     assert len(loaded) == 30
 
@@ -477,7 +477,7 @@ def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monk
         tar.extractall(folder, filter="data")
     loaded = []
     load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, pieces: loaded.extend(pieces) or load(self, pieces))
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
     prepare("inat19", tmp_path / "data", folder, offline=offline)
     assert len(loaded) == 40
 
@@ -491,7 +491,7 @@ def test_a_disk_that_does_not_take_the_images(tmp_path, inat, miniatures, monkey
 
     def refusing(*arguments):
         count.append(1)
-        if len(count) > 3:
+        if len(count) > 40:
             raise OSError(number, os.strerror(number))
         return pwritev(*arguments)
 
@@ -679,7 +679,7 @@ inat19.TREE, inat19.SPLITS = File(inat19.TREE.path, sha256=sha256), File(inat19.
 split_lists.IMAGE_SIZE = 16, 16
 writer.FLUSH_EVERY, writer.WINDOW, writer.TOGETHER = 5 * 3 * 16 * 16, 1, 1
 write = writer.RowFile.write
-writer.RowFile.write = lambda self, pieces: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, pieces))[2]
+writer.RowFile.write = lambda self, some, stop: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, some, stop))[2]
 print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
 """
 

@@ -1,14 +1,17 @@
 """Rows written in place: gaps, unreadable pieces, and writes that the system cuts short."""
 
 import os
+import threading
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 
+from hierbench.data import writer
 from hierbench.data.image import UnreadableImageError
-from hierbench.data.source import Piece
-from hierbench.data.writer import RowFile
+from hierbench.data.source import Piece, Source
+from hierbench.data.writer import RowFile, write_images
 
 SHAPE = (3, 4, 5)
 ROWS = np.random.default_rng(0).integers(1, 256, (9, *SHAPE), dtype=np.uint8)
@@ -39,3 +42,64 @@ def test_pieces_come_in_any_order_and_writes_may_be_short(tmp_path, monkeypatch,
     expected[[4, 5]] = 0
     assert (written == expected).all()
     assert most is not None or len(calls) == 3
+
+
+def source_of(pieces, num):
+    """A source of `num` images, 3 x 4 x 5, whose splits take turns."""
+    labels = {split: np.zeros(-(-(num - i) // 3), dtype=np.int64) for i, split in enumerate(writer.SPLITS)}
+    return Source({"a": ("a",), "b": ("b",)}, labels, SHAPE[1:], pieces)
+
+
+def image_of(number):
+    return np.full((1, *SHAPE), number % 251 + 1, dtype=np.uint8)
+
+
+def test_threads_take_whole_groups_also_where_splits_take_turns(tmp_path, monkeypatch):
+    taken, write = [], writer._Threads._write
+    monkeypatch.setattr(
+        writer._Threads, "_write", lambda self, pieces: taken.append(len(pieces)) or write(self, pieces)
+    )
+    monkeypatch.setattr(writer, "num_cores", lambda: 2)
+
+    def pieces(num):
+        for i in range(num):
+            yield Piece(writer.SPLITS[i % 3], i // 3, partial(image_of, i))
+
+    for num, groups in ((200, [16] * 12 + [8]), (40, [10] * 4), (3, [1] * 3)):
+        taken.clear()
+        folder = tmp_path / str(num)
+        folder.mkdir()
+        done, unreadable = write_images(source_of(partial(pieces, num), num), folder, lambda count: None)
+        assert sorted(group for group in taken if group) == sorted(groups) and not unreadable
+        for i, split in enumerate(writer.SPLITS):
+            assert done[split].all()
+            rows = np.load(folder / f"{split}-rows.npy")
+            assert (rows[:, 0, 0, 0] == [n % 251 + 1 for n in range(i, num, 3)]).all()
+
+
+def test_an_interrupt_waits_for_the_next_image_alone_and_keeps_all_that_were_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "num_cores", lambda: 2)
+    loaded, interrupted = [], threading.Event()
+
+    def load(number):
+        if interrupted.is_set():
+            time.sleep(0.05)
+        loaded.append(number)
+        return image_of(number)
+
+    def pieces():
+        for i in range(200):
+            if i == 100:
+                while len(loaded) < 30:  # the first groups are at work
+                    time.sleep(0.001)
+                interrupted.set()
+                raise KeyboardInterrupt
+            yield Piece("train", i, partial(load, i))
+
+    labels = {"train": np.zeros(200, dtype=np.int64), "val": np.zeros(0, np.int64), "test": np.zeros(0, np.int64)}
+    with pytest.raises(KeyboardInterrupt):
+        write_images(Source({"a": ("a",), "b": ("b",)}, labels, SHAPE[1:], pieces), tmp_path, lambda count: None)
+    marked = np.flatnonzero(np.fromfile(tmp_path / "train-done", dtype=np.bool_))
+    assert marked.tolist() == sorted(loaded) and len(loaded) >= 30
+    rows = np.load(tmp_path / "train-rows.npy")
+    assert (rows[marked, 0, 0, 0] == marked % 251 + 1).all()
