@@ -209,7 +209,7 @@ def _peak_mib() -> float | None:
 
 
 def _prepare(sizes: Sizes) -> dict[str, Any]:
-    """Measure images per second through `write_images` and through decoding alone, in turn on all cores."""
+    """Measure images per second through `write_images` and through torchvision's decoder alone, in turn."""
     width, height = 500, 375
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -245,7 +245,7 @@ def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
     assert final["crm"][1]["base"] == final["ce"][0]
     for method, (_, spec) in final.items():
         own = found["ce" if method == "crm" else method]["lr.classifier"]
-        assert spec["train"]["lr"] == {"backbone": 0.15, "transform": 0.15, "classifier": own}
+        assert spec["train"]["lr"] == {"backbone": 0.1, "transform": 0.15, "classifier": own}
     assert "learning rates tuned per method" in out + err
     budgets = [line.split("|")[-2].strip() for line in out.splitlines() if line.startswith("|")][2:]
     assert budgets == ["2 x 1"] * 3  # also the re-ranked row, whose base was tuned

@@ -155,12 +155,12 @@ def test_jobs_share_a_cache_unless_their_features_differ(shapes):
         return Wanted.by_spec(shapes, job_of(shapes, kind=kind, overrides=overrides).spec).key
 
     same = key()
-    assert same == key(kind="type-II") == key("train.epochs=9") == key("augment.pad=1") == key("model.type_i_units=9")
+    assert same == key(kind="type-II") == key("train.epochs=9") == key("augment.pad=3") == key("model.type_i_units=9")
     assert key("model.type_i_pool=max", kind="type-II") == same
     different = [
         key("model.views=2"),
         key("model.views=3"),
-        key("model.views=3", "augment.pad=1"),
+        key("model.views=3", "augment.pad=3"),
         key("model.type_i_pool=max"),
         key("model.backbone=wrn10-1-s2"),
         key("augment.mean=[0.4, 0.5, 0.5]"),

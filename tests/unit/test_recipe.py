@@ -159,8 +159,8 @@ def test_a_method_may_have_learning_rates_of_its_own():
         for method in ("ce", "haframe", "flamingo")
         for kind in ("type-I", "type-II")
     }
-    assert of["ce", "type-I"] == (0.5, 0.15, 0.2) and of["ce", "type-II"] == (0.15, 0.15, 0.2)
-    assert of["haframe", "type-II"] == (0.15, 1.0, 0.15) and of["flamingo", "type-I"] == (0.5, 0.15, 0.15)
+    assert of["ce", "type-I"] == (0.5, 0.15, 0.2) and of["ce", "type-II"] == (0.1, 0.15, 0.2)
+    assert of["haframe", "type-II"] == (0.1, 1.0, 0.15) and of["flamingo", "type-I"] == (0.5, 0.15, 0.15)
     assert isinstance(recipe.rates_of("haframe", "type-II").transform, float)  # one id however it is written
     assert parse_recipe(recipe.model_dump(), "again") == recipe
 

@@ -248,7 +248,7 @@ def test_the_study_of_learning_rates_does_not_depend_on_those_that_it_searches(s
 
 def test_a_configuration_of_learning_rates_trains_with_them(target):
     (job, _) = target.jobs({"alpha": 0.3, "lr.transform": 0.25})
-    assert job.spec.train.lr.model_dump() == {"backbone": 0.15, "transform": 0.25, "classifier": 0.15}
+    assert job.spec.train.lr.model_dump() == {"backbone": 0.1, "transform": 0.25, "classifier": 0.15}
     assert job.spec.method.params["alpha"] == 0.3 and "lr.transform" not in job.spec.method.params
 
 
