@@ -13,7 +13,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
 FAST = ["train.precision=float32"]
-SAME = {"backbone": 0.15, "transform": 0.15, "classifier": 0.15}
+SAME = {"backbone": 0.1, "transform": 0.15, "classifier": 0.15}
 
 
 def planned(shapes, overrides=(), methods="ce,crm,haframe", types=("type-I", "type-II"), seeds=1, tuned=None):

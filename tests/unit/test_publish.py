@@ -187,7 +187,7 @@ def test_what_gets_worse_needs_a_word(what, copied, put, quick, tmp_path, tamper
     new, tree = copied("new", "flamingo", seeds=2 if what == "fewer seeds" else 3), shapes.hierarchy("height")
     if what == "other settings":
         respecified(new, tamperings, train__weight_decay=0.25)
-        reason = "removed, as the runs have other settings: train.weight_decay: 0.0005 -> 0.25"
+        reason = "removed, as the runs have other settings: train.weight_decay: 0.008 -> 0.25"
     elif what == "worse":
         respecified(new, tamperings, tree, method__code="1" * 64)
         reason = "HierDist@5 +"

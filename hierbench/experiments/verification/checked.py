@@ -77,8 +77,8 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
     verified, impostors = dict[str, Run](), set()
     for record in records:
         name = record.run.folder.name
-        if record.spec is None and record.scored is None:
-            impostors.add(name)
+        if record.spec is None and record.scored is None and "spec.json" not in record.run.damaged():
+            impostors.add(name)  # what is damaged is named as such, and counts no more than other damaged runs
         elif record.spec is not None and record.metrics and record.is_intact:
             verified[name] = KnownRun(
                 record.run.folder,
