@@ -4,8 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import Protocol
+from hierbench.config.spec import Spec
 from hierbench.experiments.verification.evidence import with_verdicts
 from hierbench.experiments.verification.findings import (
     NOT_FINISHED,
@@ -20,6 +23,7 @@ from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import Board, NoRunsError, board_with_scored
 from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Listing, Run, Store
+from hierbench.utils.errors import UserError
 
 HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
 LIMIT = 20  # lines that a table is preceded by
@@ -77,8 +81,8 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
     verified, impostors = dict[str, Run](), set()
     for record in records:
         name = record.run.folder.name
-        if record.spec is None and record.scored is None and "spec.json" not in record.run.damaged():
-            impostors.add(name)  # what is damaged is named as such, and counts no more than other damaged runs
+        if record.spec is None and record.scored is None and _has_a_spec(record.run):
+            impostors.add(name)  # it would be a row; without a spec that can be read, a run is named as damaged
         elif record.spec is not None and record.metrics and record.is_intact:
             verified[name] = KnownRun(
                 record.run.folder,
@@ -92,6 +96,14 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
         verified.get(name, run) for name, run in ((run.folder.name, run) for run in runs) if name not in impostors
     )
     return Verified(store.root, store.apart, verified, (counted, lost)), report
+
+
+def _has_a_spec(run: Run) -> bool:
+    try:
+        Spec.model_validate(run.spec())
+    except (ValidationError, UserError):
+        return False
+    return True
 
 
 def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, protocol: Protocol | None) -> Board:
