@@ -54,6 +54,8 @@ def compare(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> None:
     """Print how far rows of a table are from a reference, or one board from another, paired by seed."""
+    from hierbench.leaderboard.formats import render
+
     names = [*([reference] if reference else []), *(rows or [])]
     if _are_boards(names):
         given = [name for name in ("runs", "metrics", "ties") if _is_given(context, name)]
@@ -61,39 +63,39 @@ def compare(
             option = f"--{given[0].replace('_', '-')}"
             raise UserError(f"{option} is for rows of one table, and {names[0]} and {names[1]} are two boards")
         from hierbench.experiments.checking import counted
-        from hierbench.leaderboard import boards_tables
         from hierbench.leaderboard.boards import compare_boards
+        from hierbench.leaderboard.tables.boards import boards_table
 
         def verified(name: str, store: Store) -> tuple[Store, frozenset[str]]:
             found = counted(name, store, data_dir)
             return found.store, found.rejected
 
         found = compare_boards(Path(names[0]), Path(names[1]), dataset, protocol, verified)
-        return write_result(boards_tables.FORMATS[format_](found), output)
+        return write_result(render(boards_table(found), format_), output)
     if dataset is None:
         _refuse_missing(names)
         raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
     if ties is not None:
         if metrics is not None:
             raise UserError("--ties names its metric; --metrics is for differences from a reference")
-        from hierbench.leaderboard import ties_tables
         from hierbench.leaderboard.columns import column_of
         from hierbench.leaderboard.scored import refuse_scored
+        from hierbench.leaderboard.tables.ties import ties_table
         from hierbench.leaderboard.ties import tied_rows
 
         column = column_of(ties)
         board, store = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
         _refuse_missing(names, board)
         refuse_scored(names, board.rows, store, board.dataset)
-        return write_result(ties_tables.FORMATS[format_](board, tied_rows(board, column, names)), output)
+        return write_result(render(ties_table(board, tied_rows(board, column, names)), format_), output)
     if reference is None:
         raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
     from hierbench.leaderboard.paired import compare_rows
-    from hierbench.leaderboard.paired_tables import FORMATS
+    from hierbench.leaderboard.tables.differences import differences_table
 
     board, store = _board(dataset, runs, data_dir, protocol, metrics)
     _refuse_missing(names, board)
-    write_result(FORMATS[format_](board, compare_rows(board, store, reference, rows or ())), output)
+    write_result(render(differences_table(board, compare_rows(board, store, reference, rows or ())), format_), output)
 
 
 def _are_boards(names: Sequence[str]) -> bool:
@@ -122,12 +124,8 @@ def _board(
     dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None, metrics: str | None
 ) -> tuple[Board, Store]:
     """Return the table with the columns of --metrics, and the verified runs behind it."""
-    from hierbench.experiments.checking import counted, store_of
-    from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.columns import PAPER, asked_columns, further
-    from hierbench.leaderboard.measured import with_columns
+    from hierbench.experiments.checking import open_board
+    from hierbench.leaderboard.columns import asked_columns
 
-    columns = asked_columns(metrics)
-    found = counted(dataset, store_of(dataset, runs), data_dir, further(columns))
-    board = board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
-    return board if columns == PAPER else with_columns(board, columns, found.store, data_dir), found.store
+    found = open_board(dataset, runs, data_dir, protocol, asked_columns(metrics))
+    return found.board, found.store

@@ -22,18 +22,13 @@ def export(
 ) -> None:
     """Write a verified row as the header of a model card: the model-index of the Hugging Face hub."""
     from hierbench.config.recipe import dataset_name, load_recipe, recipe_names
-    from hierbench.experiments.checking import note, store_of
-    from hierbench.experiments.verification.checked import checked_board, notes_of, with_limit
-    from hierbench.leaderboard.columns import asked_columns, further
-    from hierbench.leaderboard.measured import with_columns
+    from hierbench.experiments.checking import open_board
+    from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.paired import named_rows
     from hierbench.reports.model_index import model_index
 
-    store, columns = store_of(dataset, runs), asked_columns(metrics)
-    board, report = checked_board(dataset, store, data_dir, protocol, further(columns))
-    note(with_limit(notes_of(report), store))
-    if metrics is not None:
-        board = with_columns(board, columns, store, data_dir)
+    opened = open_board(dataset, runs, data_dir, protocol, asked_columns(metrics))
+    board, store = opened.board, opened.store
     found = named_rows(board.rows, row)
     if len(found) != 1:
         names = ", ".join(f"{one.method}:{one.type}" for one in found)

@@ -28,9 +28,11 @@ def leaderboard(
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
-    from hierbench.experiments.interface.board import open_board, open_ledger
-    from hierbench.leaderboard import ledger
+    from hierbench.experiments.checking import counted, note, open_board, store_of
+    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.formats import render
+    from hierbench.leaderboard.tables.board import board_table
 
     if publish is not None and source != "runs":
         raise UserError("--publish is for runs; the paper's tables are already published")
@@ -51,5 +53,12 @@ def leaderboard(
         print_said(said.notes, said.lines)
         return
     if source == "both":
-        return write_result(ledger.FORMATS[format_](open_ledger(dataset, runs, data_dir, protocol)), output)
-    write_result(open_board(dataset, runs, data_dir, protocol, columns, source).render(format_), output)
+        from hierbench.leaderboard.ledger import ledger_from_runs, ledger_table
+
+        found = counted(dataset, store_of(dataset, runs), data_dir)
+        ledger = ledger_from_runs(dataset, found.store, protocol, found.rejected)
+        note([ledger.note] if ledger.note else [])
+        return write_result(render(ledger_table(ledger), format_), output)
+    paper = source == "paper"
+    board = Board.paper(dataset, others=True) if paper else open_board(dataset, runs, data_dir, protocol, columns).board
+    write_result(render(board_table(board), format_), output)

@@ -24,7 +24,7 @@ def complete_metrics(incomplete: str) -> list[str]:
 
 
 Format = Literal["markdown", "latex", "csv", "json"]
-TableFormat = Literal["markdown", "latex", "csv", "json", "html"]
+TableFormat = Literal["markdown", "latex", "csv", "json", "html", "terminal"]
 ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
     typer.Option("--protocol", help="Protocol of the runs; by default that of the newest. Protocols are never mixed."),

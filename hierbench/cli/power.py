@@ -61,8 +61,9 @@ def power(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> None:
     """Print how many seeds separate two rows: from their runs, from published intervals, or planned."""
+    from hierbench.leaderboard.formats import render
     from hierbench.leaderboard.power import Effect, plan
-    from hierbench.leaderboard.power_tables import FORMATS, Setting
+    from hierbench.leaderboard.tables.power import Setting, power_table
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:
@@ -71,7 +72,9 @@ def power(
         if named:
             raise UserError(f"--difference and --deviation leave nothing to take from rows; leave out {named[0]}")
         assumed = Effect(difference, (deviation,) * (2 if unpaired else 1))
-        return write_result(FORMATS[format_](Setting(target, level), [plan(assumed, target, level)]), output)
+        return write_result(
+            render(power_table(Setting(target, level), [plan(assumed, target, level)]), format_), output
+        )
     if dataset is None or rows is None or len(rows) != 2:
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
     if source == "paper" and unpaired:
@@ -89,18 +92,18 @@ def power(
             effect = replace(effect, deviations=(deviation,) * len(effect.deviations), ci95=None)
         plans.append(replace(plan(effect, target, level), row=row, reference=reference))
     setting = Setting(target, level, board.dataset, board.protocol, metric)
-    write_result(FORMATS[format_](setting, plans), output)
+    write_result(render(power_table(setting, plans), format_), output)
 
 
 def _of_paper(dataset: str, rows: tuple[str, str], metric: str | None, protocol: "Protocol | None") -> "Found":
-    from hierbench.leaderboard.board import board_from_paper
+    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.columns import column_of, further
     from hierbench.leaderboard.power import effects_of_paper
 
     column = column_of(metric or DEFAULT)
     if protocol is not None or further([column]):
         raise UserError("the paper's tables have its own metrics and no protocols; leave out --source paper")
-    board = board_from_paper(dataset)
+    board = Board.paper(dataset)
     return board, column.name, effects_of_paper(board, rows, column)
 
 
@@ -113,18 +116,13 @@ def _of_runs(
     protocol: "Protocol | None",
     unpaired: bool,
 ) -> "Found":
-    from hierbench.experiments.checking import counted, store_of
-    from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.columns import column_of, further
-    from hierbench.leaderboard.measured import with_columns
+    from hierbench.experiments.checking import open_board
+    from hierbench.leaderboard.columns import PAPER, column_of, further
     from hierbench.leaderboard.power import effects_of_runs
 
     column = column_of(metric or DEFAULT)
-    found = counted(dataset, store_of(dataset, runs), data_dir, further([column]))
-    store, board = found.store, board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
-    if further([column]):
-        board = with_columns(board, [column], store, data_dir)
-    return board, column.name, effects_of_runs(board, store, rows, column, paired=not unpaired)
+    found = open_board(dataset, runs, data_dir, protocol, [column] if further([column]) else PAPER)
+    return found.board, column.name, effects_of_runs(found.board, found.store, rows, column, paired=not unpaired)
 
 
 def _check(target: float, level: float, difference: float | None, deviation: float | None) -> None:

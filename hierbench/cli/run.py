@@ -42,7 +42,7 @@ def run(
         until = asked_separation(until_separated, max_seeds, separation_metric)
     ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
     if ended.published is not None:
-        show_board(ended.published.board, options, ended.more)
+        show_board(ended.published, options, ended.more)
     for line in ended.failures:
         say(line)
     return ended.code
@@ -60,15 +60,15 @@ def ablate(
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
 ) -> int:
     """Train what is missing of HAFrame's ablation study, and print its table."""
-    from hierbench.leaderboard.ablation import FORMATS, ablation_from_paper
+    from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table
+    from hierbench.leaderboard.formats import render
 
-    render = FORMATS[format_]
     if source == "paper":
         harmless = {"dataset", "methods", "types", "runs", "data_dir", "device"}
         plain = Options(dataset)
         if any(getattr(options, f.name) != getattr(plain, f.name) for f in fields(Options) if f.name not in harmless):
             raise UserError("--source paper prints the published table and takes no options of training")
-        write_result(render(ablation_from_paper(dataset)), output)
+        write_result(render(ablation_table(ablation_from_paper(dataset)), format_), output)
         return 0
     if dataset == "all":
         raise UserError("--dataset all is for --source paper; runs are of one dataset")
@@ -76,7 +76,9 @@ def ablate(
         raise UserError(f"--output {output}: no such folder")  # before the training, not after it
     from hierbench.experiments.ablation import ablate
 
-    return ablate(replace(options, as_json=format_ == "json"), render, lambda text: write_result(text, output))
+    return ablate(
+        replace(options, as_json=format_ == "json"), lambda table: write_result(render(table, format_), output)
+    )
 
 
 def job(

@@ -46,14 +46,15 @@ def score(
     if as_json and format_ not in ("markdown", "json"):
         raise UserError(f"--json does not go with --format {format_}")
     from hierbench.experiments.scoring.command import Request, score_files
-    from hierbench.experiments.scoring.report import FORMATS
+    from hierbench.experiments.scoring.report import report_table
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.formats import render
     from hierbench.utils.console import say
 
     columns = asked_columns(metrics)
     request = Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
     report = score_files(request)
-    write_result(FORMATS["json" if as_json else format_](report), output)
+    write_result(render(report_table(report), "json" if as_json else format_), output)
     if report.runs:
         folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
         say(f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}")

@@ -1,25 +1,26 @@
 """The leaderboard of a command: made from its runs, written next to them and printed, without heavy imports."""
 
-import json
 import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hierbench.config.options import Options
 from hierbench.experiments.checking import Counted, counted_of
 from hierbench.experiments.verification.cache import SETTLED
-from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import as_json, markdown
+from hierbench.leaderboard.table import Table
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import in_environment, say
-from hierbench.utils.files import as_json_text, write_text
+from hierbench.utils.files import write_text
 
 AGAIN = "; remove its folder to train it again"
 
@@ -29,6 +30,7 @@ class Published:
     """The leaderboard of a command, the runs that count behind it, and the markdown file that it was written to."""
 
     board: Board
+    table: Table
     counted: Counted
     file: Path
 
@@ -59,13 +61,13 @@ def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column
     """Write the leaderboard of a command's runs as markdown and JSON."""
     runs = options.runs
     found = verified(options, ids, columns)
-    board = board_from_runs(options.dataset, found.store, list(ids), rejected=found.rejected)
+    board = Board.of(options.dataset, found.store, list(ids), rejected=found.rejected)
     if tuple(columns) != PAPER:
         board = with_columns(board, columns, found.store, options.data_dir)
-    table = runs / f"leaderboard-{board.dataset}.md"
-    write_text(table.with_suffix(".json"), as_json(board))
-    write_text(table, markdown(board))
-    return Published(board, found, table)
+    table, file = board_table(board), runs / f"leaderboard-{board.dataset}.md"
+    write_text(file.with_suffix(".json"), render(table, "json"))
+    write_text(file, render(table))
+    return Published(board, table, found, file)
 
 
 def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Counted:
@@ -86,13 +88,11 @@ def _changed(folder: Path) -> int:
         return max([folder.stat().st_ctime_ns, *(entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries)])
 
 
-def show_board(board: Board, options: Options, more: Mapping[str, Any] | None = None) -> None:
+def show_board(made: Published, options: Options, more: Mapping[str, Any] | None = None) -> None:
     """Print a leaderboard and where the results are; `more` are further keys of its JSON."""
-    text = f"\n{markdown(board)}"
-    if options.as_json:
-        text = as_json(board) if more is None else as_json_text(json.loads(as_json(board)) | more)
-    print(text, end="", flush=True)
-    say_places(board, options)
+    table = replace(made.table, content={**(made.table.content or {}), **(more or {})})
+    print(render(table, "json") if options.as_json else f"\n{render(table)}", end="", flush=True)
+    say_places(made.board, options)
 
 
 def say_places(board: Board, options: Options) -> None:

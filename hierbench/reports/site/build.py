@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hierbench.leaderboard.render import shown_columns
 from hierbench.reports.site import citing
 from hierbench.reports.site.content import Command, Table, read_card, read_changes
 from hierbench.reports.site.feed import EPOCH, Entry, atom
@@ -77,7 +76,7 @@ def _write_methods(writer: Writer, methods: Methods, made: Sequence[Folder]) -> 
         cells = [(of_table[id(table)], row) for table, row in method.cells]
         bibtex = citing.bibtex_of_method(method.name, method.title, method.about.source)
         code = highlighted(method.text)
-        columns = list(dict.fromkeys(column for table, _ in method.cells for column in shown_columns(table.board)))
+        columns = list(dict.fromkeys(column for table, _ in method.cells for column in table.board.shown))
         content = {"method": method, "cells": cells, "columns": columns, "bibtex": bibtex, "code": code}
         writer.page(f"methods/{method.slug}.html", "method", **content)
 

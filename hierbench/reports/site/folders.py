@@ -7,9 +7,10 @@ from pydantic import ValidationError
 
 from hierbench.config.recipe import title_of
 from hierbench.config.spec import Spec
-from hierbench.leaderboard import render
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import values_by_seed
 from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.tables.board import board_table, units_of
 from hierbench.reports.site import citing, tables
 from hierbench.reports.site.comparisons import Pair, best_row, pairs_of
 from hierbench.reports.site.content import Card, Command, Said, Table, claimed_counts, read_changes
@@ -71,7 +72,7 @@ class _Pages:
 
     def write(self, methods: Methods, base_url: str) -> None:
         """Write everything."""
-        rows = render.ordered_rows(self.table.board)
+        rows = self.table.board.rows
         self.made.methods = {id(row): methods.add(self.table, row) for row in rows}
         pairs = pairs_of(self.table.board)
         of_row: dict[int, list[Pair]] = {}
@@ -107,7 +108,7 @@ class _Pages:
             "row",
             row=row,
             method=self.made.methods[id(row)],
-            columns=render.shown_columns(self.table.board),
+            columns=self.table.board.shown,
             runs=_runs_of(self.table, row),
             pairs=pairs,
             verdict=self.table.verdict_of(row),
@@ -154,10 +155,10 @@ class _Pages:
         """Write the table in its parts, its downloads and its pictures."""
         table, board, made = self.table, self.table.board, self.made
         lines = tables.lines_of(table, self.places, made.methods)
-        parts = tables.parts_of(lines, render.shown_columns(board))
-        downloads = FORMATS if board.rows else {}
+        parts = tables.parts_of(lines, board.shown)
+        downloads, own = FORMATS if board.rows else {}, board_table(board)
         for name, file in downloads.items():
-            self.writer.write(f"{self.places.folder}/{file}", render.FORMATS[name](board))
+            self.writer.write(f"{self.places.folder}/{file}", render(own, name))
         bibtex = self.bibtex(base_url)
         self.writer.write(f"{self.places.folder}/table.bib", "\n".join(bibtex))
         for part in parts:
@@ -170,7 +171,7 @@ class _Pages:
                 card=made.card,
                 changes=read_changes(table),
                 bibtex=bibtex[0],
-                units=render.units_of(board),
+                units=units_of(board),
                 downloads=downloads,
                 **tables.content_of(table, lines),
             )

@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from hierbench.leaderboard.formats import html
 from hierbench.leaderboard.letters import compact, listed
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.content import Table
@@ -60,9 +60,7 @@ class Places:
         self.folder = f"tables/{slug}"
         self._runs, self._rows = Slugs(), Slugs()
         self._of_run: dict[str, str] = {}
-        self.rows = {
-            id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in ordered_rows(table.board)
-        }
+        self.rows = {id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in table.board.rows}
 
     def row(self, row: Row) -> str:
         """Return the page of a row."""
@@ -88,9 +86,9 @@ class Writer:
 
     def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
         self.root, self.title, self.files, self._wrote = root, title, list[str](), wrote
-        package = resources.files("hierbench.reports.site") / "templates"
+        package, own = resources.files("hierbench.reports.site") / "templates", html.style()
         for name in ASSETS:
-            self.write(name, (package / name).read_bytes())
+            self.write(name, (own if name == "style.css" else "").encode() + (package / name).read_bytes())
 
     def page(self, path: str, template: str, **content: Any) -> None:
         """Render a page."""

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hierbench.leaderboard.board import paper_datasets
+from hierbench.leaderboard.board import Board, paper_datasets
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.others import board_of_published
-from hierbench.leaderboard.render import ordered_rows, shown_columns
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.content import Table
@@ -52,16 +50,16 @@ class Part:
     last: int
 
 
-def printed_rows(table: Table) -> list[Row]:
+def printed_rows(table: Table) -> Sequence[Row]:
     """Return what the paper and other authors printed for a table's dataset, in the paper's order."""
-    return ordered_rows(board_of_published(table.dataset)) if table.dataset in paper_datasets() else []
+    return Board.paper(table.dataset, others=True).rows if table.dataset in paper_datasets() else ()
 
 
 def lines_of(table: Table, places: Places, methods: dict[int, Known | None]) -> list[Line]:
     """Return the lines of a table: a printed row follows ours of the same type and method, the others come last."""
     printed = {(row.type, row.method, row.title): row for row in printed_rows(table)}
     lines = []
-    for row in ordered_rows(table.board):
+    for row in table.board.rows:
         known = methods[id(row)]
         about = f"methods/{known.slug}.html" if known else ""
         lines.append(Line(row, table.board.protocol, places.row(row), row.method, about, "", table.verdict_of(row)))
@@ -92,7 +90,7 @@ def parts_of(lines: Sequence[Line], columns: Sequence[Column]) -> list[Part]:
 
 def content_of(table: Table, lines: Sequence[Line]) -> dict[str, object]:
     """Return what all parts of a table page show alike."""
-    columns = shown_columns(table.board)
+    columns = table.board.shown
     rows = [line.row for line in lines]
     return {
         "columns": columns,
