@@ -15,6 +15,7 @@ class Text:
         link: address that a page links the text to, "" for none.
         small_link: the same of `small`.
         star: whether the row is marked with a star, whose meaning is `Table.star`.
+        drawing: an SVG image that a page shows below it: of numbers alone, markup as it is.
     """
 
     text: str
@@ -22,6 +23,7 @@ class Text:
     link: str = ""
     small_link: str = ""
     star: bool = False
+    drawing: str = ""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     small = small if cell.small else ""
     if isinstance(cell, Text):
         star = ' <span class="star" title="competitive">★<span class="unseen"> competitive</span></span>'
-        inner = _linked(cell.text, cell.link) + (star if cell.star else "") + small
+        inner = _linked(cell.text, cell.link) + (star if cell.star else "") + small + cell.drawing
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
         return f'<td class="n">{number_text(cell).replace("-", "−" if cell.value is not None else "–")}{small}</td>'

@@ -10,7 +10,7 @@ from hierbench.config.spec import Spec
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import values_by_seed
 from hierbench.leaderboard.statistics import Row
-from hierbench.leaderboard.tables.board import board_table, units_of
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.reports.site import citing, tables
 from hierbench.reports.site.comparisons import Pair, best_row, pairs_of
 from hierbench.reports.site.content import Card, Command, Said, Table, claimed_counts, read_changes
@@ -82,7 +82,7 @@ class _Pages:
         for row in rows:
             self.write_row(row, of_row.get(id(row), []), said)
         for pair in pairs:
-            self.page(self.places.pair(pair.row, pair.reference), "comparison", pair=pair)
+            self.page(self.places.pair(pair.row, pair.reference), "comparison", pair=pair, grid=tables.gaps_page(pair))
         shown = {run for row in rows for run in row.runs}
         for run_id in self.table.runs:
             if run_id not in shown:
@@ -108,8 +108,7 @@ class _Pages:
             "row",
             row=row,
             method=self.made.methods[id(row)],
-            columns=self.table.board.shown,
-            runs=_runs_of(self.table, row),
+            grid=tables.seeds_page(self.table, self.places, row, _runs_of(self.table, row)),
             pairs=pairs,
             verdict=self.table.verdict_of(row),
             said=list({id(said[run]): said[run] for run in row.runs if run in said}.values()),
@@ -171,9 +170,9 @@ class _Pages:
                 card=made.card,
                 changes=read_changes(table),
                 bibtex=bibtex[0],
-                units=units_of(board),
+                grid=tables.page_of(table, part, lines, "../../"),
                 downloads=downloads,
-                **tables.content_of(table, lines),
+                **tables.content_of(lines),
             )
         pictures = pictures_of(table.folder, table.dataset)
         for picture in pictures:
@@ -207,7 +206,7 @@ class _Pages:
                 "checks",
                 page=name,
                 pages=names,
-                runs=runs[start : start + PER_LIST],
+                grid=tables.runs_page(runs[start : start + PER_LIST], self.places),
                 first=start == 0,
                 claimed=claimed_counts(self.table),
                 caveat=self.caveat,
@@ -221,7 +220,7 @@ def _spec(content: object) -> Spec | None:
         return None
 
 
-def _runs_of(table: Table, row: Row) -> list[tuple[str, int | None, Said, dict[str, float]]]:
+def _runs_of(table: Table, row: Row) -> list[tables.Seed]:
     """Return (id, seed, what is said, metrics) of a row's runs; seed and metrics of those that count."""
     said = {run: table.runs.get(run, Said(run, "")) for run in row.runs}
     counted = [run for run in row.runs if said[run].verdict not in ("unfinished", "rejected")]
