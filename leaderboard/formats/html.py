@@ -37,7 +37,7 @@ def fragment(table: Table, name: str = "Table") -> str:
     """
     numeric = table.numeric
     heads = "".join(_head(text, number) for text, number in zip(table.columns, numeric, strict=True))
-    rows = "\n".join(_html_row(line) for line in table.rows)
+    rows = "\n".join(_html_row(line, table.merged) for line in table.rows)
     grid = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{_safe(name)}">'
         f'<table class="board sortable" aria-label="{_safe(name)}">\n<thead><tr>{heads}</tr></thead>\n'
@@ -65,12 +65,12 @@ def _head(text: str, number: bool) -> str:
     return f'<th scope="col"{kind}{first}>{_safe(text).replace(" ↑", "&#160;↑").replace(" ↓", "&#160;↓")}</th>'
 
 
-def _html_row(line: Line) -> str:
+def _html_row(line: Line, head: int) -> str:
+    """Return a row whose cell `head` is its heading."""
     kind = line.kind or ("on" if line.starred else "")
     tags = "".join(f' data-{name}="{_safe(value)}"' for name, value in line.tags.items())
     tags += f' class="{kind}"' if kind else ""
-    first = next((place for place, cell in enumerate(line.cells) if isinstance(cell, Text)), -1)
-    cells = "".join(_html_cell(cell, place == first) for place, cell in enumerate(line.cells))
+    cells = "".join(_html_cell(cell, place == head) for place, cell in enumerate(line.cells))
     return f"<tr{tags}>{cells}</tr>"
 
 

@@ -61,6 +61,7 @@ def boards_table(found: BoardDifference) -> Table:
             ),
             *_specs(found),
         ],
+        merged=1,
         bold=f"p below 0.05 after {correction(gaps)}" if moved else "",
         records=_records(found),
         keys=("type", "method", "title", "change", "metric", "old", "new", "difference", *NUMBERS),

@@ -43,6 +43,7 @@ def differences_table(board: Board, comparisons: Sequence[Comparison]) -> Table:
             for pair in comparisons
             if pair.changes and len(comparisons) <= FEW
         ],
+        merged=1,
         bold=f"p below 0.05 after {correction(found)}",
         records=difference_records(comparisons),
         content={

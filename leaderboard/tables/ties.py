@@ -50,6 +50,7 @@ def ties_table(board: Board, ties: Ties) -> Table:
             f"The letters are of the table's seeds ({len(board.seeds)} per row), and differences are paired by seed"
             + ("; where fewer than two seeds are shared, Welch's test is used." if ties.num_welch else "."),
         ],
+        merged=1,
         records=records,
         content={
             "dataset": board.dataset,
