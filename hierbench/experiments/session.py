@@ -36,6 +36,7 @@ from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
+MOST_SEEDS = 1000  # also of a recipe
 Costs = dict[tuple[FeatureType, str], Cost]
 Result = TypeVar("Result")
 Further: TypeAlias = Callable[["Execution"], None]
@@ -64,6 +65,11 @@ class Session:
         self.num_seeds = self.recipe.seeds if options.seeds is None else options.seeds
         if self.num_seeds < 1:
             raise UserError(f"--seeds must be at least 1, got {self.num_seeds}")
+        if self.num_seeds > MOST_SEEDS:
+            raise UserError(
+                f"--seeds {self.num_seeds}: it is how many seeds there are, from 0 on, and at most {MOST_SEEDS:,}; was "
+                "one seed meant? --seeds 1 trains seed 0, and a seed cannot be chosen"
+            )
         self.types = chosen_types(options.types)
 
     @property
@@ -73,7 +79,7 @@ class Session:
 
     def open(self, methods: Sequence[Found]) -> Inputs:
         """Check the request, resolve device and precision, and return data and weights; a dry run may lack them."""
-        check_request(self.recipe, methods, self.types)
+        check_request(self.recipe, methods, self.types, self.options.overrides)
         options = self.options
         if options.executor == "ray" and not options.dry_run:
             device: Device = device_on_cluster(options.address, options.device)
