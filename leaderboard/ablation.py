@@ -17,7 +17,7 @@ from hierbench.leaderboard.render import (
     shown_metrics,
     tex_template,
 )
-from hierbench.leaderboard.statistics import Cell, Row, mark_best
+from hierbench.leaderboard.statistics import Cell, Row, mark_best, ranked_rows
 from hierbench.leaderboard.tex import latex_escaped
 from hierbench.runs.store import Store
 from hierbench.utils.errors import unknown_name
@@ -66,7 +66,7 @@ class Ablation:
     def __post_init__(self) -> None:
         """Mark the best mean of each metric, among the rows that have all seeds."""
         assert len(self.rows) == len(VARIANTS)
-        mark_best([row for row in self.rows if not row.lacking])
+        mark_best(ranked_rows(self.rows))
 
 
 def ablation_from_paper(dataset: str) -> list[Ablation]:

@@ -1,13 +1,14 @@
 """Which rows of a table are ranked, and the marks and letters of those: every board gets them here.
 
 A row that lacks seeds of the table has a wider interval, and its seeds may have been chosen: it is shown, not ranked.
+So is one that is claimed or rejected, whose seeds exclude no other row.
 """
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.statistics import Row, highlight, mark_best, ranked_rows
+from hierbench.leaderboard.statistics import UNRANKED, Row, highlight, mark_best, ranked_rows
 from hierbench.leaderboard.ties import group_rows
 
 
@@ -20,10 +21,11 @@ def rank(rows: Sequence[Row], planned: int | None = None, columns: Sequence[Colu
         columns: of the table.
     """
     with_runs = [row for row in rows if row.runs and not row.scored]
+    counted = [row for row in with_runs if row.verdict not in UNRANKED]
     if planned is None:
-        counts = Counter(row.planned for row in with_runs)
+        counts = Counter(row.planned for row in counted)
         planned = max(counts, key=lambda number: (counts[number], number), default=0)
-    seeds = table_seeds([row.seeds for row in with_runs], planned)
+    seeds = table_seeds([row.seeds for row in counted], planned)
     for row in with_runs:
         row.lacking = [seed for seed in seeds if seed not in row.seeds]
     mark(rows, columns, seeds)

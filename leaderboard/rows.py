@@ -49,4 +49,5 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
             runs=[run.folder.name for run in runs],
             tuning=tuning_of(runs[0]),
             seeds=list(finished),
+            verdict="claimed" if any(isinstance(run, KnownRun) and run.claimed for run in finished.values()) else "",
         )

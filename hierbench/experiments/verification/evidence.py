@@ -6,32 +6,26 @@ from dataclasses import replace
 
 from hierbench.experiments.verification.findings import Report
 from hierbench.leaderboard.board import Board, planned_seeds, remark_on_seeds
-from hierbench.leaderboard.ranking import mark, rank
-from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.ranking import rank
+from hierbench.leaderboard.statistics import UNRANKED, Row
 
 # From the strongest to the weakest, and how a legend says it of a number of runs.
 EVIDENCE = {"reproduced": "trained again", "recomputed": "recomputed from predictions", "claimed": "claimed"}
 
 
 def with_verdicts(board: Board, report: Report) -> Board:
-    """Return a board that says what each row rests on; rows that are rejected as such are not ranked."""
+    """Return a board that says what each row rests on; claimed rows, and those rejected as such, are not ranked."""
     verdicts = {run.id: run.verdict for run in report.runs}
     rejected = {run_id for row in report.rows if row.rejected for run_id in row.runs}
     rows = [replace(row, verdict=_verdict_of(row, verdicts, rejected)) for row in board.rows]
-    evidence = _evidence(rows, verdicts)
-    if any(row.verdict == "rejected" for row in rows):
-        board = _ranked_anew(board, rows)
-    return replace(board, rows=rows, evidence=evidence)
+    board = replace(board, rows=rows, evidence=_evidence(rows, verdicts))
+    return ranked_anew(board) if any(row.verdict in UNRANKED for row in rows) else board
 
 
-def _ranked_anew(board: Board, rows: Sequence[Row]) -> Board:
-    """Rank rows without those that are rejected, whose seeds must not exclude others, and return the table's seeds."""
+def ranked_anew(board: Board) -> Board:
+    """Return a board with its rows ranked by their verdicts, and with the seeds that these leave."""
     planned = planned_seeds(board.dataset, board.protocol)
-    seeds = rank([row for row in rows if row.verdict != "rejected"], planned, board.columns)
-    for row in rows:
-        if row.verdict == "rejected":
-            row.lacking = [seed for seed in seeds if seed not in row.seeds]
-            mark([row], board.columns, ())
+    seeds = rank(board.rows, planned, board.columns)
     remark = board.remark
     if planned is not None and len(seeds) < planned and (said := remark_on_seeds(planned)) not in remark.split("; "):
         remark = "; ".join(filter(None, [remark, said]))

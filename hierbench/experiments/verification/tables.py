@@ -13,12 +13,13 @@ from typing import Any
 from hierbench.config.recipe import recipe_names
 from hierbench.config.sections import PROTOCOLS
 from hierbench.experiments.verification.copies import CLOSE, compare_copies
-from hierbench.experiments.verification.evidence import EVIDENCE, with_verdicts
+from hierbench.experiments.verification.evidence import EVIDENCE, ranked_anew, with_verdicts
 from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.experiments.verification.records import WHAT_FAILS
 from hierbench.leaderboard.board import RECIPE_PLANS, Board, board_from_runs, board_with_scored
 from hierbench.leaderboard.columns import PAPER, Column, column_of
 from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.render import as_json, markdown, shown_columns
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.runs.further_metrics import has_predictions, read_further
@@ -107,8 +108,7 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
         text = read_text(page).split("\n") if os.path.lexists(page) else []
         lines, earlier = list(text), not any("seeds" in row for row in content["rows"])
         board = _board(content, lines, store, data_dir, finding, published=report is not None, file=file)
-        if report is not None:
-            board = _as_claimed(content, lines, with_verdicts(board, report), finding)
+        board = _as_claimed(content, lines, board, report, finding)
         _compare_rows(content, parse_json_object(as_json(board)), finding)
         made = markdown(board).split("\n")
         same_text = bool(lines) and _compare_pages(lines, made, board, finding, file or "a recipe that is not here")
@@ -154,27 +154,34 @@ def _board(
     return with_columns(board, columns, store, data_dir)  # reads what is kept, and computes nothing
 
 
-def _as_claimed(content: dict[str, Any], page: list[str], board: Board, finding: Finding) -> Board:
-    """Return a board with the evidence that a table claims, after noting where what is here shows less.
+def _as_claimed(
+    content: dict[str, Any], page: list[str], board: Board, report: Report | None, finding: Finding
+) -> Board:
+    """Return a board with the evidence that a table claims, and so ranked, after noting where what is here shows less.
 
-    Whoever published it may have had predictions, or have trained runs again.
+    Whoever made it may have had predictions, or have trained runs again.
     """
+    own = board if report is None else with_verdicts(board, report)
     claims = {tuple(row["runs"]): row.get("verdict", "") for row in content["rows"]}
-    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows]
+    claims |= {tuple(row.runs): row.verdict for row in own.rows if row.verdict == "rejected"}
+    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in own.rows]
     less = [
         row.title
-        for row, own in zip(rows, board.rows, strict=True)
-        if row.verdict in STRENGTH and (own.verdict not in STRENGTH or STRENGTH[own.verdict] > STRENGTH[row.verdict])
+        for row, here in zip(rows, own.rows, strict=True)
+        if STRENGTH.get(here.verdict, len(STRENGTH)) > STRENGTH.get(row.verdict, len(STRENGTH))
+        or here.verdict == "claimed" != row.verdict
     ]
     if less:
         finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
+    if report is None:
+        return replace(board, rows=rows, seeds=rank(rows, columns=board.columns))
     said = next((line for line in page if line.startswith(EVIDENCE_LINE)), "")
     evidence = said.removeprefix(EVIDENCE_LINE).rstrip(".")
     if said and not COUNTS.fullmatch(evidence):
         finding.reject(f"what it says of evidence is free text: {one_line(evidence)!r}")
-    elif said and evidence != board.evidence:
-        finding.note(f"it says {one_line(evidence)!r}, and what is here gives {board.evidence!r}")
-    return replace(board, rows=rows, evidence=evidence)
+    elif said and evidence != own.evidence:
+        finding.note(f"it says {one_line(evidence)!r}, and what is here gives {own.evidence!r}")
+    return ranked_anew(replace(board, rows=rows, evidence=evidence))
 
 
 def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
