@@ -112,14 +112,14 @@ class Board:
             rows, data, remarks = scored_rows(name, store, None, rejected) if ids is None else ([], None, [])
             if not rows or data is None or protocol is not None:
                 raise
-            rows = [replace(row, verdict=evidence.of(row)) for row in rows]
+            rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
             ranked, _ = rank(rows)
             return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=evidence.said(rows))
         if ids is not None:
             return board
         spec = spec_of(store.run(board.rows[0].runs[0]))
         scored, _, remarks = scored_rows(name, store, spec, rejected)
-        rows = [*board.rows, *(replace(row, verdict=evidence.of(row)) for row in scored)]
+        rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in scored)]
         remark = "; ".join(filter(None, [board.remark, *remarks]))
         return replace(board, rows=tuple(rows), remark=remark, evidence=evidence.said(rows))
 
@@ -149,7 +149,7 @@ class Board:
             raise UserError(
                 f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again"
             )
-        rows = [replace(row, verdict=evidence.of(row)) for row in rows_of(found, done)]
+        rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows_of(found, done)]
         if ids is None:  # a base that is no method of its own is no row of its own
             rows = [row for row in rows if not row.method.startswith("_")] or rows
         planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number

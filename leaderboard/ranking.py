@@ -1,6 +1,7 @@
 """Which rows of a table are ranked, and the marks and letters of those: every board gets them here.
 
 A row that lacks seeds of the table has a wider interval, and its seeds may have been chosen: it is shown, not ranked.
+So is one that is claimed or rejected, whose seeds exclude no other row.
 """
 
 from collections import Counter
@@ -8,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.statistics import Row, highlighted, ranked_rows
+from hierbench.leaderboard.statistics import UNRANKED, Row, highlighted, ranked_rows
 from hierbench.leaderboard.ties import with_letters
 
 
@@ -22,11 +23,11 @@ def rank(
         planned: number of seeds in the dataset's recipe; None takes the number that most rows have planned.
         columns: of the table.
     """
-    with_runs = [row for row in rows if row.runs and not row.scored and row.verdict != "rejected"]
+    counted = [row for row in rows if row.runs and not row.scored and row.verdict not in UNRANKED]
     if planned is None:
-        counts = Counter(row.planned for row in with_runs)
+        counts = Counter(row.planned for row in counted)
         planned = max(counts, key=lambda number: (counts[number], number), default=0)
-    seeds = table_seeds([row.seeds for row in with_runs], planned)
+    seeds = table_seeds([row.seeds for row in counted], planned)
     rows = [
         replace(row, lacking=tuple(seed for seed in seeds if seed not in row.seeds))
         if row.runs and not row.scored

@@ -81,4 +81,5 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
             runs=tuple(run.folder.name for run in runs),
             tuning=tuning_of(runs[0]),
             seeds=tuple(finished),
+            verdict="claimed" if any(isinstance(run, KnownRun) and run.claimed for run in finished.values()) else "",
         )

@@ -14,6 +14,7 @@ from hierbench.leaderboard.columns import PAPER, Column
 METRICS = tuple(column.name for column in PAPER)
 TOLERANCE = Decimal("0.05")  # of competitive mistake severity
 CONFIDENCE = 0.95
+UNRANKED = ("claimed", "rejected")  # verdicts of rows that are shown and never ranked
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,11 @@ class Row:
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that may be ranked: of runs, or where there are none scored.
 
-    Those that lack seeds are left out, and those that verification rejects as rows.
+    Those that lack seeds are left out, those that verification rejects as rows, and those with a run whose metrics
+    nothing here follows from.
     """
     ours = [row for row in rows if not row.scored and row.citation is None]
-    return [row for row in ours or rows if not row.lacking and row.verdict != "rejected"]
+    return [row for row in ours or rows if not row.lacking and row.verdict not in UNRANKED]
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:

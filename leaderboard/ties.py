@@ -114,6 +114,8 @@ def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
         chosen = {id(row) for name in names for row in named_rows(board.rows, name)}
         if lacking := [row.title for row in board.rows if id(row) in chosen and row.lacking]:
             raise UserError(f"{lacking[0]} lacks seeds of the table and is in no group; compare it with a REFERENCE")
+        if claimed := [row.title for row in board.rows if id(row) in chosen and row.verdict == "claimed"]:
+            raise UserError(f"{claimed[0]} is only claimed, without predictions, and is in no group")
         rows = [row for row in rows if id(row) in chosen]
     if len(rows) > MOST_ROWS:
         raise UserError(f"{len(rows)} rows are more than the {MOST_ROWS} that are compared with each other; name some")

@@ -98,6 +98,7 @@ def shipped(folder, seeds):
     for path in SHIPPED.glob(f"{dataset}/*/spec.json"):
         if json.loads(path.read_text())["seed"] < seeds:
             shutil.copytree(path.parent, folder / dataset / path.parent.name)
+    shutil.copy2(SHIPPED / dataset / "targets.npy", folder / dataset)
     for path in SHIPPED.glob(f"{dataset}*.svg"):
         shutil.copy2(path, folder)
     shutil.copy2(SHIPPED / f"{dataset}-tradeoff.svg", folder / f"{dataset}-levels.svg")  # of no publication

@@ -1,10 +1,11 @@
-"""Fourteen ways to tamper with a folder of runs or of published records, for the tests of all that reads one.
+"""Fifteen ways to tamper with a folder of runs or of published records, for the tests of all that reads one.
 
 A folder has runs of ce, crm and flamingo of type-I with seeds 0 to 2, whose predictions are stored (predictions.npz) or
 published (predictions-compact.npz), and a table. Each function changes it as a forger would, who can compute digests
 and seals too, and returns how the forgery must show: lines that name it, and how many runs of a row still count.
 """
 
+import csv
 import json
 import shutil
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec, digest_of
+from hierbench.data.datasets import shapes
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
-from hierbench.runs import compact
+from hierbench.runs import compact, published_tree
 from hierbench.runs.integrity import fingerprints, sealed
 from hierbench.runs.store import Run, Store
 
@@ -98,10 +101,16 @@ def predict(run, scores, targets, tree=None, source=None):
     if (run.folder / compact.FILE).exists():
         compact.write_compact(run.folder, scores, targets, source or run.digest_of(PREDICTIONS))
     if tree is not None:
-        tally = Tally(tree)
-        tally.add(torch.from_numpy(scores), torch.from_numpy(targets))
-        test = {name: None if value != value else value for name, value in tally.metrics().items()}
-        edit(run, "metrics.json", test=test, mistakes_by_distance=tally.mistakes_by_distance())
+        test, mistakes = metrics_of(scores, targets, tree)
+        edit(run, "metrics.json", test=test, mistakes_by_distance=mistakes)
+
+
+def metrics_of(scores, targets, tree):
+    """Return the metrics of predictions as a record has them, and the mistakes at each distance."""
+    tally = Tally(tree)
+    tally.add(torch.from_numpy(scores), torch.from_numpy(targets))
+    metrics = {name: None if value != value else value for name, value in tally.metrics().items()}
+    return metrics, tally.mistakes_by_distance()
 
 
 def respecify(run, **changes):
@@ -152,7 +161,7 @@ def both_resealed(folder):
 
 
 def leaf_resealed(folder):
-    """The same where nothing re-ranks the run, which is returned: no record tells. It is none of the fourteen."""
+    """The same where nothing re-ranks the run, which is returned: no record tells. It is none of the fifteen."""
     run = folder.run("flamingo", 2)
     _improve(run, folder.tree, source="e" * 64)
     reseal(run, sha256="e" * 64)
@@ -266,6 +275,30 @@ def edited_table(folder):
     return Shown([(f"table {folder.table.with_suffix('')}", "top1 mean is 99.2, the records give")])
 
 
+def flat_tree(folder):
+    """The tree is one of families and classes alone, beside the records; digests, ids, bases and metrics follow."""
+    paths = [(shapes.class_paths()[name][0], name) for name in folder.tree.classes]
+    tree, ids, lines = Hierarchy.from_paths({path[-1]: path for path in paths}, "height"), {}, []
+    published_tree.write_tree(folder.path, paths)
+    for run in sorted(Store(folder.path).runs(), key=lambda run: run.spec()["base"] is not None):
+        base = ids.get(run.spec()["base"])
+        before, run = run.folder.name, respecify(run, dataset__hierarchy=tree.digest(), base=base)
+        ids[before] = run.folder.name
+        scores, targets = predictions_of(run)
+        test, mistakes = metrics_of(scores, targets, tree)
+        edit(run, "metrics.json", test=test, mistakes_by_distance=mistakes)
+        if base is None:
+            num = json.loads((run.folder / "environment.json").read_text())["data"]["splits"]["val"]
+            val, _ = metrics_of(scores[:num], targets[:num], tree)
+            edit(run, "metrics.json", val=val)
+            heads, *_, last = csv.reader((run.folder / "history.csv").read_text().splitlines())
+            last = [repr(val[head[4:]]) if head[4:] in val else value for head, value in zip(heads, last, strict=True)]
+            (run.folder / "history.csv").write_text(f"{','.join(heads)}\n{','.join(last)}\n")
+        reseal(run)
+        lines.append((short(run), "its tree [0-9a-f]{12} is not that of shapes, whose digest ships"))
+    return Shown(lines, dict.fromkeys(("ce", "crm", "flamingo"), 0))
+
+
 TAMPERINGS = (
     edited_metric,
     edited_predictions,
@@ -281,4 +314,5 @@ TAMPERINGS = (
     impossible_values,
     targets_from_predictions,
     edited_table,
+    flat_tree,
 )

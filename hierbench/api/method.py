@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor, nn
 
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
-from hierbench.config.validation import Closed, first_problem
+from hierbench.config.validation import Closed, validated
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 
@@ -50,10 +50,7 @@ class Configured:
 
 
 def _configured(cls: "type[Method] | type[PostHoc]", values: Mapping[str, Any]) -> Configured:
-    try:
-        cls.Params.model_validate(dict(values))
-    except ValidationError as error:
-        raise UserError(f"hyperparameters of {cls.__name__}: {first_problem(error, cls.Params)}") from None
+    validated(cls.Params, dict(values), f"hyperparameters of {cls.__name__}")
     return Configured(cls, dict(values))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from hierbench.api.code import digest_of_code as digest_of_code
 from hierbench.api.method import Method, Parameters, PostHoc
@@ -24,7 +24,7 @@ from hierbench.config.names import GROUP, method_folder
 from hierbench.config.names import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
-from hierbench.config.validation import first_problem
+from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes
 
@@ -52,10 +52,7 @@ class Found:
 
     def params(self, values: dict[str, Any]) -> BaseModel:
         """Return the method's hyperparameters with `values` in place of defaults; a UserError if one is invalid."""
-        try:
-            return self.cls.Params.model_validate(values)
-        except ValidationError as error:
-            raise UserError(f"hyperparameters of {self.name}: {first_problem(error, self.cls.Params)}") from None
+        return validated(self.cls.Params, values, f"hyperparameters of {self.name}")
 
 
 @dataclass(frozen=True)

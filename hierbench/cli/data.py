@@ -88,7 +88,7 @@ def new(
     ] = "wrn10-1-s4",
     resize: Annotated[Literal["stretch", "center-crop"], typer.Option(help="How images become squares.")] = "stretch",
 ) -> None:
-    """Write the file of a dataset of yours, with measured mean and deviation, ready to run."""
+    """Read the images and the tree of a dataset of yours, and write its file, ready to run."""
     from hierbench.config.sections import Model
     from hierbench.data.user.template import Asked, write_recipe
     from hierbench.models.libraries.lookup import check_backbone, input_size
@@ -99,10 +99,11 @@ def new(
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)
     asked = Asked(name, str(images), tree, output or Path(f"{name}.toml"), backbone, resize, size)
-    with Meter(f"measuring {name}", 1.0) as meter:
+    with Meter(f"reading {name}", 1.0) as meter:
         sizes = write_recipe(asked, lambda share: meter.part("images", share, 1.0), meter.say)
     levels = ", ".join(map(str, sizes.level_sizes))
-    print(f"{name}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
+    num = f"{sizes.train + sizes.val + sizes.test:,} images read"
+    print(f"{name}: {num}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
     file = asked.output if asked.output.is_absolute() else Path(".", asked.output)
     print(
         f"wrote {asked.output}; run: hierbench run --methods paper --dataset {'' if file.is_absolute() else './'}{file}"

@@ -49,6 +49,13 @@ def apply_override(content: dict[str, Any], override: str) -> None:
     content[parts[-1]] = value
 
 
+def methods_set(override: str) -> list[str]:
+    """Return the methods of which a valid override sets a hyperparameter, a learning rate or a grid."""
+    content: dict[str, Any] = {}
+    apply_override(content, override)
+    return [*content.get("methods", {}), *content.get("tune", {}).get("grid", {})]
+
+
 def override_of(key: str, value: Any) -> str:
     """Return `KEY=VALUE` that sets a key of the content to a value of JSON.
 

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from hierbench.config.validation import Closed, first_problem
 from hierbench.utils.errors import UserError, unknown_name
 
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, strict=True)]  # true is no rate
 
 
 class Rates(Closed):

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hierbench.config.overrides import apply_override, merged
 from hierbench.config.rates import JobRates, checked_section, own_rates
@@ -26,7 +26,7 @@ from hierbench.config.sections import (
     Tune,
 )
 from hierbench.config.source import SourceSection, check_name, is_dataset_file
-from hierbench.config.validation import Closed, first_problem
+from hierbench.config.validation import Closed, validated
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_text
 
@@ -43,7 +43,7 @@ class Recipe(Closed):
     remark: str = ""  # printed below every table
     protocol: Protocol = "paper"
     distance: Literal["height", "depth"] = "height"
-    seeds: Annotated[int, Field(ge=1, le=10_000)]
+    seeds: Annotated[int, Field(ge=1, le=1_000)]
     expected: Expected
     source: SourceSection | None = None  # of a user's dataset
     data: Data = Data()
@@ -212,7 +212,4 @@ def title_of(dataset: str) -> str:
 
 def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
     """Validate a recipe's content; `where` begins the error's line."""
-    try:
-        return Recipe.model_validate(content)
-    except ValidationError as error:
-        raise UserError(f"{where}: {first_problem(error, Recipe)}") from None
+    return validated(Recipe, content, where)

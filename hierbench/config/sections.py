@@ -16,6 +16,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 GroupInput = Literal["activated", "raw"]
 
 
+Point = Annotated[float, Field(strict=True)]  # of a grid
 Side = Annotated[int, Field(ge=1, le=4096)]  # of an image, pixels
 
 
@@ -195,4 +196,4 @@ class Tune(Closed):
     """
 
     runs: Annotated[int, Field(ge=1, le=10_000)] = 3  # per configuration; configurations are compared by the mean
-    grid: dict[str, Annotated[dict[str, tuple[float, ...]], BeforeValidator(flat_rates)]] = Field(default={})
+    grid: dict[str, Annotated[dict[str, tuple[Point, ...]], BeforeValidator(flat_rates)]] = Field(default={})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -14,6 +14,32 @@ class Closed(BaseModel):
     """Immutable, typed data; an unknown key, NaN and infinity are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], content: dict[str, Any], where: str) -> Model:
+    """Return the content as a closed model; a UserError of its first problem, which begins with `where`."""
+    try:
+        made = model.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{where}: {first_problem(error, model)}") from None
+    if odd := _bool_as_number(content, made.model_dump(by_alias=True)):
+        raise UserError(f"{where}: {odd}: input should be a number")
+    return made
+
+
+def _bool_as_number(given: Any, read: Any, key: str = "") -> str:
+    """Return `KEY = true` of the first truth value that pydantic has read as 1 or 0, "" if there is none."""
+    if isinstance(given, bool) and isinstance(read, int | float) and not isinstance(read, bool):
+        return f"{key} = {str(given).lower()}"
+    pairs: list[tuple[str, Any, Any]] = []
+    if isinstance(given, dict) and isinstance(read, dict):
+        pairs = [(f"{key}.{name}".lstrip("."), value, read.get(name)) for name, value in given.items()]
+    elif isinstance(given, list | tuple) and isinstance(read, list | tuple):
+        pairs = [(key, *pair) for pair in zip(given, read, strict=False)]
+    return next(filter(None, (_bool_as_number(value, other, name) for name, value, other in pairs)), "")
 
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:

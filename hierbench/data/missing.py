@@ -12,6 +12,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 
 SHOWN = 5  # names in an error; the list that it refers to has all
+NAMED = 100  # names in an error without a list
 CHUNK = 256  # rows that are copied at a time
 
 
@@ -34,15 +35,15 @@ def leave_out_missing(
         (partial / f"{split}-images.npy").unlink(missing_ok=True)  # of a killed attempt, which may have had fewer
     if all(rows.all() for rows in done.values()):
         return source.labels
+    if not source.names:
+        raise UserError(unreadable_images(list(unreadable.values()), NAMED))
     absent = [
         f"{split}/{source.names[split][row]}"
         for split, rows in done.items()
         for row in np.flatnonzero(~rows).tolist()
-        if source.names and (split, row) not in unreadable
+        if (split, row) not in unreadable
     ]
     problem = _problem(source, done, absent, list(unreadable.values()))
-    if not source.names:
-        raise UserError(problem)
     if not allow_missing:
         write_text(listed, "".join(f"{line}\n" for line in [*absent, *unreadable.values()]))
         raise KeptError(
@@ -87,9 +88,9 @@ def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[st
     return "; ".join(problems)
 
 
-def unreadable_images(errors: list[str]) -> str:
-    """Return a line of the errors of all unreadable images: how many there are, and the first."""
-    shown = "; ".join(errors[:SHOWN]) + ("; ..." if len(errors) > SHOWN else "")
+def unreadable_images(errors: list[str], most: int = SHOWN) -> str:
+    """Return a line of the errors of all unreadable images: how many there are, and the first `most`."""
+    shown = "; ".join(errors[:most]) + ("; ..." if len(errors) > most else "")
     return shown if len(errors) == 1 else f"{len(errors):,} images cannot be read: {shown}"
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from hierbench.leaderboard.table import Table
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
-from hierbench.utils.console import in_environment, say
+from hierbench.utils.console import say
 from hierbench.utils.files import write_text
 
 AGAIN = "; remove its folder to train it again"
@@ -98,5 +99,7 @@ def show_board(made: Published, options: Options, more: Mapping[str, Any] | None
 def say_places(board: Board, options: Options) -> None:
     """Say where the results are."""
     say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
-    if options.mlflow is None and default_uri(options.runs).startswith("sqlite:"):
-        say(f"browse: {in_environment()}mlflow ui --backend-store-uri {shlex.quote(default_uri(options.runs))}")
+    if options.mlflow is None and (uri := default_uri(options.runs)).startswith("sqlite:///"):
+        place = Path(uri.removeprefix("sqlite:///")).resolve()
+        command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]
+        say(f"browse: {shlex.join(command)}")  # from any folder and shell: mlflow may not be on the path

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
 from hierbench.api.registry import Found
-from hierbench.config.options import Device, Options
+from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import find, variant_name
@@ -36,6 +36,7 @@ from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
+MOST_SEEDS = 1000  # also of a recipe
 Costs = dict[tuple[FeatureType, str], Cost]
 Result = TypeVar("Result")
 Further: TypeAlias = Callable[["Execution"], None]
@@ -64,6 +65,11 @@ class Session:
         self.num_seeds = self.recipe.seeds if options.seeds is None else options.seeds
         if self.num_seeds < 1:
             raise UserError(f"--seeds must be at least 1, got {self.num_seeds}")
+        if self.num_seeds > MOST_SEEDS:
+            raise UserError(
+                f"--seeds {self.num_seeds}: it is how many seeds there are, from 0 on, and at most {MOST_SEEDS:,}; was "
+                "one seed meant? --seeds 1 trains seed 0, and a seed cannot be chosen"
+            )
         self.types = chosen_types(options.types)
 
     @property
@@ -73,7 +79,7 @@ class Session:
 
     def open(self, methods: Sequence[Found]) -> Inputs:
         """Check the request, resolve device and precision, and return data and weights; a dry run may lack them."""
-        check_request(self.recipe, methods, self.types)
+        check_request(self.recipe, methods, self.types, self.options.overrides)
         options = self.options
         if options.executor == "ray" and not options.dry_run:
             device: Device = device_on_cluster(options.address, options.device)
@@ -180,7 +186,13 @@ class Execution:
         title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
         uri, mirrored = options.mlflow or default_uri(options.runs), Store(options.runs, setting.apart)
         self.mirror = Mirror(
-            uri, options.runs, dataset, title, lambda line: self.meter.say(f"warning: {line}"), mirrored
+            uri,
+            options.runs,
+            dataset,
+            title,
+            lambda line: self.meter.say(f"warning: {line}"),
+            mirrored,
+            _parameters_of(session),
         )
         self._counted: set[str] = set()
         self._status = "KILLED"
@@ -214,14 +226,14 @@ class Execution:
                 severity = "-" if result["mistake_severity"] is None else f"{result['mistake_severity']:.2f}"
                 shown = f"top-1 {result['top1']:.2f} %, severity {severity}"
                 self.meter.say(f"done: {labels[job.id]}: {shown} ({duration(seconds)})")
-            self.mirror.write(job)
+            self.mirror.write(job, labels[job.id])
             on_end(job)
 
         extract_features(plan, self.setting)
         with self.meter:
             self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
             for job in self.mirror.missing(plan):  # what an earlier command could not mirror
-                self.mirror.write(job)
+                self.mirror.write(job, labels[job.id])
         self._status = "FAILED" if self.failed else "FINISHED"
 
     def count(self, job: Job, label: str) -> None:
@@ -229,6 +241,21 @@ class Execution:
         if job.id not in self._counted:
             self._counted.add(job.id)
             self.meter.end_part(label, work_of(job))
+
+
+def _parameters_of(session: Session) -> dict[str, str]:
+    """Return what a command was asked for, without folders: a path reveals the user's, and MLflow may be shared."""
+    options, given = session.options, [override.split("=", 1) for override in session.options.overrides]
+    methods = [Path(name).stem if is_path(name) else name for name in options.methods.split(",")]
+    return {
+        "dataset": session.recipe.dataset,
+        "methods": ",".join(methods),
+        "types": options.types,
+        "seeds": str(session.num_seeds),
+        "protocol": session.recipe.protocol,
+        "device": options.device,
+        **{f"set.{key.strip()}": value.rpartition("/")[2] if value.startswith("/") else value for key, value in given},
+    }
 
 
 def work_of(job: Job) -> float:

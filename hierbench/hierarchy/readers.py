@@ -21,8 +21,8 @@ def edges_from_lines(text: str) -> list[tuple[str, str]]:
     return edges
 
 
-def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]:
-    """Return {class: (coarsest, ..., class)} of CSV rows in either direction, see `Hierarchy.read`."""
+def paths_from_csv(text: str, header: bool | None) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Return {class: (coarsest, ..., class)} of CSV rows, see `Hierarchy.read`, and whether they are paths or edges."""
     rows = [
         (number, [cell.strip() for cell in row])
         for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1)
@@ -38,7 +38,7 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
     width = max(len(row) for _, row in rows)
     rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
     if width == 2 and (edges := _edges_of(rows, header)):
-        return paths_from_edges(edges)
+        return paths_from_edges(edges), "edges"
     first = rows[0][1]
     columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
     if header is None:
@@ -56,7 +56,7 @@ def paths_from_csv(text: str, header: bool | None) -> dict[str, tuple[str, ...]]
         if path[-1] in paths:
             raise ValueError(f"line {number}: duplicate class {path[-1]!r}")
         paths[path[-1]] = path
-    return paths
+    return paths, "paths"
 
 
 def _edges_of(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tuple[str, str]]:

@@ -164,7 +164,7 @@ class Hierarchy:
         try:
             text = read_text(path, "utf-8-sig", follow=True)
             if path.suffix.lower() == ".csv":
-                paths = paths_from_csv(text, header)
+                paths, _ = paths_from_csv(text, header)
                 if classes is not None:
                     order = [str(name) for name in classes]
                     _check_classes(order, set(paths), set())

@@ -3,14 +3,16 @@
 Shapes: N examples, K classes, k ranked predictions.
 """
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, *INTEGERS)  # that PyTorch can rank
 
 
-def top_classes(scores: Tensor, k: int) -> Tensor:
+def top_classes(scores: Tensor | ArrayLike, k: int) -> Tensor:
     """Return the k best-ranked classes of each row, ties going to the lower class index.
 
     Args:
@@ -23,13 +25,14 @@ def top_classes(scores: Tensor, k: int) -> Tensor:
     Raises:
         ValueError: the scores are not real numbers, or one is NaN.
     """
+    scores = as_tensor(scores, "scores must be real numbers [N, K]")
     check_scores(scores)
     classes, num_nan = ranked(scores, k)
     raise_for(int(num_nan), 0, scores.shape[1])
     return classes
 
 
-def top_class(scores: Tensor) -> Tensor:
+def top_class(scores: Tensor | ArrayLike) -> Tensor:
     """Return the best-ranked class of each row, [N] int64, for scores [N, K]; as `top_classes` with k = 1."""
     return top_classes(scores, 1)[:, 0]
 
@@ -61,6 +64,18 @@ def ranked_with_ties(scores: Tensor, kth_value: Tensor, k: int) -> Tensor:
     # The indices ascend, so a stable sort keeps the lower index first.
     order = scores.gather(1, classes).sort(dim=1, descending=True, stable=True).indices
     return classes.gather(1, order)
+
+
+def as_tensor(values: Tensor | ArrayLike, wanted: str) -> Tensor:
+    """Return what is given as a tensor; raise a ValueError that begins with `wanted` if it does not hold numbers."""
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.as_tensor(np.require(values, requirements="W"))  # PyTorch warns of arrays that are read-only
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        if isinstance(values, np.ndarray) and values.dtype.kind not in "fiu":
+            raise ValueError(f"{wanted}, got an array of dtype {values.dtype}") from None
+        raise ValueError(f"{wanted}, got {type(values).__name__} ({' '.join(str(error).split())[:160]})") from None
 
 
 def raise_for(num_nan: int, num_no_class: int, num_classes: int) -> None:

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from hierbench.hierarchy.levels import distances_on
+from hierbench.hierarchy.names import in_order_of_tree, named_columns
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.ranking import check_shapes, raise_for, ranked
+from hierbench.metrics.ranking import as_tensor, check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
 CHUNK = 1024  # examples at a time, which bounds the memory
@@ -27,7 +28,9 @@ def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(k for k in ks if k <= num_classes)}))
 
 
-def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
+def distance_counts(
+    scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy, ks: Sequence[int]
+) -> Tensor:
     """Return the sums over a batch from which every metric follows; the sums of batches can be added up.
 
     Args:
@@ -43,7 +46,7 @@ def distance_counts(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: S
     Raises:
         ValueError: wrong shape or dtype, a target that is not a class, or a NaN score.
     """
-    sums = _sums(scores, targets, hierarchy, ks)
+    sums = _sums(*_given(scores, targets, hierarchy), hierarchy, ks)
     num_nan, num_no_class = sums[:2].tolist()  # host-device sync
     raise_for(num_nan, num_no_class, hierarchy.num_classes)
     return sums[2 : 4 + len(ks)]
@@ -133,7 +136,8 @@ def evaluate(
     """Compute the paper's metrics (Liang & Davis, ICCV 2023, section 4, "Evaluation Metrics").
 
     Args:
-        scores: [N, K], larger = ranked earlier, ties to the lower class index.
+        scores: [N, K], larger = ranked earlier, ties to the lower class index; of a data frame, the columns that it
+            names.
         targets: [N] class indices.
         hierarchy: over the K classes; its `distances` are the unit of severity and hierdist.
         ks: the k of hierdist@k; those above K are left out.
@@ -147,21 +151,18 @@ def evaluate(
         ValueError: no examples, wrong shapes, scores that are not real numbers (such as bool, object, strings or
             complex), a target that is not a class, or a NaN score.
     """
-    ranked = as_tensor(scores, "scores must be real numbers [N, K]")
-    return _tally(ranked, as_tensor(targets, "targets must be integers [N]"), hierarchy, ks).metrics()
+    return _tally(scores, targets, hierarchy, ks).metrics()
 
 
-def as_tensor(values: Tensor | ArrayLike, wanted: str) -> Tensor:
-    """Return an array as a tensor; raise a ValueError that begins with `wanted` if it does not hold numbers."""
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        if isinstance(values, np.ndarray) and values.dtype.kind not in "fiu":
-            raise ValueError(f"{wanted}, got an array of dtype {values.dtype}") from None
-        raise ValueError(f"{wanted}, got {type(values).__name__} ({' '.join(str(error).split())[:160]})") from None
+def _given(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
+    """Return scores [N, K] and targets [N] as tensors; the columns of a data frame are those that it names."""
+    if names := named_columns(scores):
+        scores = in_order_of_tree(np.asarray(scores), names, hierarchy, "scores")
+    return as_tensor(scores, "scores must be real numbers [N, K]"), as_tensor(targets, "targets must be integers [N]")
 
 
-def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tally:
+def _tally(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy, ks: Sequence[int]) -> Tally:
+    scores, targets = _given(scores, targets, hierarchy)
     check_shapes(scores, targets, hierarchy.num_classes)
     tally = Tally(hierarchy, ks)
     for part, part_targets in zip(scores.split(CHUNK), targets.to(scores.device).split(CHUNK), strict=True):
@@ -169,7 +170,7 @@ def _tally(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[i
     return tally
 
 
-def mistakes_by_distance(scores: Tensor, targets: Tensor, hierarchy: Hierarchy) -> list[int]:
+def mistakes_by_distance(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy) -> list[int]:
     """Count the mistakes at each hierarchical distance: entry d counts those d away from the target, entry 0 is 0.
 
     Takes scores [N, K] and targets [N] as `evaluate` does, with the same errors.

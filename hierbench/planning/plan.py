@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import Found, find_method, is_installed, method_names
+from hierbench.config.overrides import methods_set
 from hierbench.config.rates import PREFIX, checked_section, own_rates
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
@@ -16,8 +17,13 @@ from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, unknown_name
 
 
-def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]) -> None:
-    """Raise a UserError for mistakes that can be found without the data, so that no download precedes a typo."""
+def check_request(
+    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], overrides: Sequence[str] = ()
+) -> None:
+    """Raise a UserError for mistakes that can be found without the data, so that no download precedes a typo.
+
+    A recipe may have sections of methods that do not take part; the user's own `overrides` in it may not.
+    """
     check_backbone(recipe.model)
     if recipe.data.jpeg_quality and recipe.dataset != "fgvc":
         raise UserError("data.jpeg_quality is only for fgvc, whose published images were re-saved")
@@ -30,6 +36,14 @@ def check_request(recipe: Recipe, methods: Sequence[Found], types: Sequence[Feat
             check_section(recipe, asked[name])
         elif not is_installed(name) and (name != "all" or name in recipe.methods):
             raise unknown_name("method", name, method_names())  # a section of a method that is not run must name one
+    taking_part = with_bases(methods)
+    for override in overrides:
+        for name in methods_set(override):
+            if name not in taking_part and name != "all":
+                raise UserError(
+                    f"--set {override}: {name} does not take part, only {', '.join(taking_part)}; name it among the "
+                    "methods, or leave the setting out"
+                )
     if not any(feature_type in found.cls.types for found in methods for feature_type in types):
         names = ", ".join(found.name for found in methods)
         raise UserError(f"nothing to run: {names} cannot use {', '.join(types)}")

@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hierbench.runs.job import Job
 
 BATCH = 1000  # metrics that MLflow allows in one call
+LONGEST = 6000  # characters that MLflow allows in a parameter
 MAX_FOUND = 50_000  # runs that MLflow returns of one search
 Result = TypeVar("Result")
 
@@ -55,12 +56,21 @@ def sqlite_uri(path: Path, instead: str) -> str:
 class Mirror:
     """Writes finished jobs to MLflow, which is imported only when there is something to write or to ask.
 
-    `uri` "off" means none. `store` has the runs that are not all directly in the folder `runs`.
+    `uri` "off" means none. `store` has the runs that are not all directly in the folder `runs`; `params` are the parent
+    run's parameters.
     """
 
     def __init__(
-        self, uri: str, runs: Path, dataset: str, title: str, warn: Callable[[str], None], store: Store | None = None
+        self,
+        uri: str,
+        runs: Path,
+        dataset: str,
+        title: str,
+        warn: Callable[[str], None],
+        store: Store | None = None,
+        params: Mapping[str, str] | None = None,
     ) -> None:
+        self.params = params or {}
         self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
         self.store = store or Store(runs)
         self._client: Any = None
@@ -103,9 +113,9 @@ class Mirror:
         except sqlite3.Error:  # locked, damaged, or of another version: MLflow will report it
             return []
 
-    def write(self, job: Job) -> None:
-        """Write one job that has ended, finished or failed."""
-        self._attempt(lambda: self._write_child(job, self.store.run(job.id)))
+    def write(self, job: Job, label: str) -> None:
+        """Write one job that has ended, finished or failed, under a label."""
+        self._attempt(lambda: self._write_child(job, self.store.run(job.id), label))
 
     def attach(self, table: Path) -> None:
         """Attach the leaderboard to the command's parent run, if there is one."""
@@ -189,7 +199,7 @@ class Mirror:
     def _artifacts_of(self, run_id: str) -> Path:
         return refuse_links(self.runs.resolve(), "mlartifacts", run_id, "artifacts")
 
-    def _write_child(self, job: Job, run: Run) -> None:
+    def _write_child(self, job: Job, run: Run, label: str) -> None:
         from mlflow.entities import Metric, Param
 
         process = json.dumps(this_process())
@@ -203,11 +213,13 @@ class Mirror:
         if not self._parent:
             tags = source_tags() | {"hierbench.process": process}
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
+            asked = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
+            self._client.log_batch(self._parent, params=asked[:100])
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
         tags |= {"hierbench.method": job.spec.method.name, "hierbench.process": process} | source_tags()
         started = int(1000 * run.status.get("started", time.time()))
         ended = started + int(1000 * run.status.get("seconds", 0))
-        child = self._client.create_run(self._experiment, started, tags=tags, run_name=job.spec.label).info.run_id
+        child = self._client.create_run(self._experiment, started, tags=tags, run_name=label).info.run_id
         metrics = [Metric(name, value, started, epoch) for name, value, epoch in history_metrics(run)]
         if done:
             model = self._log_model(job, child)

@@ -27,11 +27,6 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def in_environment() -> str:
-    """Return what stands before a printed command of this environment: "uv run " where this program was started so."""
-    return "uv run " if "UV" in os.environ else ""
-
-
 def installing(extra: str) -> str:
     """Return the command that adds one of this package's extras to this environment."""
     return f"uv sync --inexact --extra {extra}" if "UV" in os.environ else f"pip install 'hierbench[{extra}]'"

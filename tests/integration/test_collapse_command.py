@@ -267,6 +267,7 @@ def test_dry_run_without_data(command, tmp_path):
         (["--dataset", "shapes", "--set", "collapse.deviation=signed"], "collapse.deviation = 'signed'"),
         (["--dataset", "shapes", "--set", "collapse.form=norm"], "unknown key 'collapse.form'"),
         (["--dataset", "shapes", "--set", "methods.haframe.alpha=2"], "hyperparameters of haframe"),
+        (["--dataset", "shapes", "--set", "methods.hxe.alpha=0.1"], "hxe does not take part, only haframe, ce"),
         (["--dataset", "shapes", "--weights", "w.pth"], "--weights: no file w.pth"),
     ],
 )

@@ -41,7 +41,8 @@ def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished, board):
     assert len(rows) == 9
     assert [row.split("|")[1].strip() for row in rows] == ["type-I"] * 4 + ["type-II"] * 5
     assert "18 jobs, 14 to train, 4 to re-rank, 0 cached" in finished.err
-    assert "mlflow ui --backend-store-uri sqlite:" in finished.err
+    browse = f"browse: {sys.executable} -m mlflow ui --backend-store-uri sqlite:////"  # works from any folder
+    assert browse in finished.err
     assert [row["n"] for row in board["rows"]] == [2] * 9
 
 
@@ -73,6 +74,7 @@ def test_mlflow_mirrors_the_runs(finished, folder):
         assert count("select count(*) from experiments where name = 'shapes'") == 1
         assert count("select count(*) from tags where key = 'mlflow.parentRunId'") == 18
         assert count("select count(*) from runs") == 19
+        assert count("select count(*) from params where key = 'methods' and value = 'paper'") == 1  # of the parent
         assert count("select count(*) from metrics where key = 'test_hierdist_at_5'") == 18
         assert count("select count(*) from metrics where key = 'val_top1'") == 14
         assert count("select count(*) from params where key = 'method.name'") == 18
@@ -142,6 +144,11 @@ def test_json(cli, finished, folder):
         (["--set", "train.epoch=1"], ["unknown key 'train.epoch'", "did you mean 'train.epochs'"]),
         (["--set", "methods.haframe.gama=1"], ["unknown key 'gama'", "did you mean 'gamma'"]),
         (["--set", "methods.hafram.gamma=1"], ["unknown method 'hafram'"]),
+        (["--methods", "crm", "--set", "methods.haframe.gama=1"], ["haframe does not take part, only crm, ce; name"]),
+        (["--methods", "ce", "--set", "tune={grid={hxe={alpha=[1]}}}"], ["hxe does not take part, only ce; name it"]),
+        (["--set", "train.epochs=true"], ["train.epochs = true: input should be a number"]),
+        (["--methods", "haframe", "--set", "methods.haframe.gamma=true"], ["haframe: gamma = true: input should be"]),
+        (["--seeds", "20231123"], ["at most 1,000; was one seed meant? --seeds 1 trains seed 0"]),
         (["--set", "model.backbone=wrn11-1"], ["depth 6 n + 4"]),
         (["--set", "model.weights=imagenet1k-v1"], ["--set model.weights=none"]),
         (["--set", "augment.pad=32"], ["augment.pad = 32 must be less than the images' side"]),

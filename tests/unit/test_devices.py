@@ -194,7 +194,9 @@ def test_gradients_of_the_parts_add_up_to_those_of_the_batch(shapes):
 
 
 def test_a_divided_batch_is_another_job_and_trains(shapes, data_dir, tmp_path):
-    whole, divided = job_for(shapes), job_for(shapes, ["train.micro_batch=8"])
+    """One step, as for bfloat16."""
+    short = ["train.epochs=1", "train.batch_size=240"]
+    whole, divided = job_for(shapes, short), job_for(shapes, [*short, "train.micro_batch=8"])
     assert whole.id != divided.id
     both = [run(job, Setting(tmp_path, data_dir)).history() for job in (whole, divided)]
     assert both[0][0]["train_loss"] != both[1][0]["train_loss"]  # batch norm saw 8 images
@@ -278,6 +280,7 @@ def test_auto_is_what_the_processor_has(monkeypatch):
 
 
 def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_dir, tmp_path, monkeypatch):
+    """One step, whose loss is of the same weights: over more of them rounding grows by itself."""
     cls = find_method("ce").cls
     seen = []
     forward = cls.forward
@@ -288,7 +291,7 @@ def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_di
         return outputs
 
     monkeypatch.setattr(cls, "forward", watched)
-    short = ["train.epochs=1"]
+    short = ["train.epochs=1", "train.batch_size=240"]
     exact, rounded = job_for(shapes, short), job_for(shapes, [*short, "train.precision=bfloat16"])
     assert exact.id != rounded.id and rounded.spec.content()["train"]["precision"] == "bfloat16"
     convolved = []

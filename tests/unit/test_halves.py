@@ -67,7 +67,7 @@ import os, sys, threading
 from pathlib import Path
 from hierbench.experiments.tuning.study import Record
 def killer(event, arguments):
-    if event == "os.rename" and "optuna" in str(arguments[1]):
+    if event == "os.rename" and str(arguments[1]).endswith("optuna.db"):  # not the bytecode of the library
         os.kill(os.getpid(), 9)
 sys.addaudithook(killer)
 Record(sys.argv[1], "s", Path(sys.argv[2]))

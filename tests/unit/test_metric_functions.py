@@ -102,6 +102,31 @@ def test_a_function_gives_the_value_of_the_registry(name):
     assert names == value
 
 
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("form", [read_only, list, lambda a: (pd.Series if a.ndim == 1 else pd.DataFrame)(a)])
+def test_read_only_arrays_lists_and_frames_are_taken_without_a_warning(form):
+    generator = np.random.default_rng(0)
+    targets, scores = generator.integers(5, size=20), generator.random((20, 5))
+    taken = {"classes": scores.argmax(axis=1), "scores": scores, "levels": TREE.level_targets[scores.argmax(axis=1)]}
+    calls = [
+        *((getattr(metrics, name), (targets, taken[takes]), options) for name, options, takes in FUNCTIONS.values()),
+        (metrics.evaluate, (scores, targets), {}),
+        (metrics.mistakes_by_distance, (scores, targets), {}),
+        (lambda *given, ks: metrics.distance_counts(*given, ks).tolist(), (scores, targets), {"ks": (1, 3)}),
+        (lambda given, _: metrics.top_classes(given, 2).tolist(), (scores,), {}),
+    ]
+    torch.set_warn_always(True)  # else PyTorch warns of read-only arrays once per process
+    try:
+        for call, given, options in calls:
+            assert call(*map(form, map(np.copy, given)), TREE, **options) == call(*given, TREE, **options)
+    finally:
+        torch.set_warn_always(False)
+
+
 @given(PAIRS)
 @settings(max_examples=60, deadline=None)
 def test_functions_of_classes_agree_with_sets_of_ancestors(pairs):
@@ -147,6 +172,7 @@ def test_the_columns_of_a_data_frame_are_those_that_it_names():
         frame = pd.DataFrame(scores[:, order], columns=labels)
         assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, frame, TREE, k=2) == expected
         assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, frame, TREE, k=2, labels=labels) == expected
+        assert metrics.evaluate(frame, [0, 1, 2] * 3, TREE, ks=(2,))["hierdist@2"] == expected
     for columns in (range(5), range(1, 6)):  # say nothing of classes
         assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, pd.DataFrame(scores, columns=columns), TREE, k=2) == expected
 

@@ -124,7 +124,7 @@ def mirror(folder, warnings):
 def test_of_many_at_once_one_writes(tmp_path, server, job):
     mirrors = [mirror(tmp_path, []) for _ in range(6)]
     assert mirrors[0].missing([job]) == [job]
-    threads = [threading.Thread(target=each.write, args=[job]) for each in mirrors]
+    threads = [threading.Thread(target=each.write, args=[job, "x"]) for each in mirrors]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -142,15 +142,15 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
     with monkeypatch.context() as patch:
         patch.setattr(server, "log_artifact", dies)
         first = mirror(tmp_path, warnings)
-        first.write(job)
-        first.write(job)
+        first.write(job, "x")
+        first.write(job, "x")
         first.close("FINISHED")
     assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": "RUNNING"}
     server.down = False
     second = mirror(tmp_path, warnings)
     assert second.missing([job]) == [job]
     server.runs["other"], server.tags["other"] = "FINISHED", {}
-    second.write(job)
+    second.write(job, "x")
     assert server.runs == {"other": "FINISHED", "run-2": "FINISHED"} and len(warnings) == 1
     assert server.models == {"model of run-2": "READY"}  # that of the half is deleted with it
 
@@ -167,26 +167,26 @@ def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, j
     with monkeypatch.context() as patch:
         patch.setattr(server, "create_child", killed)
         with pytest.raises(KeyboardInterrupt):
-            mirror(tmp_path, []).write(job)
+            mirror(tmp_path, []).write(job, "x")
     assert len(server.runs) == answered
-    mirror(tmp_path, []).write(job)
+    mirror(tmp_path, []).write(job, "x")
     assert list(server.runs.values()) == ["FINISHED"]
 
 
 def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
     Store(tmp_path).run("job").set_status("failed", error="x")
     for _ in range(2):
-        mirror(tmp_path, []).write(job)
+        mirror(tmp_path, []).write(job, "x")
     assert server.runs == {"run-0": "FAILED", "run-1": "FAILED"}
 
 
 def test_what_the_server_has_is_not_written_again_wherever_the_folder_is_now(tmp_path, server, job):
-    mirror(tmp_path, []).write(job)
+    mirror(tmp_path, []).write(job, "x")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "job").rename(tmp_path / "elsewhere/job")
     again = mirror(tmp_path / "elsewhere", [])
     assert again.missing([job]) == []
-    again.write(job)
+    again.write(job, "x")
     assert server.runs == {"run-0": "FINISHED"}
 
 
@@ -195,7 +195,7 @@ def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_writ
     server.down = True
     down = mirror(tmp_path, warnings)
     assert down.missing([job]) == [] and down.has("job")
-    down.write(job)
+    down.write(job, "x")
     assert len(warnings) == 1 and "connection refused" in warnings[0] and not server.runs
 
 
@@ -212,7 +212,7 @@ def test_the_dataset_is_an_input_of_the_run(tmp_path, job, base, context):
     from mlflow.data import get_source
 
     job.spec.base, warnings = base, []
-    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job)
+    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job, "x")
     (run,) = children(tmp_path)
     (found,) = run.inputs.dataset_inputs
     assert (found.dataset.name, found.dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
@@ -225,7 +225,7 @@ def test_the_columns_source_and_models_of_the_page_are_filled(tmp_path, job):
     from mlflow import MlflowClient
 
     warnings = []
-    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job)
+    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job, "x")
     (run,) = children(tmp_path)
     assert run.data.tags["mlflow.source.name"] == "hierbench" and run.data.tags["mlflow.source.type"] == "LOCAL"
     assert re.fullmatch("[0-9a-f]{40}", run.data.tags.get("mlflow.source.git.commit", "0" * 40))
@@ -238,9 +238,19 @@ def test_the_columns_source_and_models_of_the_page_are_filled(tmp_path, job):
     assert run.data.metrics["test_top1"] == 50.0 and not warnings
 
 
+def test_the_parent_has_what_was_asked_for_and_a_child_its_label(tmp_path, job):
+    from mlflow import MlflowClient
+
+    warnings, uri, asked = [], f"sqlite:///{tmp_path}/mlflow.db", {"methods": "ce", "set.train.epochs": "1"}
+    Mirror(uri, tmp_path, "shapes", "title", warnings.append, params=asked).write(job, "ce type-I alpha 0.3 seed 0")
+    (run,) = children(tmp_path)
+    assert run.info.run_name == "ce type-I alpha 0.3 seed 0" and not warnings
+    assert MlflowClient(tracking_uri=uri).get_run(run.data.tags["mlflow.parentRunId"]).data.params == asked
+
+
 def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
     uri, warnings = f"sqlite:///{tmp_path}/mlflow.db", []
-    Mirror(uri, tmp_path, "shapes", "title", warnings.append).write(job)
+    Mirror(uri, tmp_path, "shapes", "title", warnings.append).write(job, "x")
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     dead = this_process() | {"pid": ended.pid}
@@ -253,7 +263,7 @@ def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
     place = tmp_path / "mlartifacts" / half.info.run_id / "artifacts"
     torn = place / temporary_beside(place / "history.csv").name.replace(f".{os.getpid()}.", f".{ended.pid}.")
     torn.touch()
-    again.write(job)
+    again.write(job, "x")
     again.close("FINISHED")
     assert not torn.exists()
     (child,) = children(tmp_path)

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierbench.experiments.verification.checked import checked_board
+from hierbench.experiments.verification.checked import checked_board, checked_runs
 from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.ranking import mark, rank, table_seeds
 from hierbench.leaderboard.render import as_csv, as_json, html, html_page, latex, markdown
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
+from hierbench.leaderboard.ties import tied_rows
 from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 HOSTILE = r"\input{x} <script>alert(1)</script> | $x^2$ & {"
@@ -191,19 +193,28 @@ def test_a_table_of_fewer_seeds_than_the_recipe_plans_says_so(tmp_path):
     assert "the recipe plans" not in board_from_runs("tiny-imagenet-frozen", Store(PUBLISHED)).remark
 
 
-def test_a_row_rejected_for_a_gap_does_not_set_the_seeds_of_others(tmp_path):
-    """Seeds 0, 1, 3 and 4 of one row are no reason to exclude rows with 0 to 2."""
+def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_the_seeds_of_others(tmp_path):
+    """Seeds 0, 1, 3 and 4 of a row, and five of one without predictions, are no reason to exclude rows with 0 to 2."""
+    shutil.copy(PUBLISHED / "targets.npy", tmp_path)
     for path in PUBLISHED.glob("*/spec.json"):
         spec = json.loads(path.read_text())
         name, seed = spec["method"]["name"], spec["seed"]
-        kept = {"ce": (0, 1, 3, 4), "hxe": (0, 1, 2), "barz_denzler": (0, 1, 2)}.get(name, ())
+        kept = {"ce": (0, 1, 3, 4), "hxe": (0, 1, 2), "barz_denzler": (0, 1, 2), "soft_labels": range(5)}.get(name, ())
         if spec["type"] == "type-I" and seed in kept:
-            shutil.copytree(path.parent, tmp_path / path.parent.name)
+            ignored = shutil.ignore_patterns("predictions-compact.npz" if name == "soft_labels" else "")
+            shutil.copytree(path.parent, tmp_path / path.parent.name, ignore=ignored)
     found, report = checked_board("tiny-imagenet-frozen", Store(tmp_path), tmp_path / "no-data")
     rows = {row.method: row for row in found.rows}
     assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-I"]
     assert found.seeds == (0, 1, 2) and rows["ce"].verdict == "rejected"
     assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking and rows["hxe"].metrics["top1"].groups
-    assert not rows["ce"].competitive and not any(cell.groups for cell in rows["ce"].metrics.values())
+    assert rows["soft_labels"].verdict == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
+    for row in (rows["ce"], rows["soft_labels"]):
+        assert not row.competitive and not any(cell.groups or cell.best for cell in row.metrics.values())
+    with pytest.raises(UserError, match="soft labels is only claimed"):
+        tied_rows(found, PAPER[0], ["soft_labels", "hxe"])
+    counted, _ = checked_runs("tiny-imagenet-frozen", Store(tmp_path), tmp_path / "no-data")  # as other commands see it
+    again = board_from_runs("tiny-imagenet-frozen", counted).rows
+    assert {row.verdict for row in again if row.method == "soft_labels"} == {"claimed"} and not again[0].verdict
     assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
     assert found.remark.split("; ").count("the recipe plans 5 seeds") == 1

@@ -13,6 +13,7 @@ from hierbench.api.registry import find_method
 from hierbench.config.overrides import apply_override, override_of
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
+from hierbench.config.tuned import read_tuned
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.reproduction import command_of
 from hierbench.experiments.reproduction.planned import options_of
@@ -63,6 +64,19 @@ def test_no_row_of_the_published_table_needs_more_than_options():
         ):
             recorded[job.id] = job.spec
     assert recorded.keys() == specs.keys()
+
+
+@pytest.mark.parametrize("dataset", sorted(path.name for path in PUBLISHED.parent.iterdir() if path.is_dir()))
+def test_the_documented_command_plans_the_published_runs(dataset):
+    """`hierbench run --methods all --dataset NAME --tuned`, on the data and weights that the records name."""
+    specs = {run.folder.name: Spec.model_validate(run.spec()) for run in Store(PUBLISHED.parent / dataset).runs()}
+    recipe = resolve_model(load_recipe(dataset))
+    recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
+    found = read_tuned(ROOT / f"benchmarks/tuned/{dataset}.toml")
+    tuned = {(method, kind): entry.params for (_, method, kind), entry in found.items()}
+    one, (methods, _) = next(iter(specs.values())), find_methods(["all"])
+    plan = make_plan(recipe, Data(one), methods, ["type-I", "type-II"], recipe.seeds, one.weights, tuned)
+    assert {job.id for job in plan} == specs.keys()
 
 
 def specs_weights(specs):

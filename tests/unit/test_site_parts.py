@@ -55,7 +55,7 @@ def test_two_builds_of_the_same_records_are_equal_wherever_they_are(birds, copy,
     build(birds, tmp_path / "a", tmp_path / "data")
     build(copy, tmp_path / "deeper/b", tmp_path / "other data")
     one, other = contents(tmp_path / "a"), contents(tmp_path / "deeper/b")
-    assert one == other and len(one) > 30
+    assert one == other and len(one) >= 30
     assert not [name for name, content in one.items() if str(tmp_path).encode() in content]
     before = (tmp_path / "a").stat().st_ino
     build(birds, tmp_path / "a", tmp_path / "data")  # replaced as a whole
@@ -175,7 +175,9 @@ def test_the_paper_s_numbers_are_beside_ours(tmp_path):
 
 
 def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path):
-    board = read_table(birds, "birds", "", tmp_path).board
+    claimed = read_table(birds, "birds", "", tmp_path).board  # without predictions
+    assert not any(row.competitive for row in claimed.rows)
+    board = board_with_scored("birds", Store(birds / "birds"))
     pairs = {(pair.row.method, pair.row.type, pair.reference.method): pair for pair in pairs_of(board)}
     assert set(pairs) == {("mine", "type-I", "ce"), ("mine", "type-II", "ce")}  # ce is both
     pair = pairs["mine", "type-I", "ce"]
@@ -199,7 +201,7 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
     assert contents(copy) == before and not table.rejected
     groups = {(row.method, row.type): row.metrics["ece"].groups for row in table.board.rows}
-    assert groups == {(row.method, row.type): row.metrics["ece"].groups for row in board.rows} and all(groups.values())
+    assert all(row.metrics["ece"].groups for row in board.rows) and not any(groups.values())  # without predictions
     title = column_of("ece").title
     for page in ("index", "row-type-i-mine", "type-i-mine-minus-type-i-ce"):
         assert title in (tmp_path / f"site/tables/birds/{page}.html").read_text()
@@ -207,7 +209,7 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
         f">{0.451:.{column_of('ece').digits}f}</" in (tmp_path / "site/methods/mine.html").read_text()
     )  # the mean of three seeds
     assert ",0.451" in (tmp_path / "site/tables/birds/table.csv").read_text()
-    assert {pair.tests for pair in pairs_of(table.board)} == {3 * 6}
+    assert {pair.tests for pair in pairs_of(board)} == {3 * 6}
     for run in store.runs():
         (run.folder / "further-metrics.json").unlink()
     monkeypatch.setattr("hierbench.experiments.site.has_predictions", lambda _: True)  # they could be computed

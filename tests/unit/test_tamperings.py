@@ -1,4 +1,4 @@
-"""Fourteen tamperings, each named by `verify` and by `leaderboard`, of runs and of published records."""
+"""Fifteen tamperings, each named by `verify` and by `leaderboard`, of runs and of published records."""
 
 import json
 import re
@@ -28,6 +28,7 @@ NAMES = (
     "impossible_values",
     "targets_from_predictions",
     "edited_table",
+    "flat_tree",
 )
 
 

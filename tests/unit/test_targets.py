@@ -5,14 +5,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import DatasetSpec
-from hierbench.data.datasets import shapes, tieredimagenet_h
-from hierbench.data.datasets.split_lists import read_lists
+from hierbench.data.datasets import inat19, shapes, tieredimagenet_h
+from hierbench.data.datasets.split_lists import _paths, read_lists
 from hierbench.data.loader import evaluated_rows
 from hierbench.experiments.verification import together
 from hierbench.experiments.verification.findings import Finding
 from hierbench.experiments.verification.records import Record
-from hierbench.experiments.verification.targets import expected_sizes, shipped_targets
+from hierbench.experiments.verification.targets import expected_sizes, shipped_targets, shipped_trees
+from hierbench.hierarchy.readers import shipped_paths
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import digest_of_targets
 
 
@@ -32,6 +35,17 @@ def test_a_digest_is_that_of_its_source(dataset, order, request, tmp_path):
     spec = SimpleNamespace(train=SimpleNamespace(batch_size=256), evaluation=evaluation, seed=0)
     kept = labels[evaluated_rows(labels, "test", spec)]
     assert shipped_targets()[dataset, order] == (len(kept), digest_of_targets(kept))
+
+
+@pytest.mark.parametrize("dataset", recipe_names())
+def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
+    if dataset in ("inat19", "tieredimagenet-h"):
+        file = inat19.TREE if dataset == "inat19" else tieredimagenet_h.TREE
+        paths = _paths((request.getfixturevalue("shared") / "data/making-better-mistakes" / file.name).read_text())
+    else:
+        paths = shipped_paths(dataset.removesuffix("-frozen"))
+    for distance in ("height", "depth"):
+        assert shipped_trees()[dataset, distance] == Hierarchy.from_paths(paths, distance).digest()
 
 
 @pytest.mark.parametrize("dropped", [False, True])

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 100  # missing files that an error names
 LARGEST = 1 << 30  # bytes of a Parquet file
+SEPARATORS = {  # that tables of others have, and what an error asks about each
+    sep: f"is the separator {name}? then save it as .csv with commas"
+    for sep, name in ((";", ";"), ("\t", "a tab"), ("|", "|"))
+}
 
 
 class GoneError(UserError):
@@ -41,11 +45,12 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset, sorted by name, and how many files of each suffix are none."""
+    """All images of a dataset, sorted by name, how many files of each suffix are none, and links not followed."""
 
     root: Path
-    photographs: list[Photograph]
+    photographs: list[Photograph] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
+    upward: dict[str, None] = field(default_factory=dict)  # paths of links to a folder above
 
     @property
     def labels(self) -> list[str]:
@@ -53,10 +58,11 @@ class Listing:
         return sorted({photograph.label for photograph in self.photographs})
 
     @property
-    def remark(self) -> str:
-        """What was ignored, "" if nothing was."""
+    def remarks(self) -> list[str]:
+        """What was ignored or left out."""
         kinds = ", ".join(f"{kind} ({num:,})" for kind, num in self.ignored.most_common(5))
-        return f"{self.ignored.total():,} files that are no images are ignored: {kinds}" if self.ignored else ""
+        remarks = [f"{self.ignored.total():,} files that are no images are ignored: {kinds}"] * bool(self.ignored)
+        return remarks + [f"the link {link} is left out: it leads to a folder above it" for link in self.upward]
 
 
 @contextmanager
@@ -84,27 +90,27 @@ def list_images(section: SourceSection) -> Listing:
         return _listed(place, with_split=section.splits.kind == "column")
     if not place.is_dir():
         raise GoneError(f"no folder of images {place}")
-    ignored, photographs = Counter[str](), list[Photograph]()
-    names = _folders_in(place, Counter())
+    found, photographs = Listing(place), list[Photograph]()
+    names = _folders_in(place, Listing(place))
     if section.splits.kind == "folders":
         if odd := sorted(set(names) - set(SPLITS)):
             raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
         if absent := [split for split in SPLITS if split not in names]:
             raise UserError(f'{place} has no folder {", ".join(absent)}; splits = "folders" needs train, val and test')
         for split in SPLITS:
-            photographs += _in_classes(place, split, ignored)
+            photographs += _in_classes(split, found)
     elif set(names) <= set(SPLITS) and "train" in names:
         raise UserError(f'{place} holds {", ".join(names)} and no classes; write splits = "folders"')
     else:
-        photographs = list(_in_classes(place, "", ignored))
-    return Listing(place, sorted(photographs, key=lambda one: one.name), ignored)
+        photographs = list(_in_classes("", found))
+    return replace(found, photographs=sorted(photographs, key=lambda one: one.name))
 
 
 @_named()
 def guess_splits(images: Path) -> str | None:
     """Return "folders" or "column" where the images are divided already, None where they are not."""
     if images.is_dir():
-        names = _folders_in(images, Counter())
+        names = _folders_in(images, Listing(images))
         return "folders" if names and set(names) <= set(SPLITS) else None
     if images.suffix.lower() == ".csv" and images.is_file():
         try:
@@ -117,20 +123,31 @@ def guess_splits(images: Path) -> str | None:
     return None
 
 
-def _folders_in(place: Path, ignored: Counter[str]) -> list[str]:
+def _folders_in(place: Path, listing: Listing) -> list[str]:
     """Return the names of the folders, hidden ones left out; files are counted as ignored."""
     with os.scandir(place) as found:
         entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    ignored.update(_kind(entry.name) for entry in entries if not entry.is_dir())
-    return [entry.name for entry in entries if entry.is_dir()]
+    listing.ignored.update(_kind(entry.name) for entry in entries if not entry.is_dir())
+    return [entry.name for entry in entries if entry.is_dir() and not _leads_up(entry, listing)]
 
 
-def _in_classes(root: Path, split: str, ignored: Counter[str]) -> Iterator[Photograph]:
+def _leads_up(entry: os.DirEntry[str], listing: Listing) -> bool:
+    """Whether a folder is a link to one that it lies in, of which it would take all images; such a link is noted."""
+    if not entry.is_symlink():
+        return False
+    target, folder = os.path.realpath(entry.path), Path(entry.path).absolute().parent
+    above = [*folder.resolve().parents, *map(os.path.realpath, (folder, *folder.parents))]  # it may be in a link itself
+    if is_above := target in map(str, above):
+        listing.upward[os.path.relpath(entry.path, listing.root)] = None
+    return is_above
+
+
+def _in_classes(split: str, listing: Listing) -> Iterator[Photograph]:
     """Yield the images in the class folders of a split's folder, "" for the root itself."""
-    empty = []
-    classes = _folders_in(root / split, ignored)
+    empty, root = [], listing.root
+    classes = _folders_in(root / split, listing)
     for label in classes:
-        files = list(_files_below(os.path.join(root, split, label), ignored))
+        files = list(_files_below(os.path.join(root, split, label), listing))
         if not files:
             empty.append(f"{split}/{label}".lstrip("/"))
         for path in files:
@@ -140,7 +157,7 @@ def _in_classes(root: Path, split: str, ignored: Counter[str]) -> Iterator[Photo
         raise UserError(f"{root / split} has {what}; images end in {', '.join(SUFFIXES)}")
 
 
-def _files_below(folder: str, ignored: Counter[str]) -> Iterator[str]:
+def _files_below(folder: str, listing: Listing) -> Iterator[str]:
     """Yield the image files below a folder at any depth, links followed, each folder once; hidden files are skipped."""
     seen, folders = set[tuple[int, int]](), [folder]
     while folders:
@@ -156,11 +173,11 @@ def _files_below(folder: str, ignored: Counter[str]) -> Iterator[str]:
             if is_image and entry.is_dir():
                 raise UserError(f"{entry.path} is a folder, not an image")
             if entry.is_dir():
-                folders.append(entry.path)
+                folders += [] if _leads_up(entry, listing) else [entry.path]
             elif is_image:
                 yield entry.path
             else:
-                ignored[_kind(entry.name)] += 1
+                listing.ignored[_kind(entry.name)] += 1
 
 
 def _kind(name: str) -> str:
@@ -253,5 +270,7 @@ def _places(manifest: Path, header: list[str], columns: tuple[str, ...]) -> list
             what = "two columns" if column in header else "no column"
             near = "" if column in header else "".join(get_close_matches(column, header, n=1))
             hint = f" (did you mean {near!r}?)" if near else ""
+            if separator := next((sep for sep in SEPARATORS if column in ",".join(header).split(sep)), ""):
+                raise UserError(f"{manifest} has {what} {column!r}; {SEPARATORS[separator]}")
             raise UserError(f"{manifest} has {what} {column!r}{hint}; its columns: {', '.join(header) or 'none'}")
     return [header.index(column) for column in columns]

@@ -33,7 +33,7 @@ def open_source(recipe: Recipe) -> Source:
         UserError: images and tree do not fit, or there is a mistake in either.
     """
     section, size = section_of(recipe), recipe.expected.image_size
-    paths, listing = read_tree(section.tree), list_images(section)
+    (paths, kind), listing = read_tree(section.tree), list_images(section)
     check_classes(listing.labels, paths, section.tree)
     divided, remarks = divide(listing.photographs, list(paths), section.splits)
     index = {label: i for i, label in enumerate(paths)}
@@ -50,7 +50,10 @@ def open_source(recipe: Recipe) -> Source:
     counts = {label: 0 for label in paths}
     for image in listing.photographs:
         counts[image.label] += 1
-    said = [line for line in (listing.remark, imbalance(counts), _difference(recipe, paths, labels)) if line]
+    levels = Hierarchy.from_paths(paths).level_sizes
+    sizes = f"{len(levels)} levels of {', '.join(f'{num:,}' for num in levels)} nodes"
+    said = [*listing.remarks, f"tree {Path(section.tree).name}: read as {kind}, {sizes}", imbalance(counts)]
+    said += [line for line in [_difference(recipe, paths, labels)] if line]
     state = state_of(recipe, listing)
     return Source(
         paths,

@@ -1,18 +1,21 @@
 """The tree of a user's dataset, and whether its leaves are the classes that have images."""
 
 import csv
+import io
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from hierbench.data.source import shipped_paths
-from hierbench.data.user.listing import GoneError
+from hierbench.data.user.listing import SEPARATORS, GoneError
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
 SHOWN = 100  # names in an error
+IDS = "is the first column an id? then remove it"
 Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
 
 
@@ -30,8 +33,8 @@ def tree_text(tree: str) -> str:
         raise UserError(f"the tree {tree} is not UTF-8 text ({error})") from None
 
 
-def read_tree(tree: str) -> Paths:
-    """Return the paths of a tree, given by its file or, for a shipped one, by name.
+def read_tree(tree: str) -> tuple[Paths, str]:
+    """Return the paths of a tree, given by its file or, for a shipped one, by name; and as what it was read.
 
     Raises:
         UserError: there is no such tree, or it is none; the error names the line or the node.
@@ -39,20 +42,41 @@ def read_tree(tree: str) -> Paths:
     text = tree_text(tree)
     if "/" not in tree:
         try:
-            return shipped_paths(tree)
+            return shipped_paths(tree), "paths"
         except FileNotFoundError:
             raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench") from None
     try:
         if Path(tree).suffix.lower() == ".csv":
-            paths = paths_from_csv(text, None)
+            paths, kind = paths_from_csv(text, None)
         else:
-            edges = edges_from_lines(text)
+            edges, kind = edges_from_lines(text), "edges"
             Hierarchy.from_edges(edges)  # its errors say more
             paths = dict(sorted(paths_from_edges(edges).items()))
         Hierarchy.from_paths(paths)
     except (ValueError, csv.Error) as error:
-        raise UserError(f"the tree {tree}: {error}") from None
-    return paths
+        raise UserError(f"the tree {tree}: {error}{_questions(text)}") from None
+    return paths, kind
+
+
+def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
+    """Return what explains that a tree's text cannot be read or does not fit, as questions, "" for nothing.
+
+    It is read with other separators and without its first column; `is_better` tells whether these paths fit better.
+    """
+    for separator, question in {",": "", **SEPARATORS}.items():
+        for ids in (False, True):
+            with suppress(ValueError, csv.Error):
+                rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
+                first = [row[0] for row in rows]
+                if max(map(len, rows)) < 2 + ids or (ids and len(set(first)) < len(first)):
+                    continue
+                changed = io.StringIO()
+                csv.writer(changed).writerows(row[ids:] for row in rows)
+                paths, _ = paths_from_csv(changed.getvalue(), None)
+                Hierarchy.from_paths(paths)
+                if is_better(paths):
+                    return "".join(f"; {one}" for one in (question, IDS * ids) if one)
+    return ""
 
 
 def check_classes(labels: Iterable[str], paths: Paths, tree: str) -> None:
@@ -77,7 +101,9 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str) -> None:
         if names
     ]
     if problems:
-        raise UserError(f"the images do not fit the tree {Path(tree).name}: {'; '.join(problems)}")
+        misfits = len(leaves ^ classes)
+        asked = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
+        raise UserError(f"the images do not fit the tree {Path(tree).name}: {'; '.join(problems)}{asked}")
 
 
 def _plain(name: str) -> str:

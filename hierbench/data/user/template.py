@@ -16,8 +16,8 @@ from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.source import SourceSection, check_name
 from hierbench.data.image import UnreadableImageError
-from hierbench.data.missing import unreadable_images
-from hierbench.data.source import Piece, Source
+from hierbench.data.missing import NAMED, unreadable_images
+from hierbench.data.source import Source
 from hierbench.data.user.listing import guess_splits
 from hierbench.data.user.opening import open_source, sizes_of
 from hierbench.utils.errors import UserError
@@ -27,6 +27,7 @@ from hierbench.utils.text import one_line
 
 Channels = NDArray[np.float64]
 MEASURED = 2000  # training images, evenly chosen, that mean and deviation come from
+TOGETHER = 1024  # images that are handed to the threads at once
 SMALL = "wrn10-1-s4"  # from random weights: a table in minutes on two cores, without a download
 SHARES = "{val = 0.1, test = 0.2, seed = 0}"
 
@@ -60,11 +61,12 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
 
     Args:
         asked: what to write, and where.
-        progress: called with the share of the images that are measured.
+        progress: called with the share of the images that are read.
         announce: called with what a user should know about the images.
 
     Raises:
-        UserError: the file is there already; or images, tree and name do not fit, see `open_source`.
+        UserError: the file is there already; an image is unreadable; or images, tree and name do not fit, see
+            `open_source`.
     """
     check_name(asked.name, recipe_names(), "hierbench data new")
     if asked.output.exists():
@@ -79,7 +81,7 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
     for line in [*source.said, *source.remarks]:
         announce(line)
     found = sizes_of(source.paths, source.labels, asked.size)
-    measured = None if asked.frozen else measure(source, progress)
+    measured = measure(source, progress)
     folder = asked.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
     text = _text(asked, written, found, measured)
@@ -96,33 +98,39 @@ def _opened(asked: Asked, text: str, folder: Path = Path()) -> Source:
 
 
 def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED training images.
+    """Read every image; return mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED.
 
     Raises:
-        UserError: images are unreadable; it counts them and names some.
+        UserError: images are unreadable; it counts and names them.
     """
-    train = [piece for piece in source.pieces() if piece.split == "train"]
-    chosen = [train[i] for i in np.unique(np.linspace(0, len(train) - 1, MEASURED).astype(int))]
+    pieces = list(source.pieces())
+    train = np.flatnonzero([piece.split == "train" for piece in pieces])
+    chosen = set(train[np.linspace(0, len(train) - 1, MEASURED).astype(int)].tolist())
 
-    def sums(piece: Piece) -> tuple[Channels, Channels] | str:
+    def sums(number: int) -> tuple[Channels, Channels] | str | None:
         try:
-            pixels: Channels = piece.load()[0].reshape(3, -1).astype(np.float64) / 255
+            image = pieces[number].load()[0]
         except UnreadableImageError as error:
             return str(error)
+        if number not in chosen:
+            return None
+        pixels: Channels = image.reshape(3, -1).astype(np.float64) / 255
         return pixels.mean(axis=1), (pixels**2).mean(axis=1)
 
     first: Channels = np.zeros(3)
     second: Channels = np.zeros(3)
     unreadable: list[str] = []
     with ThreadPoolExecutor(num_cores()) as pool:
-        for done, found in enumerate(pool.map(sums, chosen), 1):
-            if isinstance(found, str):
-                unreadable.append(found)
-            else:
-                first, second = first + found[0], second + found[1]
-            progress(done / len(chosen))
+        for start in range(0, len(pieces), TOGETHER):  # a million waiting calls would take a gigabyte
+            numbers = range(start, min(start + TOGETHER, len(pieces)))
+            for number, found in zip(numbers, pool.map(sums, numbers), strict=True):
+                if isinstance(found, str):
+                    unreadable.append(found)
+                elif found is not None:
+                    first, second = first + found[0], second + found[1]
+                progress((number + 1) / len(pieces))
     if unreadable:
-        raise UserError(unreadable_images(unreadable))
+        raise UserError(unreadable_images(unreadable, NAMED))
     average = first / len(chosen)
     deviation = np.sqrt(np.maximum(second / len(chosen) - average**2, 1e-6))
     return [round(float(x), 3) for x in average], [round(float(x), 3) for x in deviation]

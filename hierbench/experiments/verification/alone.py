@@ -10,6 +10,7 @@ from hierbench.experiments.verification.methods import Methods, check_method
 from hierbench.experiments.verification.posthoc import check_reranked
 from hierbench.experiments.verification.predictions import Loader, Targets, recompute
 from hierbench.experiments.verification.records import WHAT_FAILS, Record
+from hierbench.experiments.verification.targets import shipped_trees
 from hierbench.experiments.verification.values import check_values
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import TARGETS
@@ -67,11 +68,18 @@ class Checks:
                 check_reranked(record, records, tree, self.loader, self.methods)
 
     def _tree_of(self, record: Record) -> Hierarchy | None:
-        """Return the tree that a run is on, None with a note where it is not here."""
+        """Return the tree that a run is on, None with a note where it is not here.
+
+        A built-in dataset has one tree. Another is that of the data prepared here, which may be a part, or is rejected.
+        """
         data = record.dataset
         try:
             return self.trees.of(record.run)
         except UserError as error:
+            known = shipped_trees().get((data.name, data.distance), data.hierarchy)
+            if data.hierarchy != known:
+                given, own = data.hierarchy[:12], known[:12]
+                record.finding.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
             if data not in self._beside:
                 self._beside[data] = shipped_tree(data) or tree_beside(self.store.root, data)
             if self._beside[data] is None:

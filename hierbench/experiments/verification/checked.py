@@ -129,6 +129,7 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
                 row=record.row,
                 result=record.metrics,
                 environment=record.environment,
+                claimed=record.facts is None,
             )
     report = Report(store.root, [record.finding for record in records], rows)
     counted = tuple(

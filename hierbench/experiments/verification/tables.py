@@ -12,11 +12,12 @@ from typing import Any
 from hierbench.config.sections import PROTOCOLS
 from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.experiments.verification.records import WHAT_FAILS
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board import Board, planned_seeds
 from hierbench.leaderboard.columns import PAPER, Column, column_of, further
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.formats.text import as_json
 from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.rows import VERDICTS
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.tables.board import board_table
@@ -93,8 +94,7 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
         if lost:
             return finding
         board = _board(content, path, store, data_dir, finding, report, file)
-        if report is not None:
-            board = _as_claimed(content, board, finding)
+        board = _as_claimed(content, board, report, finding)
         _compare_rows(content, parse_json_object(as_json(board_table(board))), finding)
         if not finding.rejected:
             _note_pages(path, board, finding)
@@ -154,21 +154,25 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
             finding.note(f"{page.name} is not what this version writes of these records; the .json is")
 
 
-def _as_claimed(content: dict[str, Any], board: Board, finding: Finding) -> Board:
-    """Return a board with the verdicts that a table claims, after noting where what is here shows less.
+def _as_claimed(content: dict[str, Any], board: Board, report: Report | None, finding: Finding) -> Board:
+    """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
 
-    Whoever published it may have had predictions, or have trained runs again.
+    Whoever made it may have had predictions, or have trained runs again.
     """
     claims = {tuple(row["runs"]): row.get("verdict", "") for row in content["rows"]}
-    rows = tuple(replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows)
+    claims |= {tuple(row.runs): row.verdict for row in board.rows if row.verdict == "rejected"}
+    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows]
     less = [
         row.title
-        for row, own in zip(rows, board.rows, strict=True)
-        if row.verdict in STRENGTH and (own.verdict not in STRENGTH or STRENGTH[own.verdict] > STRENGTH[row.verdict])
+        for row, here in zip(rows, board.rows, strict=True)
+        if STRENGTH.get(here.verdict, len(STRENGTH)) > STRENGTH.get(row.verdict, len(STRENGTH))
+        or here.verdict == "claimed" != row.verdict
     ]
     if less:
         finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
-    return replace(board, rows=rows)
+    planned = None if report is None else planned_seeds(board.dataset, board.protocol)
+    ranked, seeds = rank(rows, planned, board.columns)
+    return replace(board, rows=ranked, seeds=seeds)
 
 
 def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:

@@ -1,8 +1,9 @@
-"""What is known of the test splits of built-in datasets without their data: sizes, and digests of the targets."""
+"""What is known of built-in datasets without their data: sizes, and digests of the trees and of the test targets."""
 
 import tomllib
 from functools import cache, lru_cache
 from importlib import resources
+from typing import Any
 
 from hierbench.config.recipe import recipe_names
 from hierbench.config.sections import Expected
@@ -19,6 +20,16 @@ def expected_sizes(dataset: str) -> Expected | None:
 @cache
 def shipped_targets() -> dict[tuple[str, str], tuple[int, str]]:
     """Return {(dataset, order in which examples are dropped or ""): (examples, SHA-256 of the targets)}."""
-    file = resources.files("hierbench.benchmarks").joinpath("targets/test-splits.toml")
-    splits = tomllib.loads(file.read_text(encoding="utf-8"))["split"]
+    splits = _read("test-splits")["split"]
     return {(one["dataset"], one["drop_order"]): (one["examples"], one["sha256"]) for one in splits}
+
+
+@cache
+def shipped_trees() -> dict[tuple[str, str], str]:
+    """Return {(dataset, distance): SHA-256 of its tree}."""
+    return {(name, distance): digest for distance, of in _read("trees").items() for name, digest in of.items()}
+
+
+def _read(name: str) -> dict[str, Any]:
+    file = resources.files("hierbench.benchmarks").joinpath(f"targets/{name}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))

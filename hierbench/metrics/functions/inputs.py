@@ -14,9 +14,8 @@ from hierbench.hierarchy.names import class_indices, in_order_of_tree, named_col
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.ranking import INTEGERS
+from hierbench.metrics.ranking import INTEGERS, as_tensor
 from hierbench.metrics.registry import compute_metrics, find_metric
-from hierbench.metrics.sums import as_tensor
 
 
 def classes_of(values: Any, tree: Hierarchy, what: str) -> IntArray:
@@ -53,10 +52,8 @@ def of_scores(
     """
     find_metric(name, tree)  # a k or level that the tree does not have
     true = classes_of(y_true, tree, "y_true")
-    if hasattr(y_score, "to_numpy"):  # a data frame
-        names = named_columns(y_score) if labels is None else None
-        y_score = y_score.to_numpy()
-        y_score = y_score if names is None else in_order_of_tree(y_score, names, tree, "y_score")
+    if labels is None and (names := named_columns(y_score)):
+        y_score = in_order_of_tree(np.asarray(y_score), names, tree, "y_score")
     scores = as_tensor(y_score, "y_score must be real numbers [N, K]")
     if scores.ndim != 2 or scores.shape[1] != tree.num_classes:
         raise ValueError(f"y_score must be [N, {tree.num_classes}], a column per class, got {tuple(scores.shape)}")

@@ -7,7 +7,7 @@ import torch
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import levels
 from hierbench.metrics.functions.inputs import classes_of
-from hierbench.metrics.sums import as_tensor
+from hierbench.metrics.ranking import as_tensor
 
 
 def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
