@@ -203,7 +203,7 @@ def as_json(tables: Sequence[Ablation]) -> str:
 
 def _cell_content(cell: Cell) -> dict[str, Any]:
     content = asdict(cell)
-    del content["groups"]  # of the leaderboard alone
+    del content["groups"], content["interval"]  # of the leaderboard alone
     return content
 
 

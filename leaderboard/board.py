@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RECIPE_PLANS = "the recipe plans"
+TWO_SEEDS = "two seeds say little"
 OTHER_SETTINGS = "finished runs with other settings are not in this table"
 PAPER_RUNS = 5  # behind every row of the paper
 
@@ -70,6 +71,7 @@ class Board:
                 if not row[key]:
                     del row[key]
             for cell in row["metrics"].values():
+                del cell["interval"]
                 if not cell["groups"]:
                     del cell["groups"]
         if not content["seeds"]:
@@ -141,6 +143,7 @@ def board_with_scored(
         if not rows or data is None or protocol is not None:
             raise
         rank(rows)
+        remarks += _remark_on_two(rows)
         return Board(name, "scored", data.distance, rows, "; ".join(remarks))
     spec = _spec(store.run(board.rows[0].runs[0]))
     rows, _, remarks = scored_rows(name, store, spec, rejected)
@@ -193,7 +196,7 @@ def board_from_runs(
     found = _comparable(found, newest, with_bases=ids is None)
     if not found:
         raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
-    rows = list(rows_of(found, done))
+    rows = rows_of(found, done)
     if ids is None:  # a base that is no method of its own is no row of its own
         rows = [row for row in rows if not row.method.startswith("_")] or rows
     recipe = recipe_of(dataset, newest.protocol)
@@ -208,6 +211,7 @@ def board_from_runs(
         remarks.append(f"{others} {OTHER_SETTINGS}")
     if planned is not None and len(table_seeds) < planned:
         remarks.append(remark_on_seeds(planned))
+    remarks += _remark_on_two(rows)
     distance = newest.dataset.distance
     return Board(name, newest.protocol, distance, rows, "; ".join(remarks), seeds=table_seeds)
 
@@ -225,6 +229,13 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
 def remark_on_seeds(planned: int) -> str:
     """Return the remark on a table of fewer seeds."""
     return f"{RECIPE_PLANS} {planned} seeds"
+
+
+def _remark_on_two(rows: Sequence[Row]) -> list[str]:
+    """Return the remark on a table whose rows have at most two seeds, [] for another."""
+    if max((row.n for row in rows), default=0) != 2:
+        return []
+    return [f"{TWO_SEEDS}: a 95% interval of two values is 12.7 standard errors to each side"]
 
 
 def left_out(remark: str) -> bool:

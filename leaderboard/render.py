@@ -84,10 +84,17 @@ def citations(board: Board) -> list[str]:
 
 
 def number(cell: Cell | None, best: str = "{}", digits: int = 2) -> str:
-    """Return "mean +/- half-width", by default with the paper's digits, in the format `best` if it is; "-" without."""
+    """Return "mean +/- half-width", by default with the paper's digits, in the format `best` if it is; "-" without.
+
+    Of one scored file it is "mean [low, high]".
+    """
     if cell is None or cell.mean is None:
         return "-"
-    text = f"{cell.mean:.{digits}f} +/- {'-' if cell.ci95 is None else f'{cell.ci95:.4f}'}"
+    if cell.interval is not None:
+        spread = "[{:.{digits}f}, {:.{digits}f}]".format(*cell.interval, digits=digits)
+    else:
+        spread = f"+/- {'-' if cell.ci95 is None else f'{cell.ci95:.4f}'}"
+    text = f"{cell.mean:.{digits}f} {spread}"
     return best.format(text) if cell.best else text
 
 

@@ -26,6 +26,7 @@ class Cell:
     values: list[float] = field(default_factory=list)  # one per seed; NaN for a severity without mistakes
     best: bool = False  # set by `highlight`
     groups: tuple[str, ...] = ()  # letters of the tie groups of this metric, see `hierbench.leaderboard.ties`
+    interval: tuple[float, float] | None = None  # over images, of one scored file; not in the JSON contract
 
 
 @dataclass

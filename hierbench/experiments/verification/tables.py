@@ -16,7 +16,7 @@ from hierbench.experiments.verification.copies import CLOSE, compare_copies
 from hierbench.experiments.verification.evidence import EVIDENCE, ranked_anew, with_verdicts
 from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.experiments.verification.records import WHAT_FAILS
-from hierbench.leaderboard.board import RECIPE_PLANS, Board, board_from_runs, board_with_scored
+from hierbench.leaderboard.board import RECIPE_PLANS, TWO_SEEDS, Board, board_from_runs, board_with_scored
 from hierbench.leaderboard.columns import PAPER, Column, column_of
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.ranking import rank
@@ -247,7 +247,7 @@ def _compare_pages(given: list[str], made: list[str], board: Board, finding: Fin
     more = [part for part in below[0] if part not in below[1]]
     lacking = [part for part in below[1] if part not in below[0]]
     for part in [*(part for part in more if not ELSEWHERE.fullmatch(part)), *lacking]:
-        if part.startswith(RECIPE_PLANS) and part in below[1]:  # tables did not say so from the start
+        if part.startswith((RECIPE_PLANS, TWO_SEEDS)) and part in below[1]:  # tables did not say so from the start
             finding.note(f"the .md does not say that {part}")
         elif own and part in quoted:
             finding.note(f"the .md and what is here differ in settings, which quote {recipe}: {part!r}")
