@@ -217,7 +217,7 @@ def test_other_protocols_and_trees_are_refused(copied, put, quick, tamperings):
     put(copied("one", "ce"))
     for number, (key, value) in enumerate({"protocol": "authors", "dataset__hierarchy": "f" * 64}.items()):
         new = respecified(copied(f"other {number}", "ce"), tamperings, **{key: value})
-        with pytest.raises(UserError, match=r"cannot be compared, they differ in: protocol|its tree f{12} is not that of shapes"):
+        with pytest.raises(UserError, match=r"they differ in: protocol|its tree f{12} is not that of shapes"):
             put(new, update=True, because="x")
     with pytest.raises(UserError, match="--because is for --update"):
         put(new, because="x")
@@ -337,20 +337,20 @@ def test_a_tampering_is_refused_or_shown(
         assert not (tmp_path / "boards").exists()
 
 
-def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, tmp_path, monkeypatch):
+def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, tmp_path, tamperings):
     """From runs and from published records; a tree with another digest is not believed."""
-    monkeypatch.setattr("hierbench.experiments.verification.alone.shipped_trees", dict)
-    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40)
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40, name="animals")
     targets = prepared.arrays("test")[1]
     mistake_runs.store_run(
         Store(tmp_path / "runs"), prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, 0), targets
     )
-    publish(Request("shapes", tmp_path / "first", tmp_path / "runs", tmp_path / "data"))
-    publish(Request("shapes", tmp_path / "second", tmp_path / "first/shapes", tmp_path / "none"))
+    respecified(tmp_path / "runs", tamperings, dataset__name="animals")
+    publish(Request("animals", tmp_path / "first", tmp_path / "runs", tmp_path / "data"))
+    publish(Request("animals", tmp_path / "second", tmp_path / "first/animals", tmp_path / "none"))
     for folder in ("first", "second"):
         (report,) = verify([tmp_path / folder], tmp_path / "none")
         assert report.counts()["recomputed"] == 1 and report.num_rejected == 0
-    tree = tmp_path / "second/shapes/tree.json"
+    tree = tmp_path / "second/animals/tree.json"
     for content in (tree.read_text().replace("cod", "ray"), "[]", '{"paths": [["a"], [1]]}', "no JSON"):
         tree.write_text(content)
         (report,) = verify([tmp_path / "second"], tmp_path / "none")
