@@ -222,7 +222,7 @@ def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(command, folder
     seen = []
 
     class Mirror:
-        def __init__(self, uri, runs, dataset, title, warn, store):
+        def __init__(self, uri, runs, dataset, title, warn, store, params):
             self.store = store
             seen.append(title.split()[0])
 
