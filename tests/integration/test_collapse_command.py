@@ -229,7 +229,7 @@ def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(command, folder
         def missing(self, plan):
             return plan
 
-        def write(self, job):
+        def write(self, job, label):
             seen.append(self.store.run(job.id).folder.parent.name)
 
         def attach(self, file):
