@@ -191,18 +191,19 @@ def main():
         "--keep", type=Path, help="Folder to work in; the next time, what the old commit made is there."
     )
     parser.add_argument("--only", default="", help="Regular expression of the commands to run.")
-    asked = parser.parse_args()
+    asked, captured = parser.parse_args(), {"cwd": HERE, "capture_output": True, "text": True}
     with tempfile.TemporaryDirectory() as temporary:
         place = (asked.keep or Path(temporary)).resolve()
         for name in ("old", "new"):
             shutil.rmtree(place / name, ignore_errors=True)
         (old, whole), (new, _) = export(asked.old, place / "old"), export(asked.new, place / "new")
-        if not (place / "made/ready").exists():
+        ready, made_by = place / "made/ready", subprocess.run(["git", "rev-parse", asked.old], **captured).stdout
+        if not ready.exists() or ready.read_text() != made_by:
             shutil.rmtree(place / "made", ignore_errors=True)
             maker = Side(old, place / "made")
             make(maker, whole)
             maker.close()
-            (place / "made/ready").touch()
+            ready.write_text(made_by)
         for name in ("old", "new"):
             shutil.copytree(place / "made/work", place / name / "work")
         sides = [Side(old, place / "old"), Side(new, place / "new")]

@@ -105,6 +105,7 @@ plot frame  # exit
 plot nope --dataset shapes
 mistakes --dataset shapes ce:type-I:0 haframe:type-II:0 --output out/mistakes.html  # text
 mistakes --dataset shapes ce:type-I:0 nope
+site build pub --out site-pub --base-url https://example.org/  # exit
 publish --dataset shapes {{|--runs whole }}--to fresh  # text
 publish --dataset shapes --runs whole --metrics +ece --to fresh-ece  # text
 publish --dataset cifar100 --runs cifar --to fresh-cifar  # text
@@ -117,7 +118,6 @@ repository new other --install hierbench==0.1  # text
 repository check --base base --head head
 repository build head  # text
 site build published --out site-published  # exit
-site build pub --out site-pub --base-url https://example.org/  # exit
 run --methods ce,haframe --types type-II {TRAINING} --seeds 2  # markdown
 {ALL}
 {ALL} --json

@@ -95,8 +95,8 @@ def differing_tables(olds, news):
             yield f"{where}: lines: {len(old)} | {len(new)}"
         for line, rows in enumerate(zip(old[1:], new[1:], strict=False), 1):
             one, other = (dict(zip_longest(*pair, fillvalue="")) for pair in zip(names, rows, strict=True))
-            for name in one.keys() & other.keys() if one != other else ():
-                if one[name] != other[name]:
+            for name in one:
+                if name in other and one[name] != other[name]:
                     label = " ".join(rows[0][:2])[:40]
                     yield f"{where}, line {line} ({label}), {name}: {one[name]!r} | {other[name]!r}"
 
@@ -166,9 +166,9 @@ def differing_files(old, new, cleans):
     contents = [
         clean(path.read_bytes().decode(errors="replace")) for path, clean in zip((old, new), cleans, strict=True)
     ]
-    if old.suffix == ".svg":  # what is drawn, not where a letter stands
+    if old.suffix == ".svg":  # what is drawn; letters are <use>
         yield from differing_lists(
-            *(sorted(Counter(re.findall(r"<\w+", text)).items()) for text in contents), "elements"
+            *(sorted(Counter(re.findall(r"<(?!use)\w+", text)).items()) for text in contents), "elements"
         )
     elif old.suffix == ".jsonl":
         yield from differing_values(*([json.loads(line) for line in text.splitlines()] for text in contents))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "pandas", "scipy.stats", "scipy.special", "pydantic", "typer", "jinja2", "matplotlib.pyplot")
 LIMIT = 300  # seconds of a command
-SKIPPED = {"data", "cache", "__pycache__"}  # top folders that no command is compared by
+SKIPPED = {"data", "cache", ".plans", "__pycache__"}  # folders of what is kept for speed
 
 
 def files_of(folder):
