@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from hierbench.leaderboard.board import Board, board_from_paper
-from hierbench.leaderboard.render import as_csv, as_json, latex, markdown
+from hierbench.leaderboard.render import FORMATS, as_csv, as_json, latex, markdown
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight
+from tests.judge.compare import TABLES, differing_texts
 
 
 @pytest.fixture
@@ -110,3 +111,35 @@ def test_latex_compiles(tmp_path, board, name):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "table.pdf").stat().st_size > 1000
+
+
+SMALL = {  # a table in each format, and the same with another cell
+    "markdown": ("above\n| A | B |\n|:--|--:|\n| a \\| b | **1.0** |\nbelow\n", "**1.0**", "1.0"),
+    "csv": ('A,B\n"a | b",1.0\n', "1.0", "1.00"),
+    "html": ("<p>1</p><table><tr><th>A<th>B</tr><tr><td>a | b</td><td><b>1.0</b></td></table>", "<b>1.0</b>", "1.0"),
+    "latex": (
+        r"\begin{tabular}{c|c} A & B \\ \hline \multirow{1}{*}{a | b} & \cellcolor{blue!35}1.0 \\ \end{tabular}",
+        "blue!35",
+        "blue!15",
+    ),
+    "json": ('{"a": [{"b": 1.0, "time": "x"}]}', '"b"', '"c"'),
+    "yaml": ("---\na:\n- b: 1.0\n---\n", "1.0", "1.01"),
+    "text": ("found 3 rows (0123456789ab) in 2.5 s\n", "3", "4"),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_judge_sees_cells_and_not_what_is_around_them(kind):
+    text, old, new = SMALL[kind]
+    if kind in TABLES:
+        (table,) = TABLES[kind](text)
+        assert [line[0].replace("\\", "") for line in table] == ["A", "a | b"] and "1.0" in table[1][1]
+    around = text.replace("above", "other").replace("<p>1", "<p>2").replace(r"\hline", r"\midrule").replace("2.5", "7")
+    assert not [*differing_texts(text, around, kind)]
+    assert len([*differing_texts(text, text.replace(old, new), kind)]) == (2 if kind == "json" else 1)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_judge_reads_every_format(name):
+    (table,) = TABLES[name](FORMATS[name](board_from_paper("cifar100")))
+    assert len(table) == 10 and "cross-entropy" in table[1] and "77.65" in " ".join(table[1])
