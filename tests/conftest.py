@@ -1,4 +1,5 @@
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -104,6 +105,21 @@ def miniatures():
 @pytest.fixture(scope="session")
 def mistake_runs():
     return _load("mistake_runs")
+
+
+@pytest.fixture(scope="session")
+def copied():
+    """Copies published runs, which tests may change: `copied(folder, lambda spec: ...)` those whose spec is taken."""
+
+    def copy(folder, takes):
+        published = ROOT / "leaderboard/published/tiny-imagenet-frozen"
+        for path in published.glob("*/spec.json"):
+            if takes(json.loads(path.read_text())):
+                shutil.copytree(path.parent, folder / path.parent.name)
+        shutil.copy(published / "targets.npy", folder)
+        return folder
+
+    return copy
 
 
 @pytest.fixture(scope="session")
