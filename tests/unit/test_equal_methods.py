@@ -8,7 +8,7 @@ from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.letters import tie_groups
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
-from hierbench.leaderboard.ties import family_of, group_rows, pairwise_p
+from hierbench.leaderboard.ties import family_of, pairwise_p, with_letters
 from hierbench.reports.site.comparisons import pairs_of
 
 TABLES = 1000
@@ -71,15 +71,15 @@ def board_of(values, methods, lacks=""):
         seeds = SEEDS[: -1 if method == lacks else None]
         cells = {m: summarise(list(v[: len(seeds)])) for m, v in zip(METRICS, of_row, strict=True)}
         rows.append(Row("type-I", method, method, len(seeds), 5, cells, runs=[method], seeds=seeds))
-    return Board("equal", "paper", "height", rows, seeds=rank(rows))
+    ranked, seeds = rank(rows)
+    return Board("equal", "paper", "height", ranked, seeds=seeds)
 
 
 def test_rows_of_equal_methods_have_the_letter_a_in_common():
     values = simulated("correlated", 100, 9, 5)
     several = 0
     for table in values:
-        rows = board_of(table, ["m"] * 9).rows
-        family = group_rows(rows, PAPER, SEEDS)
+        rows, family = with_letters(board_of(table, ["m"] * 9).rows, PAPER, SEEDS)
         shared = [set.intersection(*(set(row.metrics[m].groups) for row in rows)) for m in METRICS]
         assert [bool(letters) for letters in shared] == [not differ.any() for differ in family.differ]
         several += not all(shared)
