@@ -122,40 +122,16 @@ def copied():
     return copy
 
 
-@pytest.fixture(scope="session")
-def spec_of():
-    """Makes specs of CIFAR-100, as another machine may have recorded them: `spec_of(seed, method, type, params)`."""
-
-    def spec(seed, method="ce", kind="type-I", params=()):
-        from hierbench.config.recipe import load_recipe
-        from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
-        from hierbench.experiments.verification.targets import shipped_trees
-
-        tree = shipped_trees()["cifar100", "height"]
-        recipe = load_recipe("cifar100", ["train.precision=float32"])
-        return Spec(
-            dataset=DatasetSpec(name="cifar100", digest="d", hierarchy=tree, distance="height"),
-            method=MethodSpec(name=method, version="1", code="c", params=dict(params)),
-            type=kind,
-            model=recipe.model,
-            train=TrainSpec(**recipe.train.model_dump(exclude={"lr"}), lr=recipe.train.lr.type_i),
-            augment=recipe.augment,
-            seed=seed,
-        )
-
-    return spec
-
-
 @pytest.fixture
 def without_torch(cli, tmp_path):
-    """Runs a command in a process of its own, where it may not import PyTorch or MLflow, and gives what it prints."""
+    """Runs a command in a process of its own, where it may not import PyTorch or MLflow, as `cli.real`."""
     code = (
         "import sys\n"
         "from hierbench.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
         "assert not {'torch', 'mlflow'} & set(sys.modules)\n"
     )
-    return lambda *words: cli.real(tmp_path, *words, python=("-c", code)).ok().out
+    return lambda *words: cli.real(tmp_path, *words, python=("-c", code)).ok()
 
 
 @pytest.fixture(scope="session")

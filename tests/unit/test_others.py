@@ -117,7 +117,7 @@ def test_json_and_csv_mark_them():
 
 
 def test_the_command_shows_them_and_imports_no_torch(without_torch):
-    printed = without_torch("leaderboard", "--dataset", "inat19", "--source", "paper")
+    printed = without_torch("leaderboard", "--dataset", "inat19", "--source", "paper").out
     assert "| soft labels, beta=30 [1]" in printed and CHECKPOINTS in printed
 
 
