@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -109,14 +110,8 @@ def test_letters_and_ranges_can_be_read_back(numbers):
     printed = listed(sorted(numbers))
     assert list(read(printed.split(", ") if printed else [], int)) == sorted(numbers)
     text = compact(names)
-    if all(number < 26 for number in numbers):
-        parts, place = [], 0
-        while place < len(text):
-            width = 3 if text[place + 1 : place + 2] == "-" else 1
-            parts.append(text[place : place + width])
-            place += width
-    else:
-        parts = text.split(",")
+    few = all(number < 26 for number in numbers)
+    parts = re.findall(r"[a-z](?:-[a-z])?", text) if few else text.split(",")
     assert list(read(parts if text else [], number_of)) == sorted(numbers)
 
 
