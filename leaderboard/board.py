@@ -28,6 +28,7 @@ from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
 RECIPE_PLANS = "the recipe plans"
+TWO_SEEDS = "two seeds say little"
 OTHER_SETTINGS = "finished runs with other settings are not in this table"
 PAPER_RUNS = 5  # behind every row of the paper
 PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
@@ -114,6 +115,7 @@ class Board:
                 raise
             rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
             ranked, _ = rank(rows)
+            remarks += _remark_on_two(rows)
             return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=evidence.said(rows))
         if ids is not None:
             return board
@@ -163,6 +165,7 @@ class Board:
             remarks.append(f"{others} {OTHER_SETTINGS}")
         if planned is not None and len(seeds) < planned:
             remarks.append(f"{RECIPE_PLANS} {planned} seeds")
+        remarks += _remark_on_two(rows)
         return cls(
             name,
             newest.protocol,
@@ -197,6 +200,7 @@ class Board:
                 if not row[key]:
                     del row[key]
             for cell in row["metrics"].values():
+                del cell["interval"]
                 if not cell["groups"]:
                     del cell["groups"]
         if not content["seeds"]:
@@ -268,6 +272,13 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
     """
     recipe = recipe_of(dataset, protocol) if dataset in recipe_names() else None
     return None if recipe is None else recipe.seeds
+
+
+def _remark_on_two(rows: Sequence[Row]) -> list[str]:
+    """Return the remark on a table whose rows have at most two seeds, [] for another."""
+    if max((row.n for row in rows), default=0) != 2:
+        return []
+    return [f"{TWO_SEEDS}: a 95% interval of two values is 12.7 standard errors to each side"]
 
 
 def left_out(remark: str) -> bool:

@@ -1,8 +1,8 @@
 """The rows of a table, from the records of its runs; a scored row comes from `hierbench.leaderboard.scored`."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.settings import tuning_of
@@ -45,10 +45,11 @@ class Evidence:
         return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *said[1:]]) if said else ""
 
 
-def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
+def rows_of(records: list[Record], done: Collection[str]) -> list[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
-    A seed counts once: of runs of several versions the newest that is done, otherwise the first.
+    A title that several methods share is followed by each one's name. A seed counts once: of runs of several versions
+    the newest that is done, otherwise the first.
 
     Args:
         records: runs that may be ranked together.
@@ -60,6 +61,7 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
         seeds = groups.setdefault((spec.type, spec.method.name, variant), {})
         if run.folder.name in done or spec.seed not in seeds:
             seeds[spec.seed] = (spec, run)
+    rows: list[Row] = []
     variants = Counter((feature_type, method) for feature_type, method, _ in groups)
     for (feature_type, method, _), group in groups.items():
         spec, runs = next(iter(group.values()))[0], [group[seed][1] for seed in sorted(group)]
@@ -71,7 +73,7 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
             title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
         names = [metric for metric in METRICS if all(metric in result for result in results)]
         values = {name: [float("nan") if r[name] is None else float(r[name]) for r in results] for name in names}
-        yield Row(
+        row = Row(
             type=feature_type,
             method=method,
             title=title,
@@ -83,3 +85,11 @@ def rows_of(records: list[Record], done: Collection[str]) -> Iterable[Row]:
             seeds=tuple(finished),
             verdict="claimed" if any(isinstance(run, KnownRun) and run.claimed for run in finished.values()) else "",
         )
+        rows.append(row)
+    methods: dict[str, set[str]] = {}
+    for row in rows:
+        methods.setdefault(row.title, set()).add(row.method)
+    return [
+        replace(row, title=one_line(f"{row.title} ({row.method})")) if len(methods[row.title]) > 1 else row
+        for row in rows
+    ]

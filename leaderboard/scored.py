@@ -1,6 +1,7 @@
 """Rows of predictions that were made elsewhere and scored here: marked, and only beside runs of the same data."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -34,10 +35,15 @@ def refuse_scored(names: Sequence[str], rows: Sequence[Row], store: Store, datas
     """Raise a UserError for a name that is no row of runs, and that of a dataset's scored row."""
     methods = {row.method for row in rows}
     if unknown := [name for name in names if name.partition(":")[0] not in methods]:
-        scored = {record.name for record, _ in scored_records(store) if record.dataset.name == dataset}
         for name in unknown:
-            if {name, name.removesuffix(" (scored)"), name.removesuffix(f":{TYPE}")} & scored:
+            if is_scored_row(name, store, dataset):
                 raise UserError(f"{name!r} is a scored row; only rows of runs are compared")
+
+
+def is_scored_row(name: str, store: Store, dataset: str | None = None) -> bool:
+    """Whether a name, perhaps as a table shows it, is that of a scored row, of this dataset if one is given."""
+    scored = {record.name for record, _ in scored_records(store) if dataset in (None, record.dataset.name)}
+    return not scored.isdisjoint({name, name.removesuffix(" (scored)"), name.removesuffix(f":{TYPE}")})
 
 
 def scored_rows(
@@ -73,23 +79,31 @@ def scored_rows(
     rows = [_row(name, group) for name, group in groups.items()]
     if rows:
         remarks.append("(scored): predictions made elsewhere and only scored here; backbone and training are not known")
+    if any(cell.interval for row in rows for cell in row.metrics.values()):
+        remarks.append("in brackets: 95% bootstrap interval over the images of one scored file")
     return rows, data, remarks
 
 
 def _row(name: str, group: Records) -> Row:
-    results = [run.metrics()["test"] for _, run in group]
+    contents = [run.metrics() for _, run in group]
+    results = [content["test"] for content in contents]
     shared = [metric for metric in METRICS if all(metric in result for result in results)]
     values = {
         metric: [float("nan") if result[metric] is None else float(result[metric]) for result in results]
         for metric in shared
     }
+    cells = {metric: summarise(of_metric) for metric, of_metric in values.items()}
+    intervals = contents[0].get("intervals", {}) if len(group) == 1 else {}
+    for metric in cells.keys() & intervals.keys():
+        low, high = intervals[metric]
+        cells[metric] = replace(cells[metric], interval=None if low is None else (low, high))
     return Row(
         type=TYPE,
         method=name,
         title=one_line(f"{name} (scored)"),
         n=len(group),
         planned=len(group),
-        metrics={metric: summarise(of_metric) for metric, of_metric in values.items()},
+        metrics=cells,
         runs=[run.folder.name for _, run in group],
         scored=True,
     )

@@ -48,6 +48,7 @@ class Interval:
         strong: whether it is printed bold, whose meaning is `Table.bold`.
         letters: of its groups, printed behind it.
         small: what is said beside it.
+        bounds: of the interval, where it is not one around the mean: those of one scored file.
         ends: smallest and largest end of any interval of the column, for a bar beside it; None for no bar.
     """
 
@@ -59,16 +60,20 @@ class Interval:
     strong: bool = False
     letters: str = ""
     small: str = ""
+    bounds: tuple[float, float] | None = None
     ends: tuple[float, float] | None = None
 
     @property
-    def numbers(self) -> tuple[str, str]:
-        """The mean and the half-width as they are printed, "-" for what is undefined."""
-        if self.mean is None:
-            return "-", "-"
+    def printed_mean(self) -> str:
+        """The mean as it is printed, "-" where it is undefined."""
+        return "-" if self.mean is None else f"{self.mean:{'+' if self.signed else ''}.{self.digits}f}"
+
+    def spread(self, plus_minus: str) -> str:
+        """Return the half-width behind a sign, or the bounds in brackets."""
+        if self.bounds is not None:
+            return "[{:.{digits}f}, {:.{digits}f}]".format(*self.bounds, digits=self.digits)
         digits = self.digits if self.ci_digits is None else self.ci_digits
-        mean = f"{self.mean:{'+' if self.signed else ''}.{self.digits}f}"
-        return mean, "-" if self.ci95 is None else f"{self.ci95:.{digits}f}"
+        return f"{plus_minus}{'-' if self.ci95 is None else f'{self.ci95:.{digits}f}'}"
 
 
 @dataclass(frozen=True)

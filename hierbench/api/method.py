@@ -174,11 +174,14 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
         before: the names at the previous call, () at the first.
 
     Raises:
-        UserError: the terms are not a dict; or a name is not a string, has changed, or is "loss", which is their sum.
+        UserError: the terms are not a dict, or one is no scalar; or a name is not a string, has changed, or is "loss",
+            which is their sum.
     """
     if not isinstance(terms, dict) or not terms:
         raise UserError("loss must return a dict of named terms")
     names = list(terms)
+    for name, term in terms.items():
+        check_shape(term, (), f"loss term {name!r}")
     for name in names:
         if not isinstance(name, str) or not name.strip():
             raise UserError(f"loss names must be non-empty strings, got {name!r}")
@@ -188,6 +191,13 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
         then, now = ", ".join(before), ", ".join(names)
         raise UserError(f"loss names must be the same at every call, in the same order: first {then}, then {now}")
     return names
+
+
+def check_shape(found: Any, shape: tuple[int, ...], what: str) -> None:
+    """Raise a UserError unless what a method returned is a tensor of this shape."""
+    if not isinstance(found, Tensor) or found.shape != shape:
+        got = f"one of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise UserError(f"{what} must be a tensor of shape {list(shape)}, got {got}")
 
 
 class PostHoc:

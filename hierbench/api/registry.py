@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
+from os.path import isfile  # False where a name is too long for a file, which `Path.is_file` raises as an OSError
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -74,7 +75,7 @@ def method_group(name: str) -> list[str]:
 
 def is_installed(name: str) -> bool:
     """Whether a method has this name; one that begins with _ is found as a base and listed nowhere."""
-    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and (method_folder() / f"{name}.py").is_file())
+    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and isfile(method_folder() / f"{name}.py"))
 
 
 def find_method(reference: str) -> Found:
@@ -86,7 +87,7 @@ def find_method(reference: str) -> Found:
     if is_path(reference):
         return _from_path(Path(reference))
     file = method_folder() / f"{reference}.py"
-    if file.is_file():
+    if isfile(file):
         with _import_errors(reference, file.name):
             module = importlib.import_module(f"hierbench.methods.{reference}")
             return replace(_checked(reference, _only_method(module, reference), file, reference), source=None)
@@ -95,7 +96,7 @@ def find_method(reference: str) -> Found:
             cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
             return _checked(reference, cls, Path(name) if name else None, reference)
-    if Path(f"{reference}.py").is_file():
+    if isfile(f"{reference}.py"):
         raise UserError(f"unknown method {reference!r}; a file is given by its path: did you mean './{reference}.py'?")
     raise unknown_name("method", reference, [*METHOD_GROUPS, *method_names()])
 
@@ -126,7 +127,7 @@ class _Uncached(SourceFileLoader):
 
 
 def _from_path(path: Path) -> Found:
-    if not path.is_file():
+    if not isfile(path):
         raise UserError(f"no method file {path}")
     path = path.resolve()
     if path.is_relative_to(method_folder().resolve()):

@@ -23,10 +23,8 @@ from hierbench.cli.score import score
 from hierbench.cli.submit import submit
 from hierbench.cli.tune import tune
 from hierbench.cli.verify import verify
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import MAX_ERROR, UserError
 from hierbench.utils.text import one_line
-
-MAX_ERROR = 4000  # characters; a name in damaged data may have a million
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = (

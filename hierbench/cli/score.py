@@ -1,5 +1,6 @@
 """`hierbench score`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -57,4 +58,5 @@ def score(
     write_result(render(report_table(report), "json" if as_json else format_), output)
     if report.runs:
         folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
-        say(f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}")
+        where = "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"
+        say(f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}{where}")

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from hierbench.api.isolation import ending
 from hierbench.execution.train_job import Report, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
@@ -69,7 +70,7 @@ def _serve(ranks: dict[Connection, BaseProcess], answers: dict[str, Callable[...
             except (EOFError, OSError):
                 process = working[connection]
                 process.join(JOIN_SECONDS)
-                raise RuntimeError(f"{process.name} of the job ended (exit code {process.exitcode})") from None
+                raise RuntimeError(f"{process.name} of the job ended ({ending(process.exitcode or 0)})") from None
             if isinstance(message, BaseException):
                 raise message
             if message is None:

@@ -20,7 +20,7 @@ import hierbench
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Watch, connected, load, reason, unchanged
 from hierbench.execution.ray_progress import Progress
-from hierbench.execution.run_job import Outcome, execute_when_free, reason_of
+from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
@@ -105,6 +105,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
                     lost = f"its worker was lost, {losses[job.id]} in all: {reason(error)}"
+                    record_death(setting.store.run(job.id), lost)
                     queue.end(job, Outcome("failed", lost))
                 else:
                     say(f"{job.spec.label}: its worker was lost; it is started again ({reason(error)})")

@@ -27,9 +27,10 @@ from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_w
 from hierbench.training.posthoc import rescore
 from hierbench.training.trainer import NonFiniteLossError
 from hierbench.utils.console import say
-from hierbench.utils.errors import UserError, is_interrupt, one_line_of
+from hierbench.utils.errors import MAX_ERROR, UserError, is_interrupt, one_line_of
 from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.utils.lock import Lock, LostError
+from hierbench.utils.text import one_line
 
 
 class Outcome(NamedTuple):
@@ -74,6 +75,19 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
     finally:
         lock.release()
     return outcome
+
+
+def record_death(run: Run, error: str) -> None:
+    """Record that the process with a job died, and remove its lock; not where another process has taken the job."""
+    lock = Lock(run.folder)
+    try:
+        if lock.acquire() and (status := run.status).get("state") != "done":
+            kept = {key: status[key] for key in ("started", "seconds") if key in status}
+            replace(run, guard=lock.check).set_status("failed", **kept, error=error)
+    except (OSError, LostError):
+        pass  # a full disk: the error still reaches the caller
+    finally:
+        lock.release()
 
 
 def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:
@@ -128,7 +142,8 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
         reason = reason_of(error, run.folder) if expected else one_line_of(error)
         try:
-            sign("failed", error=reason, traceback=traceback.format_exc())
+            lines = traceback.format_exception(error)
+            sign("failed", error=reason, traceback="".join(line[:MAX_ERROR] for line in lines))
         except OSError:
             pass  # a full disk: the reason still reaches the caller
         return Outcome("failed", reason)
@@ -139,7 +154,7 @@ def reason_of(error: BaseException, folder: Path) -> str:
     """Return an expected error in one line; `folder` stands for the file that an OSError does not name."""
     if isinstance(error, OSError):
         return f"{error.filename or folder}: {error.strerror or error}"
-    return " ".join(str(error).split())
+    return one_line(str(error), MAX_ERROR)
 
 
 def kept_source(run: Run, spec: Spec) -> Path:

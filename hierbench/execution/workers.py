@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,9 +19,10 @@ from typing import Any
 
 from hierbench.api.isolation import ending
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.run_job import Outcome, execute
+from hierbench.execution.run_job import Outcome, execute, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
+from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
 from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.processes import without_main_script
@@ -36,6 +38,21 @@ def start_server() -> None:
         multiprocessing.set_forkserver_preload(["hierbench.execution.preloaded"])
         with _ignored_interrupts():
             forkserver.ensure_running()
+
+
+def seconds_to_start(workers: int) -> float:
+    """Return how long workers take to start: one that does nothing is started, a single one is this process."""
+    began = time.perf_counter()
+    if workers == 1:
+        import_fabric()
+    else:
+        start_server()
+        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
+        process = context.Process(target=import_fabric)
+        with _ignored_interrupts(), without_main_script():
+            process.start()
+        process.join()
+    return time.perf_counter() - began
 
 
 @contextmanager
@@ -106,6 +123,7 @@ class Worker:
             self.process.join(5)
             how = ending(self.process.exitcode or 0)
             error = f"the worker process ended ({how}); run the same command to resume from its last epoch"
+            record_death(queue.store.run(job.id), error)
             queue.end(job, Outcome("failed", error))
             return False
         return True

@@ -119,6 +119,8 @@ class Session:
             needed = extractions_of(recipe, kinds, inputs.prepared, inputs.digest, self.setting, measure=measure)
         per_job = seconds_per_job(recipe, kinds, inputs.prepared, self.setting, measure=measure)
         seconds = None if per_job is None else total_seconds(per_job, kinds, self.setting, needed) if kinds else 0.0
+        if seconds:  # small jobs take less time than the processes that run them take to start
+            seconds += workers.seconds_to_start(self.setting.workers)
         if options.dry_run or inputs.prepared is None:
             shown = models()
             if options.dry_run and per_job:

@@ -76,7 +76,9 @@ def _datasets_in(folder: Path) -> list[str]:
 
 def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> Table:
     """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
+    folder, data_dir = folder.absolute(), data_dir.absolute()  # as what verification says has them
     store, trouble = Store(folder / dataset), ""
+    folders = {f"{store.root}/": "", str(store.root): dataset, str(data_dir): "the folder of data"}
     try:
         protocol = read_json_object(folder / f"{dataset}.json").get("protocol")
     except (OSError, ValueError):
@@ -87,9 +89,8 @@ def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> T
         opened = checked_board(dataset, store, data_dir, known, compared=further(columns))
         board, report = _with_kept(opened.board, columns, store, data_dir), opened.report
     except UserError as error:  # verification names what is there, and no table follows from it
-        board, trouble = Board(dataset, str(protocol), "height", ()), str(error)
+        board, trouble = Board(dataset, str(protocol), "height", ()), _told(str(error), folders)
         _, report = checked_runs(dataset, store, data_dir, further(columns))
-    folders = {f"{store.root}/": "", str(store.root): dataset, str(data_dir): "the folder of data"}
     runs = {run.id: _said(run, folders) for run in report.runs}
     for run in (*store.runs(), *store.lost()):
         runs.setdefault(run.folder.name, Said(run.folder.name, "rejected", (NOT_OF_IT,)))
@@ -119,12 +120,13 @@ def _with_kept(board: Board, columns: Sequence[Column], store: Store, data_dir: 
 
 
 def _said(finding: Finding, folders: Mapping[str, str]) -> Said:
-    """Return a finding without the paths of this machine, which say nothing to a visitor."""
+    """Return a finding without the paths of this machine."""
+    reasons, notes = (tuple(_told(line, folders) for line in lines) for lines in (finding.reasons, finding.notes))
+    return Said(_told(finding.label, folders), finding.verdict, reasons, notes, tuple(finding.runs))
 
-    def told(text: str) -> str:
-        for path, name in folders.items():
-            text = text.replace(path, name)
-        return text
 
-    reasons, notes = (tuple(map(told, lines)) for lines in (finding.reasons, finding.notes))
-    return Said(told(finding.label), finding.verdict, reasons, notes, tuple(finding.runs))
+def _told(text: str, folders: Mapping[str, str]) -> str:
+    """Return a text without the paths of this machine, which say nothing to a visitor."""
+    for path, name in folders.items():
+        text = text.replace(path, name)
+    return text

@@ -130,7 +130,8 @@ class Run:
         content = self._read("metrics.json")
         result = content.get(self.spec().get("split", "test"))
         if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
-            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())):
+            ends = content.get("intervals", {})
+            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())) and _are_intervals(ends):
                 return content
         raise self._damaged("metrics.json")
 
@@ -225,6 +226,13 @@ class Run:
 def _is_metric(entry: tuple[str, Any]) -> bool:
     name, value = entry
     return name == "mistake_severity" if value is None else isinstance(value, int | float) and abs(value) < LARGEST
+
+
+def _are_intervals(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(ends, list) and len(ends) == 2 and all(_is_metric((name, end)) for end in ends)
+        for name, ends in value.items()
+    )
 
 
 Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from hierbench.api.method import PostHoc
+from hierbench.api.method import PostHoc, check_shape
 from hierbench.config.spec import Spec
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import Prepared
@@ -78,6 +78,7 @@ def rescored_chunks(
         rows = slice(start, start + CHUNK)
         with torch.inference_mode():
             chunk = posthoc.rescore(*(of_base[rows].to(device).double().softmax(dim=1) for of_base in each))
+        check_shape(chunk, tuple(each[0][rows].shape), f"method {posthoc.name}: what rescore returns")
         yield rows, chunk, targets[rows].to(device)
 
 

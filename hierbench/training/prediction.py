@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hierbench.api.method import Method
+from hierbench.api.method import Method, check_shape
 from hierbench.data.loader import Split
 from hierbench.metrics import top_classes
 from hierbench.models import Classifier
@@ -72,17 +72,19 @@ def _predict(
         for images, _ in split.eval_batches():
             with fabric.autocast():  # not around `scores`, which are of full precision as the method's outputs are
                 outputs = model(images)
-            parts.append(method.scores(outputs).float())
+            scores = method.scores(outputs)
+            check_shape(scores, (len(images), method.hierarchy.num_classes), f"method {method.name}: scores")
+            parts.append(scores.float())
             if with_levels:
                 nodes.append(level_predictions(method, outputs))
         if with_levels and not nodes:  # a rank without images takes part in the gathering if the others do
             some = level_predictions(method, method(torch.zeros(2, method.num_features, device=split.device)))
             nodes.append(None if some is None else some[:0])
     no_scores = torch.empty(0, method.hierarchy.num_classes, device=split.device)  # a rank may have no images
-    scores, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
+    every, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
     found = [part for part in nodes if part is not None]
     first = _of_all_ranks(split, torch.cat(found)) if found else None
-    return _of_all_ranks(split, scores), targets, first
+    return _of_all_ranks(split, every), targets, first
 
 
 def _of_all_ranks(split: Split, rows: Tensor) -> Tensor:

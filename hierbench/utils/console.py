@@ -109,13 +109,13 @@ class Meter:
 
     def _update(self) -> None:
         done = self.done + sum(amount for _, amount in self.parts.values())
-        self.bars.update(self.main, completed=done)
+        self.bars.update(self.main, completed=min(done, 0.999 * self.total) if self.parts else done)
         if self.bars.disable and time.monotonic() - self.reported > LINE_EVERY:
             self.reported = time.monotonic()
             line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.reported - self.started)} elapsed"
             if self.first is not None and done - self.first[1] > 0.01 * self.total:
                 seconds = (self.reported - self.first[0]) * (self.total - done) / (done - self.first[1])
-                line += f", about {duration(seconds)} left"
+                line += f", about {duration(seconds)} left" if seconds >= 1 else ", finishing"
             running = ", ".join(self.parts)
             self.say(f"{line} ({running})" if running else line)
         if self.first is None and done > 0:

@@ -4,6 +4,11 @@ import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from hierbench.utils.text import one_line
+
+MAX_ERROR = 4000  # characters of an error; what foreign code raises, or a name in damaged data, may have a million
+MAX_NAME = 100  # characters of an unknown name, so that what follows it is still shown
+
 
 class UserError(ValueError):
     """A mistake the user can correct: printed as one line, exit code 2, never a traceback."""
@@ -26,7 +31,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None =
     if meant is None:
         meant = nearest(name, names)
     hint = f"did you mean {meant!r}? " if meant else ""
-    return UserError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")
+    return UserError(f"unknown {kind} {one_line(name, MAX_NAME)!r}; {hint}known: {', '.join(names)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -37,12 +42,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def one_line_of(error: BaseException) -> str:
-    """Return the type and text of any exception in one line, of its type alone where the text cannot be had."""
+    """Return the type and text of any exception in one line, of its type alone where the text cannot be had.
+
+    At most `MAX_ERROR` characters, as a record keeps it.
+    """
     try:
         text = str(error)
     except BaseException:  # an exception of foreign code may raise here, too
         text = ""
-    return " ".join(f"{type(error).__name__}: {text}".split()).rstrip(":")
+    return one_line(f"{type(error).__name__}: {text}", MAX_ERROR).rstrip(":")
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -85,11 +85,11 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
         return f'<td class="n">{number_text(cell).replace("-", "−" if cell.value is not None else "–")}{small}</td>'
-    mean, width = cell.numbers
+    mean = cell.printed_mean
     if cell.mean is None:
         return '<td class="n">–</td>'
     shown = f"<b>{mean}</b>" if cell.strong else f"<span>{mean}</span>"
-    width = "" if cell.ci95 is None else f" <small>±&#8239;{width}</small>"
+    width = "" if cell.ci95 is None and cell.bounds is None else f" <small>{cell.spread('±&#8239;')}</small>"
     letters = f'<small class="letters">{_safe(cell.letters)}</small>' if cell.letters else ""
     return f'<td class="n">{shown.replace("-", "−")}{width}{_bar(cell)}{letters}{small}</td>'
 

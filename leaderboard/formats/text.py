@@ -47,8 +47,7 @@ def number_text(cell: Number | Interval) -> str:
     """Return a number as all formats of text print it, "-" for one that is undefined."""
     if isinstance(cell, Number):
         return "-" if cell.value is None or math.isnan(cell.value) else f"{cell.value:{cell.form}}"
-    mean, width = cell.numbers
-    return mean if cell.mean is None else f"{mean} +/- {width}"
+    return cell.printed_mean if cell.mean is None else f"{cell.printed_mean} {cell.spread('+/- ')}"
 
 
 def legend_lines(table: Table, star: str, bold: str) -> list[str]:

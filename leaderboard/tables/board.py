@@ -82,6 +82,7 @@ def cell_of(row: Row, column: Column, *, printed: bool = False) -> Interval:
         PRINTED_DIGITS if printed or row.citation else None,
         strong=cell.best,
         letters=compact(cell.groups),
+        bounds=cell.interval,
     )
 
 

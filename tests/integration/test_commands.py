@@ -133,6 +133,7 @@ def test_json(cli, finished, folder):
     ("arguments", "parts"),
     [
         (["--methods", "haframes"], ["unknown method 'haframes'", "did you mean 'haframe'"]),
+        (["--methods", "x" * 5000], ["unknown method 'xxx", "known: all, "]),
         (["--methods", "paperr"], ["unknown method 'paperr'", "did you mean 'paper'"]),
         (["--methods", "./nowhere.py"], ["no method file nowhere.py"]),
         (["--methods", ","], ["--methods names no method"]),
@@ -356,6 +357,8 @@ def test_a_worker_that_is_killed_fails_its_job_alone(cli, folder, tmp_path):
     assert done.code == 1
     assert "the worker process ended (killed by signal 9 (SIGKILL))" in done.err
     assert done.out.count("0 of 1") == 1
+    (failed,) = (path for path in runs.glob("*/status.json") if json.loads(path.read_text())["state"] == "failed")
+    assert "SIGKILL" in json.loads(failed.read_text())["error"] and not list(failed.parent.glob(".lock*"))
 
 
 def test_runs_that_cannot_be_written(cli, folder, tmp_path):
@@ -368,6 +371,8 @@ def test_a_damaged_record_is_set_aside_and_computed_again(cli, finished, folder,
     shutil.copytree(folder / "runs", tmp_path / "runs")
     path = next((tmp_path / "runs").glob("*/checkpoint.pt")).with_name("status.json")
     path.write_text("{")
+    shown = cli(folder, "leaderboard", "--dataset", "shapes", "--runs", str(tmp_path / "runs")).ok()
+    assert "is damaged (status.json)" in shown.err and "table" not in shown.err
     arguments = ("run", "--methods", "paper", "--dataset", "shapes", "--seeds", "2", *FAST, "--mlflow", "off")
     done = cli(folder, *arguments, "--runs", str(tmp_path / "runs"))
     assert done.code == 0 and "1 to train, 0 to re-rank, 17 cached" in done.err

@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +94,30 @@ def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
     assert done.code == 1 and first.startswith(f"FAILED  {NAMES[0]}: ")
     assert summary == "foreign: 1 check failed, 9 not run"
     assert others == [f"not run {name}" for name in NAMES[1:]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "scores", "reason"),
+    [
+        ("return {'a': outputs}", "outputs", "loss term 'a' must be a tensor of shape [], got one of shape [128, 48]"),
+        ("return {'a': 0.5}", "outputs", "loss term 'a' must be a tensor of shape [], got a float"),
+        (
+            "pass",
+            "outputs[:, :5]",
+            "method foreign: scores must be a tensor of shape [192, 48], got one of shape [192, 5]",
+        ),
+        ("pass", "[outputs]", "method foreign: scores must be a tensor of shape [192, 48], got a list"),
+        ("raise ValueError('z' * 10**6)", "outputs", "ValueError: zzz"),
+    ],
+)
+def test_a_run_says_what_is_wrong_and_keeps_little_of_it(tmp_path, shapes, data_dir, loss, scores, reason):
+    path = Path(method(tmp_path, loss=loss))
+    path.write_text(path.read_text().replace("return outputs", f"return {scores}"))
+    found, setting = find_method(str(path)), Setting(tmp_path / "runs", data_dir, "cpu", 1, 1)
+    (job,) = make_plan(load_recipe("shapes", ["train.epochs=1"]), shapes, [found], ["type-I"], 1, None)
+    assert reason in execute(job, setting, lambda done, total: None).error
+    kept = setting.store.run(job.id).status
+    assert kept["state"] == "failed" and len(kept["error"]) <= 4000 and len(kept["traceback"]) < 20_000
 
 
 def test_a_report_that_is_not_whole_is_no_pass(forks, tmp_path):

@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hierbench.config.names import method_folder
 from hierbench.config.scored import Scored
 from hierbench.data.prepared import find
 from hierbench.experiments.scoring.command import Request, score_files
 from hierbench.metrics import evaluate
+from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
 from hierbench.utils.files import temporary_beside
 
@@ -74,7 +76,10 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     assert row["metrics"]["top1"]["ci95"] is None and row["runs"] == report["runs"]
     for format_, shown in (("markdown", "vit (scored)"), ("latex", "vit (scored)"), ("csv", "vit (scored)")):
         assert shown in cli(place, "leaderboard", "--dataset", "shapes", "--format", format_).ok().out
-    assert "predictions made elsewhere" in cli(place, "leaderboard", "--dataset", "shapes").ok().out
+    shown = cli(place, "leaderboard", "--dataset", "shapes").ok().out
+    low, high = (report["metrics"]["top1"][end] for end in ("low", "high"))
+    assert f"{wanted['top1']:.2f} [{low:.2f}, {high:.2f}]" in shown and "bootstrap interval over the images" in shown
+    assert "predictions made elsewhere" in shown and "two seeds say little" in shown
 
     store = Store(place / "runs")
     run = store.run(row["runs"][0])
@@ -84,7 +89,10 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     assert not [path for path in (place / "runs").iterdir() if path.name.startswith(".scored")]
     times = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
     again = cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
-    assert f"recorded in runs/{run.folder.name[:12]}*/; the row is in" in again.err
+    assert f"recorded in runs/{run.folder.name[:12]}*/; the row is in" in again.err and "--runs" not in again.err
+    named = cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "my runs").ok()
+    assert named.err.endswith("hierbench leaderboard --dataset shapes --runs 'my runs'\n")
+    cli(place, "publish", "--dataset", "shapes", "--to", "runs").one_line("is the runs folder")
     assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
     assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--to", "published").ok().out
 
@@ -100,10 +108,35 @@ def test_other_readers_leave_it_out_or_say_so(cli, place, made):
         cli(place, *command, "--dataset", "shapes").one_line(wanted)
     cli(place, "power", "ce", "vit", "--dataset", "shapes").one_line(wanted)
     cli(place, "compare", "ce", "vitt", "--dataset", "shapes").one_line("unknown row 'vitt'")
+    for name in ("vit", "vit (scored)", "vit:scored", "vit:top1"):
+        cli(place, "reproduce", "runs", name).one_line("it cannot be trained")
     (place / "runs" / id_ / "metrics.json").write_text("{}")
     done = cli(place, "leaderboard", "--dataset", "shapes").ok()
     assert "vit" not in done.out and "score the file again" in done.err
     cli(place, "score", "vit.npz", "--dataset", "shapes").one_line("is damaged", "remove it")
+
+
+def test_rows_of_one_title_have_the_names_of_their_methods(cli, place, made):
+    text = (method_folder() / "ce.py").read_text(encoding="utf-8")
+    (place / "ce2.py").write_text(text.replace('name = "ce"', 'name = "ce2"'), encoding="utf-8")
+    targets = targets_of(place)
+    scores = made.random_scores(targets, 6, 7)
+    made.store_run(
+        Store(place / "runs"), find("shapes", place / "data"), str(place / "ce2.py"), "type-I", scores, targets
+    )
+    titles = {row["method"]: row["title"] for row in board(cli, place)["rows"]}
+    assert titles == {"ce": "cross-entropy (ce)", "ce2": "cross-entropy (ce2)"}
+
+
+@pytest.mark.parametrize("ends", [[0.0, 100.0], [None, None], ["<b>", 1.0], None])
+def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, made, ends):
+    save(place, "vit.npz", 5, made)
+    id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
+    run = Store(place / "runs").run(id_)
+    run.write_record("metrics.json", run.metrics() | {"intervals": {"top1": ends}})
+    run.set_status("done", files=fingerprints(run.folder))
+    done = cli(place, "verify", "runs")
+    assert done.code == 1 and f"rejected    vit scored ({id_[:12]})" in done.out
 
 
 def test_seeds_make_a_row_with_a_t_interval(cli, place, made):

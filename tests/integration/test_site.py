@@ -36,6 +36,7 @@ def site(cli, tmp_path_factory):
     records.hostile_folder(folder / "published")
     line = re.search(r"^hierbench (site build .*)", (ROOT / "docs/site.md").read_text(encoding="utf-8"), re.M)[1]
     done = cli(folder, *shlex.split(line), "--title", records.BREAK_OUT).ok()
+    assert not [page for page in (folder / "site").rglob("*.html") if str(folder) in page.read_text(encoding="utf-8")]
     assert re.fullmatch(r"wrote site/index\.html \(3 tables, \d+ files\)\n", done.out)
     return folder / "site"
 

@@ -58,6 +58,8 @@ def publish(request: Request) -> Said:
     if request.because and not request.update:
         raise UserError("--because is for --update")
     folder, name = checked_place(request.folder), dataset_name(request.dataset)
+    if request.runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
+        raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
     known = columns_of_published(folder, name) if _check_there(folder, name, request.update) else PAPER
     columns = request.columns or known
     board, part, notes = _runs(request, columns)

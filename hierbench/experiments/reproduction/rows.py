@@ -1,7 +1,7 @@
 """The rows of a published table or of a runs folder, with the records behind them and what cannot be had of them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tokenize import TokenError
@@ -18,6 +18,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of, further
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.paired import named_rows
+from hierbench.leaderboard.scored import is_scored_row
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -108,8 +109,11 @@ def find_rows(
     if not folder.is_dir():
         raise UserError(f"{place}: no such folder of records")
     store = Store(folder)
-    dataset = dataset or _only_dataset(store)
     row_name, metric = split_name(name)
+    methods = {spec.method.name for spec in _specs(store)}
+    if row_name.partition(":")[0] not in methods and any(is_scored_row(one, store) for one in (name, row_name)):
+        raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
+    dataset = dataset or _only_dataset(store)
     columns = [] if metric is None else [column_of(metric)]
     opened = open_board(dataset, folder, data_dir, protocol, columns if further(columns) else PAPER)
     board, store = opened.board, opened.store
@@ -118,13 +122,16 @@ def find_rows(
     return board, store, found
 
 
-def _only_dataset(store: Store) -> str:
-    names = set()
+def _specs(store: Store) -> Iterator[Spec]:
     for run in store.runs():
         try:
-            names.add(Spec.model_validate(run.spec()).dataset.name)
+            yield Spec.model_validate(run.spec())
         except (ValidationError, UserError):
             continue
+
+
+def _only_dataset(store: Store) -> str:
+    names = {spec.dataset.name for spec in _specs(store)}
     if len(names) != 1:
         what = f"runs of {len(names)} datasets ({', '.join(sorted(names))})" if names else "no runs of jobs"
         raise UserError(f"{store.root} holds {what}; name one with --dataset")
@@ -133,8 +140,6 @@ def _only_dataset(store: Store) -> str:
 
 def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recorded:
     """Return a row with its records and its command."""
-    if row.scored:
-        raise UserError(f"{row.title} are predictions made elsewhere: no command of hierbench makes them")
     runs = counted_runs(row, store)
     specs = specs_with_bases([run.folder.name for run in runs], store)
     if not runs:

@@ -17,6 +17,7 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
+from hierbench.execution.workers import seconds_to_start
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.tuning.study import (
@@ -66,6 +67,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
             say(describe(extraction, recipe))
         seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting, needed)
         if seconds:
+            seconds += seconds_to_start(session.setting.workers)
             say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")

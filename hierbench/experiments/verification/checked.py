@@ -159,7 +159,8 @@ def notes_of(report: Report, said: Sequence[str] = ()) -> list[str]:
         for run in report.runs
         if run.rejected and run.id[:12] not in named
     ]
-    for kind, findings, what in (("row", report.rows, " and not ranked"), ("table", report.tables, "")):
+    tables = report.tables if not said else ()  # the table on disk is of the runs before the damage
+    for kind, findings, what in (("row", report.rows, " and not ranked"), ("table", tables, "")):
         lines += [f"{kind} {one.label} is rejected{what}: {one.why()}" for one in findings if one.rejected]
     for kind, findings in (("row", report.rows), ("run", report.runs), ("table", report.tables)):
         lines += _grouped(kind, findings)

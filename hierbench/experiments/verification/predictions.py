@@ -19,6 +19,8 @@ from hierbench.experiments.scoring.predictions import Predictions
 from hierbench.experiments.scoring.score import record_of
 from hierbench.experiments.verification.records import WHAT_FAILS, Facts, Record
 from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.metrics.bootstrap import bootstrap_intervals, contributions
+from hierbench.metrics.sums import DEFAULT_KS, usable_ks
 from hierbench.runs import compact
 from hierbench.runs.further_metrics import has_predictions
 from hierbench.runs.integrity import PREDICTIONS
@@ -26,6 +28,7 @@ from hierbench.runs.store import Run
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 
+RESAMPLES, NOISE = 1000, 0.3  # of an interval, and the share of its width by which other draws may move an end
 OTHER_TARGETS = "its targets are not those of the dataset's test split"
 Loaded = tuple[NDArray[Any], IntArray]  # scores [N, K], targets [N]
 
@@ -116,12 +119,26 @@ def recompute(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -
             finding.reject(f"{name} is {recorded.get(name, 'absent')} in metrics.json, and {value} by its predictions")
     if record.metrics.get("mistakes_by_distance") != mistakes:
         finding.reject("mistakes_by_distance in metrics.json is not that of its predictions")
+    if record.scored is not None:
+        _check_intervals(record, ranked, targets, tree)
     recorded_num = record.environment["data"]["splits"].get("test")
     drops = record.spec is not None and record.spec.evaluation.drop_last
     if record.spec is not None and not drops and recorded_num != len(targets):
         finding.reject(f"it predicts {len(targets)} examples, and its environment has {recorded_num} test images")
     if not finding.rejected:
         finding.verdict = "recomputed"
+
+
+def _check_intervals(record: Record, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
+    """Reject recorded intervals that are not about those of the predictions: the draws they had are not recorded."""
+    recorded = record.metrics.get("intervals", {})
+    ks = [k for k in usable_ks(DEFAULT_KS, tree.num_classes) if k <= ranked.shape[1]]
+    again = bootstrap_intervals(contributions(ranked, targets, tree, ks), ks, RESAMPLES) if recorded else {}
+    for name, own in again.items():
+        ends, room = recorded.get(name, [None, None]), NOISE * (own[1] - own[0])  # NaN without mistakes
+        if any(end is None or abs(end - there) > room for end, there in zip(ends, own, strict=True)) and room == room:
+            about = f"about [{own[0]:.6g}, {own[1]:.6g}] by its predictions"
+            record.finding.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
 
 
 def _ranked(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -> tuple[IntArray, IntArray] | None:
