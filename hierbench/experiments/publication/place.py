@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hierbench.utils.errors import UserError
-from hierbench.utils.exchange import exchange
 from hierbench.utils.files import sync_folder
 from hierbench.utils.lock import Lock, LostError
 
@@ -126,7 +125,7 @@ def _put(staging: Path, folder: Path) -> None:
     sync_folder(staging)
     if not folder.exists():
         staging.rename(folder)
-    elif not exchange(staging, folder):
+    else:
         old = folder.parent / f".{folder.name}.old-{os.getpid()}"
         folder.rename(old)
         try:
