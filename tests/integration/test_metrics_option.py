@@ -13,11 +13,12 @@ from scipy.stats import t
 
 from hierbench import Hierarchy
 from hierbench.hierarchy.readers import shipped_paths
-from hierbench.leaderboard.board import board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import asked_columns
+from hierbench.leaderboard.formats import html
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import html
 from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.runs.store import Store
 from tests.short import SMALL
@@ -129,7 +130,7 @@ def test_every_format(cli, folder):
     assert r"Model & Method & Level 1 accuracy $\uparrow$ & ECE $\downarrow$ & hAURC (climbing) $\downarrow$ \\" in tex
     assert r"{c|c|c c c}" in tex and r"Level 1 accuracy, ECE in \%;" in tex
     store, columns = Store(folder / "runs"), asked_columns(asked[1])
-    shown = html(with_columns(board_from_runs("shapes", store), columns, store, folder / "data"))
+    shown = html.fragment(board_table(with_columns(Board.of("shapes", store), columns, store, folder / "data")))
     assert "<th>Level 1 accuracy ↑</th><th>ECE ↓</th>" in shown and "Top-1" not in shown
     value = f"{float(row['haurc_climbing']):.4f} +/- {float(row['haurc_climbing ci95']):.4f}"
     assert all(value in text for text in (table, tex, shown))

@@ -17,8 +17,9 @@ from hierbench.experiments.publication.intake import read_submission
 from hierbench.experiments.publication.repository import as_markdown, build, check, new_repository
 from hierbench.experiments.publication.submission import Request, submit
 from hierbench.experiments.verification.verify import verify
-from hierbench.leaderboard.board import board_from_runs
-from hierbench.leaderboard.render import FORMATS
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.compact import (
     digest_of_targets,
     metrics_of_ranked,
@@ -118,9 +119,9 @@ def bad(kind, head, made, tamperings, tree):
             tamperings.reseal(one)
         for table in folder.glob("shapes*.*"):
             table.unlink()
-        board = board_from_runs("shapes", Store(folder / "shapes"))
+        table = board_table(Board.of("shapes", Store(folder / "shapes")))
         for form, suffix in (("json", ".json"), ("markdown", ".md")):
-            (folder / f"shapes{suffix}").write_text(FORMATS[form](board))
+            (folder / f"shapes{suffix}").write_text(render(table, form))
         return "is rejected: its targets are not those of the other runs of the same data"
     if kind == "edited card":
         rewrite(folder / "card.toml", ("runs = 3", "runs = 5"))

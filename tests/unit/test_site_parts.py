@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from hierbench.experiments.site import build_site, find_tables, read_table
-from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import as_json, markdown
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.build import Site, write_site
@@ -177,7 +176,7 @@ def test_the_paper_s_numbers_are_beside_ours(tmp_path):
 def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path):
     claimed = read_table(birds, "birds", "", tmp_path).board  # without predictions
     assert not any(row.competitive for row in claimed.rows)
-    board = board_with_scored("birds", Store(birds / "birds"))
+    board = Board.of("birds", Store(birds / "birds"))
     pairs = {(pair.row.method, pair.row.type, pair.reference.method): pair for pair in pairs_of(board)}
     assert set(pairs) == {("mine", "type-I", "ce"), ("mine", "type-II", "ce")}  # ce is both
     pair = pairs["mine", "type-I", "ce"]
@@ -194,9 +193,8 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
         spec = run.spec()
         value = 0.25 + 0.2 * (spec["method"]["name"] == "mine") + 0.001 * spec["seed"] * (spec["type"] == "type-I")
         write_further(run, store, {"ece": value})
-    board = with_columns(board_with_scored("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
-    (copy / "birds.json").write_text(as_json(board))
-    (copy / "birds.md").write_text(markdown(board))
+    board = with_columns(Board.of("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
+    records.write_board(copy, board)
     before = contents(copy)
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
     assert contents(copy) == before and not table.rejected

@@ -134,7 +134,7 @@ def _board(
     columns = columns_of(content, path.with_suffix(".md"))
     names = set(further(columns))
     runs = [store.run(run_id) for row in board.rows for run_id in row.runs]
-    if any(has_predictions(run) and not read_further(run, store).keys() >= names for run in runs):
+    if names and any(has_predictions(run) and not read_further(run, store).keys() >= names for run in runs):
         finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
         for row in content["rows"]:
             row["metrics"] = {name: cell for name, cell in row["metrics"].items() if name in METRICS}
