@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hierbench.experiments.scoring.report import Report, report_table
+from hierbench.experiments.scoring.score import Result
 from hierbench.leaderboard.ablation import Ablation, ablation_from_paper, ablation_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.boards import differences_of
@@ -41,7 +43,7 @@ FORMULA = "=1+1|x"
 SHOWN = ("markdown", "terminal", "html", "latex")  # cells as they are printed
 TABLES = (
     *("board", "paper", "differences", "ties", "power", "boards", "same boards"),
-    *("ledger", "ablation", "printed ablation", "cells"),
+    *("ledger", "ablation", "printed ablation", "report", "cells"),
 )
 CELLS = Table(
     title=HOSTILE,
@@ -98,6 +100,7 @@ def tables(board, store):
         Row("type-II", "haframe", "-x", 5, 5, dict.fromkeys(METRICS, Cell(None, None))),
         Row("type-II", "haframe", "b", 5, 5, dict.fromkeys(METRICS, Cell(1.5, 0.1))),
     ]
+    result = Result(HOSTILE, 10, dict.fromkeys(METRICS, 0.5), dict.fromkeys(METRICS, (0.25, 0.75)), [])
     return {
         "board": board_table(board),
         "paper": board_table(Board.paper("tieredimagenet-h", others=True)),
@@ -112,6 +115,7 @@ def tables(board, store):
         "ledger": ledger_table(build_ledger(replace(board, dataset="cifar100"), Board.paper("cifar100"))),
         "ablation": ablation_table([Ablation.of("d", HOSTILE, "paper", "height", rows, HOSTILE)]),
         "printed ablation": ablation_table(ablation_from_paper("all")),
+        "report": report_table(Report(FORMULA, HOSTILE, "height", [result], 1000, 0)),
         "cells": CELLS,
     }
 
