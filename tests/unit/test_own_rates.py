@@ -136,7 +136,7 @@ def table(shapes, tmp_path):
                 if job.spec.method.name in tuned:
                     budget = {"trials": 4, "runs": 3, "study": "s"}
                     write_json(store.run(job.id).folder / "tuning.json", budget)
-        found = board.board_from_runs("shapes", store)
+        found = board.Board.of("shapes", store)
         return {(row.method, row.type): row.runs for row in found.rows}, found.remark
 
     return made
@@ -161,7 +161,7 @@ def test_weights_are_named_with_their_digest(shapes, tmp_path):
     for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54):
         store.run(job.id).plan(job.spec.content())
         store.ask_for([job.id])
-    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.board_from_runs("shapes", store).remark
+    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", store).remark
 
 
 def test_tuned_rates_are_said_to_be(table):
