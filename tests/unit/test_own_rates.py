@@ -175,7 +175,7 @@ def test_of_several_rates_of_a_method_the_newest_count(table, shapes):
     """A re-ranked run is in the table only with its base; other methods keep theirs."""
     old, new = ["methods.ce.lr.classifier=0.1"], ["methods.ce.lr.classifier=0.2"]
     rows, _ = table((old, "ce,crm,haframe"), (new, "ce"))
-    expected = {(job.spec.method.name, job.spec.type): [job.id] for job in planned(shapes, new, "ce,haframe")}
+    expected = {(job.spec.method.name, job.spec.type): (job.id,) for job in planned(shapes, new, "ce,haframe")}
     assert rows == expected  # crm re-ranks runs that are not in it
     rows, _ = table((new, "crm"))
     assert set(rows) == {*expected, ("crm", "type-I"), ("crm", "type-II")}
