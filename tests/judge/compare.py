@@ -96,9 +96,30 @@ def differing_tables(olds, news):
         for line, rows in enumerate(zip(old[1:], new[1:], strict=False), 1):
             one, other = (dict(zip_longest(*pair, fillvalue="")) for pair in zip(names, rows, strict=True))
             for name in one:
-                if name in other and one[name] != other[name]:
+                if name in other and not same_cell(one[name], other[name]):
                     label = " ".join(rows[0][:2])[:40]
                     yield f"{where}, line {line} ({label}), {name}: {one[name]!r} | {other[name]!r}"
+
+
+WAYS = (  # to print the same, by which earlier versions differ
+    (r" ±\s*", " +/- "),
+    ("★ competitive", "*"),
+    ("[−–]", "-"),
+    ("^Type-", "type-"),
+    (r"\*\*(.*?) (\(d .*?\))\*\*", r"**\1** \2"),
+    (r"- +/- -", "-"),
+    (r"\\\*", "*"),
+)
+
+
+def same_cell(old, new):
+    """Whether two cells say the same: half-widths have had four digits, and now have those of the mean."""
+    for pattern, text in WAYS:
+        old, new = (re.sub(pattern, text, cell) for cell in (old, new))
+    widths = [re.search(r"\+/- (\d+\.(\d+))", cell) for cell in (old, new)]
+    if all(widths) and len(widths[0][2]) > len(widths[1][2]):
+        old = old.replace(widths[0][1], f"{float(widths[0][1]):.{len(widths[1][2])}f}")
+    return old == new
 
 
 def _unique(names):
