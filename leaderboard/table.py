@@ -1,5 +1,6 @@
 """What anything prints: columns, rows of typed cells, and notes; `hierbench.leaderboard.formats` renders it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,10 @@ class Number:
     form: str = ".2f"
     small: str = ""
 
+    def __str__(self) -> str:
+        """Return the number as it is printed, "-" where it is undefined."""
+        return "-" if self.value is None or math.isnan(self.value) else f"{self.value:{self.form}}"
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -62,6 +67,10 @@ class Interval:
     small: str = ""
     bounds: tuple[float, float] | None = None
     ends: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        """Return the mean and how far it is known, "-" where it is undefined."""
+        return self.printed_mean if self.mean is None else f"{self.printed_mean} {self.spread('+/- ')}"
 
     @property
     def printed_mean(self) -> str:

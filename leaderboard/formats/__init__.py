@@ -1,27 +1,28 @@
-"""One renderer per format, of a `Table` alone; each escapes what data may hold in one place."""
+"""One file per format, of a `Table` alone, named as the format; each escapes what data may hold in one place."""
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from importlib import import_module
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal
 
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import unknown_name
 
-Format = Literal["markdown", "latex", "csv", "json", "html", "terminal"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+FORMATS = tuple(
+    sorted(
+        file.name.removesuffix(".py")
+        for file in files(__name__).iterdir()
+        if file.name.endswith(".py") and not file.name.startswith("_")
+    )
+)
+if TYPE_CHECKING:
+    Format = str
+else:
+    Format = Literal[FORMATS]
 
 
 def render(table: Table, format: str = "markdown") -> str:
     """Return a table as text in one of FORMATS; a UserError for another."""
-    from hierbench.leaderboard.formats import html, latex, text
-
-    renderers: dict[str, Callable[[Table], str]] = {
-        "markdown": text.markdown,
-        "latex": latex.render,
-        "csv": text.as_csv,
-        "json": text.as_json,
-        "html": html.render,
-        "terminal": text.terminal,
-    }
-    if format not in renderers:
+    if format not in FORMATS:
         raise unknown_name("format", format, FORMATS)
-    return renderers[format](table)
+    text: str = import_module(f"{__name__}.{format}").render(table)
+    return text

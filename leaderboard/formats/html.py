@@ -5,7 +5,6 @@ from __future__ import annotations
 from html import escape
 from importlib import resources
 
-from hierbench.leaderboard.formats.text import number_text
 from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Number, Table, Text
 from hierbench.utils.text import one_line
 
@@ -84,7 +83,7 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
         inner = _linked(cell.text, cell.link) + (star if cell.star else "") + small + cell.drawing
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
-        number = number_text(cell)
+        number = str(cell)
         return f'<td class="n">{"–" if number == "-" else number.replace("-", "−")}{small}</td>'
     mean = cell.printed_mean
     if cell.mean is None:

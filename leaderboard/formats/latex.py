@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 
-from hierbench.leaderboard.formats.text import Style, legend_lines
+from hierbench.leaderboard.formats._text import Style, legend_lines
 from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Table
 from hierbench.utils.text import one_line
 

@@ -15,7 +15,6 @@ from hierbench.experiments.verification.records import WHAT_FAILS
 from hierbench.leaderboard.board import Board, planned_seeds
 from hierbench.leaderboard.columns import PAPER, Column, column_of, further
 from hierbench.leaderboard.formats import Format, render
-from hierbench.leaderboard.formats.text import as_json
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.rows import VERDICTS
@@ -95,7 +94,7 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
             return finding
         board = _board(content, path, store, data_dir, finding, report, file)
         board = _as_claimed(content, board, report, finding)
-        _compare_rows(content, parse_json_object(as_json(board_table(board))), finding)
+        _compare_rows(content, parse_json_object(render(board_table(board), "json")), finding)
         if not finding.rejected:
             _note_pages(path, board, finding)
     except WHAT_FAILS as error:  # of which a UserError is one

@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from hierbench.leaderboard.formats.text import number_text
 from hierbench.leaderboard.measured import measure
 from hierbench.leaderboard.statistics import Cell, Row, summarise
 from hierbench.leaderboard.table import Interval
@@ -79,5 +78,5 @@ def _curves(request: Request, runs: Sequence[Run]) -> dict[str, Floats]:
 def _curve(axes: Axes, row: Row, band: Floats, area: Cell, look: style.Look, position: int) -> None:
     mean, half_width = band
     axes.fill_between(COVERAGES, mean - half_width, mean + half_width, color=look.colour, alpha=0.15, linewidth=0)
-    label = f"{style.plain(row.title)}: {number_text(Interval(area.mean, area.ci95, 4))}"
+    label = f"{style.plain(row.title)}: {Interval(area.mean, area.ci95, 4)}"
     axes.plot(COVERAGES, mean, markevery=(position * 2, MARKS), label=label, **style.line_of(look))
