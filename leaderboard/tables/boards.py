@@ -1,7 +1,7 @@
 """The difference of two boards; its markdown is what is posted below a proposed update."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from hierbench.leaderboard.boards import BoardDifference
@@ -33,7 +33,7 @@ def boards_table(found: BoardDifference) -> Table:
                 Text(row.type),
                 Text(row.title),
                 Text(what),
-                *(cell_of(row, column) for column in columns),
+                *(replace(cell_of(row, column), letters="", strong=False) for column in columns),
                 Text(_seeds(row)),
             ]
         )

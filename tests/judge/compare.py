@@ -107,7 +107,8 @@ WAYS = (  # to print the same, by which earlier versions differ
     ("[−–]", "-"),
     ("^Type-", "type-"),
     (r"\*\*(.*?) (\(d .*?\))\*\*", r"**\1** \2"),
-    (r"- +/- -", "-"),
+    (r"\*\*(\S+) \+/- ([\d.]+)\*\*", r"**\1** +/- \2"),
+    (r"\((lacks .*?|\d+ of \d+ runs|d [-+\d.]+)\)", r"\1"),
     (r"\\\*", "*"),
 )
 
@@ -118,7 +119,9 @@ def same_cell(old, new):
         old, new = (re.sub(pattern, text, cell) for cell in (old, new))
     widths = [re.search(r"\+/- (\d+\.(\d+))", cell) for cell in (old, new)]
     if all(widths) and len(widths[0][2]) > len(widths[1][2]):
-        old = old.replace(widths[0][1], f"{float(widths[0][1]):.{len(widths[1][2])}f}")
+        (one, _), (other, digits) = (found.groups() for found in widths)
+        if abs(float(one) - float(other)) < 0.5 * 10 ** -len(digits) + 1e-4:  # both were rounded from the same
+            old = old.replace(one, other)
     return old == new
 
 
