@@ -136,7 +136,7 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
         UserError: no such row, a scored one, several (a method with several hyperparameters), nothing to compare, or no
             two rows with two seeds each.
     """
-    rows = [row for row in board.rows if not row.scored]
+    rows = board.of_runs.rows
     refuse_scored([reference, *others], rows, store, board.dataset)
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]

@@ -128,4 +128,4 @@ def _board(
     from hierbench.leaderboard.columns import asked_columns
 
     found = open_board(dataset, runs, data_dir, protocol, asked_columns(metrics))
-    return found.board, found.store
+    return found.board.of_runs, found.store

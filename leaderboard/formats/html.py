@@ -84,7 +84,8 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
         inner = _linked(cell.text, cell.link) + (star if cell.star else "") + small + cell.drawing
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
-        return f'<td class="n">{number_text(cell).replace("-", "−" if cell.value is not None else "–")}{small}</td>'
+        number = number_text(cell)
+        return f'<td class="n">{"–" if number == "-" else number.replace("-", "−")}{small}</td>'
     mean = cell.printed_mean
     if cell.mean is None:
         return '<td class="n">–</td>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from importlib import resources
 
@@ -31,7 +30,7 @@ def render(table: Table) -> str:
     light, dark = ("Light: ", "Dark: ") if table.star else ("", "Bold: ")
     return _render(
         table=table,
-        heads=[_arrows(column) for column in table.columns],
+        heads=list(map(latex_escaped, table.columns)),
         form=_column_forms(table),
         lines=list(zip(lines, merged, strict=True)),
         above=list(map(latex_escaped, table.above)),
@@ -52,12 +51,6 @@ def _tex_cell(cell: Cell, line: Line, style: Style) -> str:
         text = rf"\textbf{{{text}}}"
     shade = rf"\cellcolor{{blue!{35 if strong else 15}}}" if line.starred else ""
     return shade + (r"\color{gray}" if line.kind == "lacking" else "") + text
-
-
-def _arrows(text: str) -> str:
-    """Return a heading with TeX's arrows."""
-    parts = re.split(f"([{''.join(ARROWS)}])", text)
-    return " ".join(filter(None, [ARROWS.get(part) or latex_escaped(part).strip() for part in parts]))
 
 
 def _column_forms(table: Table) -> str:
@@ -89,6 +82,7 @@ def latex_escaped(text: str) -> str:
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
+        **ARROWS,
         **dict.fromkeys(NOT_IN_TEX, "?"),
         **{char: "\\" + char for char in "&%$#_{}"},
     }

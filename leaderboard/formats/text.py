@@ -32,7 +32,7 @@ class Style:
         if isinstance(cell, Text):
             text = self.escaped(cell.text) + (self.star if cell.star else "")
         else:
-            text = number_text(cell)
+            text = self.escaped(number_text(cell))  # the sign of a share
             if isinstance(cell, Interval):
                 text = self.strong.format(text) if cell.strong else text
                 text += self.letters.format(cell.letters) if cell.letters else ""

@@ -222,14 +222,14 @@ def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(command, folder
     seen = []
 
     class Mirror:
-        def __init__(self, uri, runs, dataset, title, warn, store):
+        def __init__(self, uri, runs, dataset, title, warn, store, params):
             self.store = store
             seen.append(title.split()[0])
 
         def missing(self, plan):
             return plan
 
-        def write(self, job):
+        def write(self, job, label):
             seen.append(self.store.run(job.id).folder.parent.name)
 
         def attach(self, file):

@@ -151,7 +151,7 @@ def test_without_the_three_splits_shares_are_drawn(cli, datasets, tmp_path):
     for row, image in zip(found, images, strict=True):
         np.testing.assert_array_equal(pixels(tmp_path / "files" / row["image"]), image)
     done = cli(tmp_path, "data", "new", "birds", "--images", "files/manifest.csv", "--tree", "tree.csv").ok()
-    assert "birds: train 16, val 4, test 4;" in done.out
+    assert "birds: 24 images read: train 16, val 4, test 4;" in done.out
     assert "(all)" in cli(tmp_path, "data", "import", "one", "--out", "other").ok().err
 
 

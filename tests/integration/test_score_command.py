@@ -312,7 +312,7 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     assert "Mistake severity" in out and "bootstrap interval over images" in out
     (tmp_path / "tree.csv").write_text("a,b\n" + "".join(f"{n % 4},leaf {n}\n" for n in range(100)))
     cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--output", "a.tex", "--format", "latex").ok()
-    assert "begin{tabular}" in (tmp_path / "a.tex").read_text()
+    assert "begin{longtable}" in (tmp_path / "a.tex").read_text()
     assert cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--resamples", "0").ok().out.count(" - ") >= 10
     cli(tmp_path, "score", "a.npz", "--tree", "cifar-100").one_line("'cifar100'")
     cli(tmp_path, "score", "a.npz", "--tree", "none.csv").one_line("--tree none.csv: No such file")

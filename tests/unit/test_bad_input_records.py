@@ -233,7 +233,7 @@ def test_an_error_of_a_million_characters_is_cut_and_moves_no_cursor(cli, work):
     assert "\x1b" not in done.said and "is rejected and not counted: its folder is not named" in done.err
     assert max(map(len, done.err.splitlines())) < 1000
     line = cli(work, "leaderboard", "--dataset", "y" * 1_000_000).one_line()
-    assert line.endswith("…")
+    assert len(line) < 1000 and "yyy…'; known: " in line
 
 
 @pytest.mark.parametrize("kind", ["curves", "severity", "confusion", "tradeoff"])

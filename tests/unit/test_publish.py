@@ -272,12 +272,8 @@ def test_a_kill_leaves_the_old_or_the_new(copied, put, quick, tmp_path, cli, dat
         now = files_in(boards)
         assert now == old or set(now) == names
         assert sorted(path.name for path in tmp_path.iterdir() if "boards" in path.name) == ["boards"]
-    assert ["gone" if one == "gone" else "old" if one == old else "new" for one in seen] == [
-        "old",
-        "old",
-        "gone",
-        "new",
-    ]
+    found = ["gone" if one == "gone" else "old" if one == old else "new" for one in seen]
+    assert found == ["old", "old", "gone", "new"]
 
 
 def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, monkeypatch):
