@@ -2,13 +2,11 @@
 
 import csv
 import html.parser
-import importlib.util
 import io
 import json
 import shutil
 import subprocess
 import xml.etree.ElementTree
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,10 +21,7 @@ from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.reports.plots import style
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
-
-_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
-mistake_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mistake_runs)
+from tests import mistake_runs
 
 FUZZED = settings(
     deadline=None,

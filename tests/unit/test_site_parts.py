@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,8 @@ from hierbench.reports.site.runs import time_of
 from hierbench.runs.further_metrics import write_further
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from tests import site_records as records
 
-ROOT = Path(__file__).resolve().parents[2]
-_spec = spec_from_file_location("site_records", ROOT / "tests/site_records.py")
-records = module_from_spec(_spec)
-_spec.loader.exec_module(records)
 ROWS = [("ce", "cross-entropy", "type-I", 60.0), ("mine", "Mine", "type-I", 64.0), ("mine", "Mine", "type-II", 61.0)]
 
 
