@@ -16,7 +16,7 @@ def render(table: Table) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_safe(table.title)}</title>"
     )
-    return f'{head}\n<body style="margin: 1rem">\n<style>\n{style()}</style>\n{fragment(table)}</body>\n</html>\n'
+    return f'{head}\n<body style="margin: 1rem; background: var(--paper)">\n<style>\n{style()}</style>\n{fragment(table)}</body>\n</html>\n'
 
 
 def notebook(table: Table) -> str:
@@ -80,7 +80,7 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     small = small if cell.small else ""
     if isinstance(cell, Text):
         star = ' <span class="star" title="competitive">★<span class="unseen"> competitive</span></span>'
-        inner = _linked(cell.text, cell.link) + (star if cell.star else "") + small + cell.drawing
+        inner = f"{_linked(cell.text, cell.link)}{star if cell.star else ''}{small}{cell.drawing}"
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
         number = str(cell)

@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from markupsafe import Markup
 
 from hierbench.experiments.scoring.report import Report, report_table
 from hierbench.experiments.scoring.score import Result
@@ -315,6 +316,11 @@ def test_boards_rows_and_cells_are_never_changed(board):
     assert render(board_table(board), "json") == before
     assert repr(board) == f"<Board {NAME}, protocol paper: 3 rows, 14 of 14 runs>"
     assert repr(Board.paper("fgvc", others=True)).endswith(" 45 of 45 runs>")
+
+
+def test_a_drawing_is_markup_and_leaves_the_rest_escaped():
+    line = Line([Text("<a>", drawing=Markup("<svg/>")), Text("", drawing=Markup("<svg/>"))])
+    assert "<bdi>&lt;a&gt;</bdi><svg/></th><td><bdi></bdi><svg/></td>" in html.fragment(Table("x", ["A", "B"], [line]))
 
 
 SMALL = {  # a table in each format, and the same with another cell

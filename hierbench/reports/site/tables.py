@@ -191,7 +191,7 @@ def gaps_page(pair: Pair) -> Markup:
         found, seeds, digits = gap.difference, gap.seeds, gap.column.digits
         limit = abs(found.mean) + found.ci95
         how = f"{'paired' if found.test == 'paired' else 'Welch'}, {found.n} seeds"
-        bounds = Interval(found.mean, found.ci95, digits, digits + 2, signed=True, strong=found.significant)
+        bounds = Interval(found.mean, found.ci95, digits, signed=True, strong=found.significant)
         lines.append(
             SheetLine(
                 [
