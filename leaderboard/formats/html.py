@@ -16,7 +16,10 @@ def render(table: Table) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_safe(table.title)}</title>"
     )
-    return f'{head}\n<body style="margin: 1rem; background: var(--paper)">\n<style>\n{style()}</style>\n{fragment(table)}</body>\n</html>\n'
+    body = (
+        f'<body style="margin: 1rem; background: var(--paper)">\n<style>\n{style()}</style>\n{fragment(table)}</body>'
+    )
+    return f"{head}\n{body}\n</html>\n"
 
 
 def notebook(table: Table) -> str:
