@@ -111,7 +111,7 @@ def ledger_from_runs(
     """
     if dataset not in paper_datasets():
         known = ", ".join(paper_datasets())
-        raise UserError(f"the paper has no table of {dataset} to compare with; --source both takes: {known}")
+        raise UserError(f"the paper has no table of {dataset} to compare with; --numbers both takes: {known}")
     published, note = Board.paper(dataset), ""
     try:
         ours = Board.of(dataset, store, protocol=protocol, rejected=rejected)

@@ -1,7 +1,7 @@
 """`hierbench ablate`: the four variants of the paper's ablation, trained where missing, and their table."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
 from hierbench.experiments.publishing import verified
 from hierbench.experiments.session import Session
+from hierbench.experiments.shown import Shown
 from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_from_runs, ablation_table
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Table
@@ -25,8 +26,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json, write_text
 
 
-def ablate(options: Options, show: Callable[[Table], None]) -> int:
-    """Run what is missing, `show` the table, and return 0, or 1 where a job failed."""
+def ablate(options: Options) -> Shown:
+    """Run what is missing and return the table; the exit code is 0, or 1 where a job failed."""
     session = Session(options)
     methods = _methods(session)
     inputs, seeds = session.open(methods), session.num_seeds
@@ -35,13 +36,13 @@ def ablate(options: Options, show: Callable[[Table], None]) -> int:
     if inputs.prepared is None:
         lines = [Line(variant.name, variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
         session.announce(lines, models)
-        return 0
+        return Shown(None)
     variants = plan_variants(recipe, inputs.prepared, methods, seeds, inputs.digest)
     plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
     names = {job.id: variant.name for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
     lines = lines_of_plan(plan, states(plan, session.store))
     if not session.announce([replace(line, method=names[line.id or ""]) for line in lines], models, requested=False):
-        return 0
+        return Shown(None)
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in variants[VARIANTS.index(FRAME_ALONE)]:  # not a row of the leaderboard, unless a comparison planned it
@@ -62,10 +63,8 @@ def ablate(options: Options, show: Callable[[Table], None]) -> int:
         return table, file
 
     table, failed = session.carry_out(plan, "ablation", labels, publish)
-    show(table)
-    say(f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/")
-    session.say_failures(failed, labels)
-    return 1 if failed else 0
+    tables = f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/"
+    return Shown(table, [tables, *session.failures(failed, labels)], 1 if failed else 0)
 
 
 def _methods(session: Session) -> list[Found]:

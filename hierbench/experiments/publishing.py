@@ -11,6 +11,7 @@ from typing import Any
 
 from hierbench.config.options import Options
 from hierbench.experiments.checking import Counted, counted_of
+from hierbench.experiments.shown import Shown
 from hierbench.experiments.verification.cache import SETTLED
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
@@ -20,7 +21,6 @@ from hierbench.leaderboard.table import Table
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
-from hierbench.utils.console import say
 from hierbench.utils.files import write_text
 
 AGAIN = "; remove its folder to train it again"
@@ -89,17 +89,19 @@ def _changed(folder: Path) -> int:
         return max([folder.stat().st_ctime_ns, *(entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries)])
 
 
-def show_board(made: Published, options: Options, more: Mapping[str, Any] | None = None) -> None:
-    """Print a leaderboard and where the results are; `more` are further keys of its JSON."""
-    table = replace(made.table, content={**(made.table.content or {}), **(more or {})})
-    print(render(table, "json") if options.as_json else f"\n{render(table)}", end="", flush=True)
-    say_places(made.board, options)
+def shown_board(ended: Ended, options: Options) -> Shown:
+    """Return a command's leaderboard, where its results are, and what failed."""
+    if (made := ended.published) is None:
+        return Shown(None, ended.failures, ended.code)
+    table = replace(made.table, content={**(made.table.content or {}), **(ended.more or {})})
+    return Shown(table, [*places(made.board, options), *ended.failures], ended.code)
 
 
-def say_places(board: Board, options: Options) -> None:
-    """Say where the results are."""
-    say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
+def places(board: Board, options: Options) -> list[str]:
+    """Return lines that say where the results are."""
+    lines = [f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/"]
     if options.mlflow is None and (uri := default_uri(options.runs)).startswith("sqlite:///"):
         place = Path(uri.removeprefix("sqlite:///")).resolve()
         command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]
-        say(f"browse: {shlex.join(command)}")  # from any folder and shell: mlflow may not be on the path
+        lines.append(f"browse: {shlex.join(command)}")  # from any folder and shell: mlflow may not be on the path
+    return lines

@@ -134,11 +134,11 @@ def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--dataset", "all"], "--dataset all is for --source paper"),
+        (["--dataset", "all"], "--dataset all is for --numbers paper"),
         (["--dataset", "shape"], "did you mean 'shapes'"),
-        (["--dataset", "shapes", "--source", "paper"], "unknown ablation of the paper"),
-        (["--dataset", "fgvc", "--source", "paper", "--seeds", "3"], "options of training"),
-        (["--dataset", "fgvc", "--source", "paper", "--protocol", "authors"], "options of training"),
+        (["--dataset", "shapes", "--numbers", "paper"], "unknown ablation of the paper"),
+        (["--dataset", "fgvc", "--numbers", "paper", "--seeds", "3"], "options of training"),
+        (["--dataset", "fgvc", "--numbers", "paper", "--protocol", "authors"], "options of training"),
         (["--dataset", "shapes", "--seeds", "0"], "'--seeds'"),
         (["--dataset", "shapes", "--jobs", "0"], "'--jobs'"),
         (["--dataset", "shapes", "--set", "methods.haframe.alpha=0"], "only between 0 and 1"),
@@ -154,5 +154,5 @@ def test_a_mistake_is_one_line_and_exit_code_2(cli, tmp_path, arguments, part):
 
 
 def test_the_published_ablation_is_printed(cli, tmp_path):
-    assert "FGVC-Aircraft" in cli(tmp_path, "ablate", "--dataset", "fgvc", "--source", "paper").ok().out
+    assert "FGVC-Aircraft" in cli(tmp_path, "ablate", "--dataset", "fgvc", "--numbers", "paper").ok().out
     assert list(tmp_path.iterdir()) == []

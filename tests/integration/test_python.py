@@ -270,7 +270,7 @@ MISTAKES = {
     ),
     "tuned is True, False or a file, got ''": lambda: hierbench.run("ce", "shapes", tuned=""),
     "unknown source 'papr'; did you mean 'paper'": lambda: hierbench.board("shapes", source="papr"),
-    "hierbench leaderboard --source both": lambda: hierbench.board("shapes", source="both"),
+    "hierbench leaderboard --numbers both": lambda: hierbench.board("shapes", source="both"),
     "unknown protocol 'nonsense'": lambda: hierbench.board("shapes", protocol="nonsense"),
 }
 

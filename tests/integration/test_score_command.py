@@ -92,9 +92,9 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     assert f"recorded in runs/{run.folder.name[:12]}*/; the row is in" in again.err and "--runs" not in again.err
     named = cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "my runs").ok()
     assert named.err.endswith("hierbench leaderboard --dataset shapes --runs 'my runs'\n")
-    cli(place, "publish", "--dataset", "shapes", "--to", "runs").one_line("is the runs folder")
+    cli(place, "publish", "--dataset", "shapes", "--output", "runs").one_line("is the runs folder")
     assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
-    assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--to", "published").ok().out
+    assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--output", "published").ok().out
 
 
 def test_other_readers_leave_it_out_or_say_so(cli, place, made):

@@ -100,7 +100,7 @@ def test_tables_are_verified_with_the_recipe_that_was_given(cli, walked, tmp_pat
     unknown = "differ in settings, which quote a recipe that is not here: 'not as in the recipe: train.batch_size = 8'"
     assert unknown in cli(folder, "leaderboard", "--dataset", "birds").ok().err
     assert cli(folder, "leaderboard", "--dataset", "./birds.toml").ok().err == ""
-    assert cli(folder, "publish", "--dataset", "./birds.toml", "--to", "boards").ok().err == ""
+    assert cli(folder, "publish", "--dataset", "./birds.toml", "--output", "boards").ok().err == ""
     shown = cli(folder, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
     assert "train.batch_size = 8" in shown.out and "differ in settings" not in shown.err
     assert "quote a recipe that is not here" in cli(folder, "verify", "boards").ok().out

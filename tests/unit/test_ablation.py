@@ -131,5 +131,5 @@ def test_best_is_settled_by_the_interval_and_needs_a_number():
 
 
 def test_the_papers_table_without_torch(without_torch, tmp_path):
-    words = ("ablate", "--dataset", "all", "--source", "paper", "--format", "latex", "--output", "table")
+    words = ("ablate", "--dataset", "all", "--numbers", "paper", "--format", "latex", "--output", "table")
     assert not without_torch(*words).out and (tmp_path / "table").read_text().count("80.49") == 1

@@ -143,7 +143,7 @@ def test_json(ledger):
 def test_what_has_no_ledger(cli, tmp_path):
     with pytest.raises(UserError, match=r"the paper has no table of shapes .* cifar100, fgvc"):
         ledger_from_runs("shapes", Store(tmp_path))
-    arguments = ["leaderboard", "--dataset", "fgvc", "--source", "both", "--publish", str(tmp_path / "here")]
+    arguments = ["leaderboard", "--dataset", "fgvc", "--numbers", "both", "--publish", str(tmp_path / "here")]
     assert cli(tmp_path, *arguments).one_line("--publish is for runs")
     assert not list(tmp_path.iterdir())
 
@@ -154,7 +154,7 @@ def test_without_runs_the_published_column_is_printed_and_no_torch_imported(with
     ledger = ledger_from_runs("fgvc", Store(tmp_path), *option[1:])
     printed = [cell for row in Board.paper("fgvc").rows for cell in row.metrics.values()]
     assert [line.published for line in ledger.lines] == printed and not any(line.ours for line in ledger.lines)
-    done = without_torch("leaderboard", "--dataset", "fgvc", "--source", "both", *option)
+    done = without_torch("leaderboard", "--dataset", "fgvc", "--numbers", "both", *option)
     assert "| type-I  | cross-entropy | Top-1 accuracy ↑   | 79.18 +/- 0.5511 | -" in done.out
     assert ledger.protocol == protocol and done.err.startswith("note: no runs of fgvc")
     assert "run: hierbench run --methods paper --dataset fgvc" in done.err

@@ -117,10 +117,10 @@ def test_json_and_csv_mark_them():
 
 
 def test_the_command_shows_them_and_imports_no_torch(without_torch):
-    printed = without_torch("leaderboard", "--dataset", "inat19", "--source", "paper").out
+    printed = without_torch("leaderboard", "--dataset", "inat19", "--numbers", "paper").out
     assert "| soft labels, beta=30 [1]" in printed and CHECKPOINTS in printed
 
 
 def test_ours_are_compared_with_the_paper_alone(cli, tmp_path):
-    arguments = ["leaderboard", "--dataset", "inat19", "--source", "both", "--runs", str(tmp_path / "runs")]
+    arguments = ["leaderboard", "--dataset", "inat19", "--numbers", "both", "--runs", str(tmp_path / "runs")]
     assert "soft labels" not in cli(tmp_path, *arguments).ok().out

@@ -177,7 +177,7 @@ def test_the_command_with_runs(cli, tmp_path, published):
 
 
 def test_the_command_with_the_paper_s_numbers(cli, tmp_path):
-    where = ["--dataset", "cifar100", "--source", "paper"]
+    where = ["--dataset", "cifar100", "--numbers", "paper"]
     found = json.loads(
         cli(tmp_path, "power", "haframe:type-II", "hafeature:type-I", *where, "--format", "json").ok().out
     )
@@ -205,7 +205,7 @@ def test_the_command_with_planned_numbers(cli, tmp_path):
     assert none == ["test,difference,deviations,effect,n,seeds,reached", "paired,0.0,1.0,0.0,,,"]
 
 
-NUMBERS, PAPER = "--difference 1 --deviation 1", "--dataset cifar100 --source paper"
+NUMBERS, PAPER = "--difference 1 --deviation 1", "--dataset cifar100 --numbers paper"
 
 
 @pytest.mark.parametrize(
@@ -215,14 +215,14 @@ NUMBERS, PAPER = "--difference 1 --deviation 1", "--dataset cifar100 --source pa
         "ce --dataset shapes": "two rows",
         "--difference 1": "--difference and --deviation",
         f"{NUMBERS} --dataset shapes": "leave out --dataset",
-        f"{NUMBERS} --source paper": "leave out --source paper",
+        f"{NUMBERS} --numbers paper": "leave out --numbers paper",
         "--difference nan --deviation 1": "--difference nan",
         "--difference 1 --deviation 0": "--deviation 0",
         "--difference 1 --deviation inf": "--deviation inf",
         f"{NUMBERS} --power 1": "--power 1",
         f"{NUMBERS} --power nan": "--power nan",
         f"{NUMBERS} --level 0": "--level 0",
-        "crm ce --dataset cifar-100 --source paper": "did you mean 'cifar100'",
+        "crm ce --dataset cifar-100 --numbers paper": "did you mean 'cifar100'",
         f"crm cee {PAPER}": "unknown row 'cee'",
         f"ce ce {PAPER}": "nothing to compare with ce",
         f"crm ce {PAPER} --metric topp": "topp",

@@ -74,7 +74,9 @@ def respecified(runs, tamperings, tree=None, **changes):
 
 def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path):
     before = files_in(trained)
-    done = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--to", "boards")
+    done = cli(
+        tmp_path, "publish", "--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--output", "boards"
+    )
     assert "9 runs: 9 recomputed" in done.ok().out and done.err == ""
     boards = tmp_path / "boards"
     kinds = (".csv", ".json", ".md", ".tex", "-changes.json", "-operating.svg", "-severity.svg", "-tradeoff.svg")
@@ -176,7 +178,7 @@ def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     same = put(copied("three again", "flamingo"), update=True, because="no reason")
     assert "--because explains nothing: no row disappears or gets worse" in same.notes
     assert same.lines[0] == "no row changes" and len(entries(boards)) == 3
-    again = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", boards / "shapes", "--to", "copy").ok()
+    again = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", boards / "shapes", "--output", "copy").ok()
     assert "9 recomputed" in again.out  # from published records, without the data
     assert files_in(tmp_path / "copy/shapes") == files_in(boards / "shapes")
 
@@ -313,7 +315,7 @@ def test_a_tampering_is_refused_or_shown(kind, tampering, trained, published, da
         shutil.copy(published / "shapes.json", runs / "leaderboard-shapes.json")
     shown = tampering(Folder(runs, shapes.hierarchy("height")))
     options = ("--runs", runs, "--data-dir", data_dir if kind == "runs" else tmp_path / "no-data")
-    done = cli(tmp_path, "publish", "--dataset", "shapes", *options, "--to", "boards")
+    done = cli(tmp_path, "publish", "--dataset", "shapes", *options, "--output", "boards")
     if tampering in SHOWN:
         assert done.code == 0, done.said
         assert all(who in done.err for who, _ in shown.lines), done.err

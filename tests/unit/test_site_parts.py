@@ -90,11 +90,13 @@ def test_a_failure_leaves_the_site_that_was(birds, copy, tmp_path, monkeypatch):
 
 
 def test_a_mistake_is_one_line(cli, birds, tmp_path):
-    cli(tmp_path, "site", "build", "nowhere", "--out", "x").one_line("no folder nowhere")
+    cli(tmp_path, "site", "build", "nowhere", "--output", "x").one_line("no folder nowhere")
     (tmp_path / "empty").mkdir()
-    cli(tmp_path, "site", "build", "empty", "--out", "x").one_line("empty has no published table")
-    cli(tmp_path, "site", "build", birds, "--out", "x", "--base-url", "javascript:x").one_line("not an http or https")
-    cli(tmp_path, "site", "build", birds, "--out", "x", "--title", " ").one_line("--title is empty")
+    cli(tmp_path, "site", "build", "empty", "--output", "x").one_line("empty has no published table")
+    cli(tmp_path, "site", "build", birds, "--output", "x", "--base-url", "javascript:x").one_line(
+        "not an http or https"
+    )
+    cli(tmp_path, "site", "build", birds, "--output", "x", "--title", " ").one_line("--title is empty")
     assert not (tmp_path / "x").exists()
 
 
