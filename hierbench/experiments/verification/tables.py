@@ -95,7 +95,7 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
         board = _board(content, path, store, data_dir, finding, report, file)
         board = _as_claimed(content, board, report, finding)
         _compare_rows(content, parse_json_object(render(board_table(board), "json")), finding)
-        if not finding.rejected:
+        if report is not None and not finding.rejected:
             _note_pages(path, board, finding)
     except WHAT_FAILS as error:  # of which a UserError is one
         finding.reject(f"it cannot be made again from its records: {error}")
