@@ -86,7 +86,7 @@ def test_a_method_is_read_and_never_run():
     marked = str(highlighted("x = '<b>'  # </pre>\nif x: pass\n"))
     assert (
         "<b>" not in marked
-        and '<span class="c"># &lt;/pre&gt;</span>' in marked
+        and '<span class="c1"># &lt;/pre&gt;</span>' in marked
         and '<span class="k">if</span>' in marked
     )
     assert html.unescape(re.sub(r"</?span[^>]*>", "", str(highlighted(text)))) == text
