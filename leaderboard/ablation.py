@@ -128,7 +128,10 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
                     Text(table.title),
                     Text(row.title, small=f"{seeds(row)} runs" if row.n < row.planned else ""),
                     *(CHECK if there else CROSS for there in variant.parts.values()),
-                    *(cell_of(row, column, printed=table.protocol == PUBLISHED) for column in columns),
+                    *(
+                        replace(cell_of(row, column, printed=table.protocol == PUBLISHED), letters="")
+                        for column in columns
+                    ),
                 ]
             )
             for table, variant, row in found

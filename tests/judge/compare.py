@@ -110,6 +110,7 @@ WAYS = (  # to print the same, by which earlier versions differ
     (r"\*\*(\S+) \+/- ([\d.]+)\*\*", r"**\1** +/- \2"),
     (r"\((lacks .*?|\d+ of \d+ runs|d [-+\d.]+)\)", r"\1"),
     (r"\\\*", "*"),
+    (r" \+/- -$", ""),
 )
 
 
