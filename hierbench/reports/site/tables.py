@@ -176,9 +176,7 @@ def seeds_page(table: Table, places: Places, row: Row, runs: Sequence[Seed]) -> 
         )
         for run_id, seed, said, values in runs[:MOST_RUNS]
     ]
-    mean = SheetLine(
-        [Text("Mean"), *(replace(cell_of(row, column), letters="") for column in columns), Text(""), Flag("")]
-    )
+    mean = SheetLine([Text("Mean"), *(cell_of(row, column) for column in columns), Text(""), Flag("")])
     more = [f"and {len(runs) - MOST_RUNS} more runs"] if len(runs) > MOST_RUNS else []
     heads = ["Seed", *(column.heading for column in columns), "Run", "Evidence"]
     return shown(Sheet("Results by seed", heads, [*lines, mean], notes=more))
@@ -201,7 +199,7 @@ def gaps_page(pair: Pair) -> Markup:
                     Text("", drawing=svg.seeds_apart(gap.row, gap.reference)),
                     Number(found.effect, "+.2f"),
                     Number(found.p, ".2g"),
-                    Number(found.p_holm, ".2g"),
+                    Number(found.p_holm, ".2g", "significant" if found.significant else ""),
                     Text("more than 1,000" if seeds is None else str(seeds)),
                 ]
             )
