@@ -54,6 +54,7 @@ def command_line() -> str:
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="hierbench", title="The command line")
     text = re.sub(r"^#+ `(.*)`$", lambda line: f"{'#' * (line[1].count(' ') + 1)} {line[1]}", text, flags=re.M)
+    text = re.sub(r"^\x08\n(Example:) (.*)$", r"\1 `\2`", text, flags=re.M)
     return text.replace("```console\n$ ", "```text\n")
 
 

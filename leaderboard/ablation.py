@@ -1,28 +1,17 @@
 """The ablation table: cross-entropy on type I, then the transformation, the fixed frame and the cosine loss added."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
-from textwrap import wrap
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
 from hierbench.config.sections import FeatureType
-from hierbench.leaderboard.board import PAPER_RUNS, board_from_runs, paper_distance, paper_lines
-from hierbench.leaderboard.render import (
-    HEADINGS,
-    csv_text,
-    metric_columns,
-    number,
-    pipe_table,
-    seeds,
-    shown_metrics,
-    tex_template,
-)
-from hierbench.leaderboard.statistics import Cell, Row, mark_best, ranked_rows
-from hierbench.leaderboard.tex import latex_escaped
+from hierbench.leaderboard.board import PAPER_RUNS, PUBLISHED, Board, paper_distance, paper_lines
+from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.statistics import Cell, Row, ranked_rows, with_best
+from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
+from hierbench.leaderboard.tables.board import MEAN, cell_of, metric_columns, seeds, shown_metrics
 from hierbench.runs.store import Store
 from hierbench.utils.errors import unknown_name
-from hierbench.utils.files import as_json_text
-from hierbench.utils.text import markdown_escaped
 
 PARTS = {"cross_entropy": "L_CE", "transformation": "T", "frame": "HAF", "cosine": "L_COS"}
 BACKBONES = {"resnet50": "ResNet50", "wrn28-8": "WideResNet28"}  # as the paper calls them
@@ -52,7 +41,7 @@ VARIANTS = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Ablation:
     """The four variants on one dataset, in the order of VARIANTS; a row's title is its model's name."""
 
@@ -60,13 +49,16 @@ class Ablation:
     title: str
     protocol: str
     distance: str
-    rows: list[Row]
+    rows: Sequence[Row]
     remark: str = ""
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def of(cls, dataset: str, title: str, protocol: str, distance: str, rows: Sequence[Row], remark: str = "") -> Self:
         """Mark the best mean of each metric, among the rows that have all seeds."""
-        assert len(self.rows) == len(VARIANTS)
-        mark_best(ranked_rows(self.rows))
+        assert len(rows) == len(VARIANTS)
+        best = iter(with_best(ranked_rows(rows)))
+        ranked = {id(row): own for row, own in zip(ranked_rows(rows), best, strict=True)}
+        return cls(dataset, title, protocol, distance, [ranked.get(id(row), row) for row in rows], remark)
 
 
 def ablation_from_paper(dataset: str) -> list[Ablation]:
@@ -87,7 +79,7 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
             marks = {part: str(int(there)) for part, there in variant.parts.items()}
             ((model, cells),) = [(line["model"], cells) for line, cells in own if marks.items() <= line.items()]
             rows.append(Row(variant.type, variant.method, model, PAPER_RUNS, PAPER_RUNS, cells))
-        tables.append(Ablation(name, own[0][0]["title"], "published", paper_distance(name), rows))
+        tables.append(Ablation.of(name, own[0][0]["title"], "published", paper_distance(name), rows))
     return tables
 
 
@@ -109,11 +101,12 @@ def ablation_from_runs(
         ids: those of each variant, in the order of VARIANTS.
         rejected: ids of runs that do not count.
     """
-    board = board_from_runs(dataset, store, [run_id for group in ids for run_id in group], rejected=rejected)
-    rows = [next(row for row in board.rows if group[0] in row.runs) for group in ids]
-    for row, name in zip(rows, model_names(backbone), strict=True):
-        row.title = name
-    return Ablation(board.dataset, title, board.protocol, board.distance, rows, board.remark)
+    board = Board.of(dataset, store, [run_id for group in ids for run_id in group], rejected=rejected)
+    rows = [
+        replace(next(row for row in board.rows if group[0] in row.runs), title=name)
+        for group, name in zip(ids, model_names(backbone), strict=True)
+    ]
+    return Ablation.of(board.dataset, title, board.protocol, board.distance, rows, board.remark)
 
 
 def model_names(backbone: str) -> list[str]:
@@ -122,37 +115,69 @@ def model_names(backbone: str) -> list[str]:
     return [name, f"{name}*", f"{name}*", "HAFrame"]
 
 
-def model_and_runs(row: Row) -> str:
-    """Return the model's name, with the number of runs while some are missing."""
-    return f"{row.title} ({seeds(row)} runs)" if row.n < row.planned else row.title
+def ablation_table(tables: Sequence[Ablation]) -> Table:
+    """Return the variants of each dataset with their parts."""
+    columns = [PAPER_BY_NAME[name] for name in shown_metrics(row for table in tables for row in table.rows)]
+    found = [(table, variant, row) for table in tables for variant, row in zip(VARIANTS, table.rows, strict=True)]
+    return Table(
+        title="Ablation",
+        columns=["Dataset", "Model", *PARTS.values(), *(column.heading for column in columns)],
+        rows=[
+            Line(
+                [
+                    Text(table.title),
+                    Text(row.title, small=f"{seeds(row)} runs" if row.n < row.planned else ""),
+                    *(CHECK if there else CROSS for there in variant.parts.values()),
+                    *(
+                        replace(cell_of(row, column, printed=table.protocol == PUBLISHED), letters="")
+                        for column in columns
+                    ),
+                ]
+            )
+            for table, variant, row in found
+        ],
+        notes=[
+            "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed "
+            "to the hierarchy-aware frame. L_COS: cosine loss.",
+            MEAN,
+            *_settings(tables),
+        ],
+        bold="best mean of the dataset, of rows with all seeds",
+        merged=1,
+        floats=True,
+        records=[
+            {
+                "dataset": table.dataset,
+                "model": row.title,
+                **{part: int(there) for part, there in variant.parts.items()},
+                "n": row.n,
+                "planned": row.planned,
+                **metric_columns(row, [column.name for column in columns]),
+            }
+            for table, variant, row in found
+        ],
+        content={
+            "protocol": tables[0].protocol,
+            "rows": [
+                {
+                    "dataset": table.dataset,
+                    "distance": table.distance,
+                    "type": variant.type,
+                    "method": variant.method,
+                    "model": row.title,
+                    **variant.parts,
+                    "n": row.n,
+                    "planned": row.planned,
+                    "metrics": {name: _cell_content(cell) for name, cell in row.metrics.items()},
+                    "runs": row.runs,
+                }
+                for table, variant, row in found
+            ],
+        },
+    )
 
 
-def markdown(tables: Sequence[Ablation]) -> str:
-    """Return a markdown table in the paper's look: best means bold."""
-    metrics, lines = metrics_of(tables), []
-    for table in tables:
-        for variant, row in zip(VARIANTS, table.rows, strict=True):
-            dataset = markdown_escaped(table.title) if row is table.rows[0] else ""
-            marks = ["✓" if there else "✗" for there in variant.parts.values()]
-            numbers = [number(row.metrics.get(metric), "**{}**") for metric in metrics]
-            lines.append([dataset, model_and_runs(row), *marks, *numbers])
-    headings = ["Dataset", "Model", *PARTS.values(), *(HEADINGS[metric] for metric in metrics)]
-    legend = [
-        "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed to "
-        "the hierarchy-aware frame. L_COS: cosine loss.",
-        "Mean +/- half-width of the 95% t-interval over runs. **Bold**: best mean of the dataset, of rows with all "
-        "seeds.",
-        *map(markdown_escaped, settings(tables)),
-    ]
-    return "\n".join([pipe_table(lines, headings), "", *legend, ""])
-
-
-def metrics_of(tables: Sequence[Ablation]) -> list[str]:
-    """Return the metrics that at least one row has, in the paper's order."""
-    return shown_metrics(row for table in tables for row in table.rows)
-
-
-def settings(tables: Sequence[Ablation]) -> list[str]:
+def _settings(tables: Sequence[Ablation]) -> list[str]:
     """Return one sentence per setting, with the datasets it applies to."""
     datasets: dict[str, list[str]] = {}
     for table in tables:
@@ -161,73 +186,7 @@ def settings(tables: Sequence[Ablation]) -> list[str]:
     return [f"{', '.join(names)}: {text}" for text, names in datasets.items()]
 
 
-def as_csv(tables: Sequence[Ablation]) -> str:
-    """Return CSV with numbers at full precision."""
-    metrics = metrics_of(tables)
-    return csv_text(
-        [
-            {
-                "dataset": table.dataset,
-                "model": row.title,
-                **{part: int(there) for part, there in variant.parts.items()},
-                "n": row.n,
-                "planned": row.planned,
-                **metric_columns(row, metrics),
-            }
-            for table in tables
-            for variant, row in zip(VARIANTS, table.rows, strict=True)
-        ]
-    )
-
-
-def as_json(tables: Sequence[Ablation]) -> str:
-    """Return JSON with one entry per variant and dataset; NaN becomes null."""
-    rows = [
-        {
-            "dataset": table.dataset,
-            "distance": table.distance,
-            "type": variant.type,
-            "method": variant.method,
-            "model": row.title,
-            **variant.parts,
-            "n": row.n,
-            "planned": row.planned,
-            "metrics": {name: _cell_content(cell) for name, cell in row.metrics.items()},
-            "runs": row.runs,
-        }
-        for table in tables
-        for variant, row in zip(VARIANTS, table.rows, strict=True)
-    ]
-    return as_json_text({"schema": 1, "protocol": tables[0].protocol, "rows": rows})
-
-
 def _cell_content(cell: Cell) -> dict[str, Any]:
     content = asdict(cell)
     del content["groups"], content["interval"]  # of the leaderboard alone
     return content
-
-
-def latex(tables: Sequence[Ablation]) -> str:
-    """Return a LaTeX document with the table in the paper's look; two comments mark the table itself."""
-
-    def stacked(title: str) -> str:
-        lines = map(latex_escaped, wrap(title, 12, break_long_words=False))  # the column is narrow
-        return r"\\".join(f"{{}}{line}" if line[:1] in "[*" else line for line in lines)  # no argument of the \\ before
-
-    return tex_template("ablation.tex.j2").render(
-        tables=tables,
-        variants=VARIANTS,
-        parts=[r"$\mathcal{L}_{CE}$", r"$\mathcal{T}(.)$", r"$HAF$", r"$\mathcal{L}_{COS}$"],
-        metrics=metrics_of(tables),
-        settings=settings(tables),
-        stacked=stacked,
-        model=model_and_runs,
-    )
-
-
-FORMATS: dict[str, Callable[[Sequence[Ablation]], str]] = {
-    "markdown": markdown,
-    "latex": latex,
-    "csv": as_csv,
-    "json": as_json,
-}

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from hierbench.config.recipe import Recipe, dataset_name, recipe_names
 from hierbench.config.scored import is_scored
-from hierbench.config.sections import Protocol
+from hierbench.config.sections import PAPER_METHODS, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.others import other_rows
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import Record, rows_of
+from hierbench.leaderboard.rows import Evidence, Record, rows_of
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of, remark_of, tuning_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
@@ -26,41 +27,169 @@ from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 RECIPE_PLANS = "the recipe plans"
 TWO_SEEDS = "two seeds say little"
 OTHER_SETTINGS = "finished runs with other settings are not in this table"
 PAPER_RUNS = 5  # behind every row of the paper
+PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
 
 
 class NoRunsError(UserError):
     """There are no runs to make a table of."""
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class Board:
-    """Rows that may be ranked together; a notebook shows them as a table."""
+    """Rows that may be ranked together, in the order of a table; made by `of` or `paper`, and never changed.
+
+    Attributes:
+        dataset, protocol, distance: what all rows share.
+        rows: ranked and marked; type I before type II, the paper's methods before others, by name; scored rows last.
+        remark: about data and settings; printed below the table, not part of the JSON contract.
+        columns: of tables; JSON has all cells that the rows have.
+        evidence: how many runs have which verdict, where they were verified; printed below the table.
+        seeds: that a row needs to be ranked; () where rows have no runs.
+    """
 
     dataset: str
     protocol: str
     distance: str
-    rows: list[Row]
-    remark: str = ""  # about data and settings; printed below the table, not part of the JSON contract
-    columns: tuple[Column, ...] = PAPER  # of tables; JSON has all cells that the rows have
-    evidence: str = ""  # how many runs have which verdict, where they were verified; printed below the table
-    seeds: tuple[int, ...] = ()  # that a row needs to be ranked; () where rows have no runs
+    rows: tuple[Row, ...]
+    remark: str = ""
+    columns: tuple[Column, ...] = PAPER
+    evidence: str = ""
+    seeds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Put the rows into the order of a table."""
+        object.__setattr__(self, "rows", tuple(sorted(self.rows, key=_place)))
+
+    @classmethod
+    def paper(cls, dataset: str, *, others: bool = False) -> Board:
+        """Return the published table of a dataset (Liang & Davis, ICCV 2023, Tables 2 to 5): five runs a row.
+
+        With `others`, what other authors printed is below it: cited, never ranked nor counted as runs.
+        """
+        if dataset not in paper_datasets():
+            raise unknown_name("table of the paper for dataset", dataset, paper_datasets())
+        rows = [
+            Row(line["type"], line["method"], line["title"], PAPER_RUNS, PAPER_RUNS, cells)
+            for line, cells in paper_lines(dataset)
+        ]
+        ranked, _ = rank(rows)
+        return cls(dataset, PUBLISHED, paper_distance(dataset), (*ranked, *(other_rows(dataset) if others else ())))
+
+    @classmethod
+    def of(
+        cls,
+        dataset: str,
+        store: Store,
+        ids: Sequence[str] | None = None,
+        protocol: Protocol | None = None,
+        rejected: Collection[str] = (),
+        evidence: Evidence | None = None,
+    ) -> Board:
+        """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored here.
+
+        Scored rows are marked in title and type, and not highlighted beside runs.
+
+        Args:
+            dataset: its name, or the file of a user's dataset.
+            store: where the runs are.
+            ids: only these runs, and no scored rows; by default all that are comparable with the newest run.
+            protocol: only runs under it; None takes that of the newest.
+            rejected: ids of runs that count as planned but not as finished, as verification found them false.
+            evidence: what verification found of the runs, where they were verified.
+
+        Raises:
+            NoRunsError: no runs of the dataset under the protocol, or no such dataset.
+            UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
+        """
+        name = dataset_name(dataset)
+        evidence = evidence or Evidence()
+        try:
+            board = cls._of_runs(dataset, store, ids, protocol, rejected, evidence)
+        except NoRunsError:
+            rows, data, remarks = scored_rows(name, store, None, rejected) if ids is None else ([], None, [])
+            if not rows or data is None or protocol is not None:
+                raise
+            rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
+            ranked, _ = rank(rows)
+            remarks += _remark_on_two(rows)
+            return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=evidence.said(rows))
+        if ids is not None:
+            return board
+        spec = spec_of(store.run(board.rows[0].runs[0]))
+        scored, _, remarks = scored_rows(name, store, spec, rejected)
+        rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in scored)]
+        remark = "; ".join(filter(None, [board.remark, *remarks]))
+        return replace(board, rows=tuple(rows), remark=remark, evidence=evidence.said(rows))
+
+    @classmethod
+    def _of_runs(
+        cls,
+        dataset: str,
+        store: Store,
+        ids: Sequence[str] | None,
+        protocol: Protocol | None,
+        rejected: Collection[str],
+        evidence: Evidence,
+    ) -> Board:
+        name = dataset_name(dataset)
+        records = _records(name, store, ids)
+        protocols = sorted({spec.protocol for spec, _ in records})
+        if ids is not None and len(protocols) > 1:
+            raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
+        found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
+        if not found:
+            raise _no_runs(dataset, store, protocol)
+        done = {run.folder.name for _, run in found if run.folder.name not in rejected and run.done}
+        finished = [(spec, run) for spec, run in found if run.folder.name in done]
+        newest = (finished or found)[-1][0]
+        found = _comparable(found, newest, with_bases=ids is None)
+        if not found:
+            raise UserError(
+                f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again"
+            )
+        rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows_of(found, done)]
+        if ids is None:  # a base that is no method of its own is no row of its own
+            rows = [row for row in rows if not row.method.startswith("_")] or rows
+        planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
+        ranked, seeds = rank(rows, planned)
+        remarks = _remarks(dataset, newest, found, recipe_of(dataset, newest.protocol))
+        remarks += sorted({remark_of(run) for _, run in found if run.folder.name in done} - {""})
+        if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
+            remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
+        shared = newest.comparison
+        if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
+            remarks.append(f"{others} {OTHER_SETTINGS}")
+        if planned is not None and len(seeds) < planned:
+            remarks.append(f"{RECIPE_PLANS} {planned} seeds")
+        remarks += _remark_on_two(rows)
+        return cls(
+            name,
+            newest.protocol,
+            newest.dataset.distance,
+            ranked,
+            "; ".join(remarks),
+            evidence=evidence.said(rows),
+            seeds=seeds,
+        )
 
     def __repr__(self) -> str:
         """Return the dataset, the protocol and the numbers of rows and runs."""
         runs, planned = (sum(getattr(row, name) for row in self.rows) for name in ("n", "planned"))
         return f"<Board {self.dataset}, protocol {self.protocol}: {len(self.rows)} rows, {runs} of {planned} runs>"
 
-    def _repr_html_(self) -> str:
-        from hierbench.leaderboard.render import html
+    @property
+    def of_runs(self) -> Board:
+        """The board without the rows that were scored or cited, which have no runs."""
+        return replace(self, rows=tuple(row for row in self.rows if not row.scored and row.citation is None))
 
-        return html(self)
+    @property
+    def shown(self) -> list[Column]:
+        """The columns of which at least one row has a cell."""
+        return [column for column in self.columns if any(column.name in row.metrics for row in with_values(self.rows))]
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
@@ -76,20 +205,19 @@ class Board:
                     del cell["groups"]
         if not content["seeds"]:
             del content["seeds"]
-        return {"schema": 1, **content}
+        return content
 
-    def frame(self) -> pd.DataFrame:
-        """Return a row per finished run and metric: type, method, metric, run (counted from 0) and value."""
-        import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {"type": row.type, "method": row.method, "metric": metric, "run": number, "value": value}
-                for row in self.rows
-                for metric, cell in row.metrics.items()
-                for number, value in enumerate(cell.values)
-            ]
-        )
+def _place(row: Row) -> tuple[bool, bool, str, bool, str]:
+    return row.citation is not None, row.scored, row.type, row.method not in PAPER_METHODS, row.method
+
+
+def with_values(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows that say which metrics a table has: those without a finished run only where there are no others.
+
+    They have an empty cell of every metric, also of HierDist@20 on a tree of fewer classes.
+    """
+    return [row for row in rows if row.n or row.citation is not None] or rows
 
 
 def paper_datasets() -> list[str]:
@@ -115,105 +243,25 @@ def paper_distance(dataset: str) -> str:
     return "depth" if dataset == "tieredimagenet-h" else "height"
 
 
-def board_from_paper(dataset: str) -> Board:
-    """Return the published table of a dataset (Liang & Davis, ICCV 2023, Tables 2 to 5): five runs a row."""
-    if dataset not in paper_datasets():
-        raise unknown_name("table of the paper for dataset", dataset, paper_datasets())
-    rows = [
-        Row(line["type"], line["method"], line["title"], PAPER_RUNS, PAPER_RUNS, cells)
-        for line, cells in paper_lines(dataset)
-    ]
-    rank(rows)
-    return Board(dataset, "published", paper_distance(dataset), rows)
-
-
-def board_with_scored(
-    dataset: str, store: Store, protocol: Protocol | None = None, rejected: Collection[str] = ()
-) -> Board:
-    """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored on its data.
-
-    Scored rows are marked in title and type, and not highlighted beside runs; rejected ones are left out. Errors are
-    those of `board_from_runs`.
-    """
-    name = dataset_name(dataset)
-    try:
-        board = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
-    except NoRunsError:
-        rows, data, remarks = scored_rows(name, store, None, rejected)
-        if not rows or data is None or protocol is not None:
-            raise
-        rank(rows)
-        remarks += _remark_on_two(rows)
-        return Board(name, "scored", data.distance, rows, "; ".join(remarks))
-    spec = _spec(store.run(board.rows[0].runs[0]))
-    rows, _, remarks = scored_rows(name, store, spec, rejected)
-    return replace(board, rows=[*board.rows, *rows], remark="; ".join(filter(None, [board.remark, *remarks])))
-
-
-def board_from_runs(
-    dataset: str,
-    store: Store,
-    ids: Sequence[str] | None = None,
-    protocol: Protocol | None = None,
-    rejected: Collection[str] = (),
-) -> Board:
-    """Return the table of the runs on disk, without predictions that were only scored here.
-
-    Args:
-        dataset: its name, or the file of a user's dataset.
-        store: where the runs are.
-        ids: only these runs; by default all that are comparable with the newest run of the dataset.
-        protocol: only runs under it; None takes that of the newest.
-        rejected: ids of runs that count as planned but not as finished, as verification found them false.
-
-    Raises:
-        NoRunsError: no runs of the dataset under the protocol, or no such dataset.
-        UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
-    """
-    name = dataset_name(dataset)
+def _records(name: str, store: Store, ids: Sequence[str] | None) -> list[Record]:
+    """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
     runs = store.runs() if ids is None else map(store.run, ids)
-    records = [
+    return [
         (spec, run)
         for run in runs
-        if (spec := _spec(run)) is not None and spec.dataset.name == name and spec.split == "test"
-        # Runs of an ablation alone have their own table.
+        if (spec := spec_of(run)) is not None and spec.dataset.name == name and spec.split == "test"
         if ids is not None or not (run.folder / "ablation.json").exists()
     ]
-    protocols = sorted({spec.protocol for spec, _ in records})
-    if ids is not None and len(protocols) > 1:
-        raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
-    found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
-    if not found:
-        if name == dataset and name not in recipe_names():
-            there = {one_line(spec.dataset.name) for run in store.runs() if (spec := _spec(run)) is not None}
-            raise NoRunsError(str(unknown_name("dataset", dataset, there.union(recipe_names()))))
-        which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
-        command = f"hierbench run --methods paper --dataset {dataset}{option}"
-        raise NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
-    done = {run.folder.name for _, run in found if run.folder.name not in rejected and run.done}
-    finished = [(spec, run) for spec, run in found if run.folder.name in done]
-    newest = (finished or found)[-1][0]
-    found = _comparable(found, newest, with_bases=ids is None)
-    if not found:
-        raise UserError(f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again")
-    rows = rows_of(found, done)
-    if ids is None:  # a base that is no method of its own is no row of its own
-        rows = [row for row in rows if not row.method.startswith("_")] or rows
-    recipe = recipe_of(dataset, newest.protocol)
-    planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
-    table_seeds = rank(rows, planned)
-    remarks = _remarks(dataset, newest, found, recipe)
-    remarks += sorted({remark_of(run) for _, run in found if run.folder.name in done} - {""})
-    if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
-        remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
-    shared = newest.comparison
-    if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
-        remarks.append(f"{others} {OTHER_SETTINGS}")
-    if planned is not None and len(table_seeds) < planned:
-        remarks.append(remark_on_seeds(planned))
-    remarks += _remark_on_two(rows)
-    distance = newest.dataset.distance
-    return Board(name, newest.protocol, distance, rows, "; ".join(remarks), seeds=table_seeds)
+
+
+def _no_runs(dataset: str, store: Store, protocol: Protocol | None) -> NoRunsError:
+    name = dataset_name(dataset)
+    if name == dataset and name not in recipe_names():
+        there = {one_line(spec.dataset.name) for run in store.runs() if (spec := spec_of(run)) is not None}
+        return NoRunsError(str(unknown_name("dataset", dataset, there.union(recipe_names()))))
+    which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
+    command = f"hierbench run --methods paper --dataset {dataset}{option}"
+    return NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:
@@ -224,11 +272,6 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
     """
     recipe = recipe_of(dataset, protocol) if dataset in recipe_names() else None
     return None if recipe is None else recipe.seeds
-
-
-def remark_on_seeds(planned: int) -> str:
-    """Return the remark on a table of fewer seeds."""
-    return f"{RECIPE_PLANS} {planned} seeds"
 
 
 def _remark_on_two(rows: Sequence[Row]) -> list[str]:
@@ -293,7 +336,7 @@ def _types_of_several_rates(records: list[Record]) -> set[str]:
     return {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}
 
 
-def _spec(run: Run) -> Spec | None:
+def spec_of(run: Run) -> Spec | None:
     """Return a run's spec, None where it is damaged or of another version."""
     if isinstance(run, KnownRun):
         return run.known
@@ -308,7 +351,7 @@ def damaged_runs(dataset: str, store: Store) -> list[str]:
     lines, name = [], dataset_name(dataset)
     runs, lost = store.listing()
     others = [run for run in runs if not isinstance(run, KnownRun)]
-    for run, spec in [*((run, _spec(run)) for run in others), *((run, None) for run in lost)]:
+    for run, spec in [*((run, spec_of(run)) for run in others), *((run, None) for run in lost)]:
         if run.folder.is_symlink():
             lines.append(f"run {run.folder.name[:12]} is a symbolic link, which is not followed, and not counted")
             continue

@@ -13,11 +13,10 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
-from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.changes import Change, spec_changes
 from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.paired import Difference, adjusted, differences
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import RUN_ID, Run, Store
 from hierbench.utils.errors import UserError
@@ -137,7 +136,7 @@ def _open(path: Path, dataset: str | None, protocol: Protocol | None, verified: 
     rejected: Collection[str] = ()
     if verified is not None:
         store, rejected = verified(dataset, store)
-    return board_with_scored(dataset, store, protocol, rejected), store
+    return Board.of(dataset, store, protocol=protocol, rejected=rejected), store
 
 
 def _only(names: Sequence[str], name: str | None, path: Path) -> str:
@@ -207,9 +206,9 @@ def _matched(
 
     Where either board has several rows of a method, those of equal hyperparameters are a pair.
     """
-    pairs, added, left = [], [], {id(row): row for row in ordered_rows(old)}
+    pairs, added, left = [], [], {id(row): row for row in old.rows}
     mine, theirs = _by_name(new), _by_name(old)
-    for row in ordered_rows(new):
+    for row in new.rows:
         found = theirs.get(_name(row), [])
         if len(mine[_name(row)]) > 1 or len(found) > 1:
             params = _params(row, new_store)

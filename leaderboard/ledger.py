@@ -5,22 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib import resources
-from itertools import groupby
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
-from hierbench.leaderboard.board import Board, NoRunsError, board_from_paper, board_from_runs, paper_datasets
-from hierbench.leaderboard.render import HEADINGS, csv_text, number, pipe_table, seeds, tex_template
+from hierbench.leaderboard.board import Board, NoRunsError, paper_datasets
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
-from hierbench.leaderboard.sheet import Sheet
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
+from hierbench.leaderboard.tables.board import HEADINGS, MEAN, PRINTED_DIGITS, seeds
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import as_json_text
-from hierbench.utils.text import markdown_escaped
 
 BASES = {"crm": "ce"}  # what affects a model affects its re-ranking too
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
@@ -56,7 +53,7 @@ class Difference(BaseModel):
 
 
 @dataclass(frozen=True)
-class Line:
+class Entry:
     """One metric of one method: published, ours (either may be missing), and the row of ours it comes from."""
 
     type: str
@@ -90,7 +87,7 @@ class Ledger:
     protocol: str
     distance: str
     published_distance: str
-    lines: list[Line]
+    lines: list[Entry]
     differences: list[Difference]
     remark: str = ""
     note: str = ""
@@ -107,19 +104,19 @@ def ledger_from_runs(
 ) -> Ledger:
     """Return the ledger of the runs on disk; without runs it has only the published numbers, and a note says so.
 
-    Arguments are those of `board_from_runs`.
+    Arguments are those of `Board.of`.
 
     Raises:
         UserError: the paper has no table of the dataset.
     """
     if dataset not in paper_datasets():
         known = ", ".join(paper_datasets())
-        raise UserError(f"the paper has no table of {dataset} to compare with; --source both takes: {known}")
-    published, note = board_from_paper(dataset), ""
+        raise UserError(f"the paper has no table of {dataset} to compare with; --numbers both takes: {known}")
+    published, note = Board.paper(dataset), ""
     try:
-        ours = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
+        ours = Board.of(dataset, store, protocol=protocol, rejected=rejected)
     except NoRunsError as error:
-        ours, note = Board(dataset, protocol or "paper", published.distance, []), str(error)
+        ours, note = Board(dataset, protocol or "paper", published.distance, ()), str(error)
     return replace(
         build_ledger(ours, published, lambda row: Spec.model_validate(store.run(row.runs[0]).spec())), note=note
     )
@@ -151,116 +148,79 @@ def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | 
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
             spec = None if own is None else specs[id(own)]
             touching = tuple(entry.row for entry in known if cell is not None and entry.touches(*place, spec))
-            lines.append(Line(row.type, row.method, row.title, metric, cell, our_cell, own, touching))
+            lines.append(Entry(row.type, row.method, row.title, metric, cell, our_cell, own, touching))
     occurring = {number for line in lines for number in line.differences}
     differences = [entry for entry in known if entry.row in occurring]
     return Ledger(ours.dataset, ours.protocol, ours.distance, published.distance, lines, differences, ours.remark)
 
 
-def groups(ledger: Ledger) -> list[list[Line]]:
-    """Return the lines grouped by the row they come from."""
-    return [list(lines) for _, lines in groupby(ledger.lines, lambda line: (line.type, line.method, line.title))]
-
-
-def texts(line: Line) -> list[str]:
-    """Return what a table prints of a line after its metric: published, ours, gap, overlap, runs, differences."""
-    gap = "-" if line.gap is None else f"{line.gap:+z.2f}"
-    overlap = {None: "-", True: "yes", False: "no"}[line.overlap]
-    runs = "-" if line.row is None else seeds(line.row)
-    return [number(line.published), number(line.ours), gap, overlap, runs, ", ".join(map(str, line.differences)) or "-"]
-
-
-def legend(ledger: Ledger) -> list[str]:
-    """Return the sentences that say what is compared."""
+def ledger_table(ledger: Ledger) -> Table:
+    """Return a line per metric, and the known differences below."""
     distance = f"distance {ledger.distance}"
     if ledger.published_distance != ledger.distance:
         distance += f" (published: {ledger.published_distance})"
-    lines = [
+    notes = [
         f"{ledger.dataset}, protocol {ledger.protocol}, {distance}, beside the tables of Liang & Davis (ICCV 2023). "
-        "Mean +/- half-width of the 95% t-interval over runs.",
+        f"{MEAN}",
         "Gap: ours minus published. Overlap: whether the two intervals meet.",
     ]
     if ledger.remark:
-        lines.append(f"Settings: {ledger.remark}.")
-    return [*lines, "Known differences:" if ledger.differences else "No known difference affects these cells."]
-
-
-def markdown(ledger: Ledger) -> str:
-    """Return a markdown table with one line per metric, and the differences below it."""
-    lines = []
-    for group in groups(ledger):
-        for line in group:
-            names = [line.type, markdown_escaped(line.title)] if line is group[0] else ["", ""]
-            lines.append([*names, HEADINGS[line.metric], *texts(line)])
-    below = list(map(markdown_escaped, legend(ledger)))
-    if ledger.differences:
-        below += ["", *(f"- {entry.row}: {entry.summary}" for entry in ledger.differences)]
-    return "\n".join([pipe_table(lines, COLUMNS), "", *below, ""])
-
-
-def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """Return the lines as JSON types, at full precision."""
-    return [
-        {
-            "type": line.type,
-            "method": line.method,
-            "title": line.title,
-            "metric": line.metric,
-            "published": line.published and line.published.mean,
-            "published_ci95": line.published and line.published.ci95,
-            "ours": line.ours and line.ours.mean,
-            "ours_ci95": line.ours and line.ours.ci95,
-            "gap": line.gap,
-            "overlap": line.overlap,
-            "n": line.row and line.row.n,
-            "planned": line.row and line.row.planned,
-            "differences": list(line.differences),
-        }
-        for line in ledger.lines
-    ]
-
-
-def as_csv(ledger: Ledger) -> str:
-    """Return CSV with numbers at full precision, nothing where there is none, overlap as 1 or 0."""
-    rows = records(ledger)
-    for row in rows:
-        row["overlap"] = None if row["overlap"] is None else int(row["overlap"])
-        row["differences"] = ", ".join(map(str, row["differences"]))
-    return csv_text(rows)
-
-
-def as_json(ledger: Ledger) -> str:
-    """Return JSON; unknown values are null."""
-    head = {"schema": 1, "dataset": ledger.dataset, "protocol": ledger.protocol, "distance": ledger.distance}
-    return as_json_text({**head, "rows": records(ledger)})
-
-
-def latex(ledger: Ledger) -> str:
-    """Return a LaTeX document with a table that may span pages; two comments mark the table itself."""
-    return tex_template("ledger.tex.j2").render(
+        notes.append(f"Settings: {ledger.remark}.")
+    notes.append("Known differences:" if ledger.differences else "No known difference affects these cells.")
+    records = list(map(_record, ledger.lines))
+    overlaps = {None: None, True: 1, False: 0}
+    return Table(
+        title=f"{ledger.dataset}, beside the paper",
         columns=COLUMNS,
-        groups=groups(ledger),
-        texts=texts,
-        legend=legend(ledger),
-        differences=ledger.differences,
+        rows=[Line(_cells(line)) for line in ledger.lines],
+        notes=notes,
+        items=[f"{entry.row}: {entry.summary}" for entry in ledger.differences],
+        merged=2,
+        records=[
+            record | {"overlap": overlaps[record["overlap"]], "differences": ", ".join(map(str, record["differences"]))}
+            for record in records
+        ],
+        content={
+            "dataset": ledger.dataset,
+            "protocol": ledger.protocol,
+            "distance": ledger.distance,
+            "rows": records,
+        },
     )
 
 
-def html(ledger: Ledger) -> str:
-    """Return a page of HTML with one line per metric."""
-    return Sheet(
-        title=f"{ledger.dataset}, beside the paper",
-        headings=COLUMNS,
-        lines=[[line.type, line.title, HEADINGS[line.metric], *texts(line)] for line in ledger.lines],
-        notes=legend(ledger),
-        items=[f"{entry.row}: {entry.summary}" for entry in ledger.differences],
-    ).html()
+def _cells(line: Entry) -> list[Text | Interval | Number | Flag]:
+    def interval(cell: Cell | None, digits: int | None = None) -> Interval:
+        return Interval(None, None) if cell is None else Interval(cell.mean, cell.ci95, ci_digits=digits)
+
+    overlap = {None: Flag("-"), True: Flag("yes"), False: Flag("no")}[line.overlap]
+    return [
+        Text(line.type),
+        Text(line.title),
+        Text(HEADINGS[line.metric]),
+        interval(line.published, PRINTED_DIGITS),
+        interval(line.ours),
+        Number(line.gap, "+z.2f"),
+        overlap,
+        Text("-" if line.row is None else seeds(line.row)),
+        Text(", ".join(map(str, line.differences)) or "-"),
+    ]
 
 
-FORMATS: dict[str, Callable[[Ledger], str]] = {
-    "markdown": markdown,
-    "latex": latex,
-    "csv": as_csv,
-    "json": as_json,
-    "html": html,
-}
+def _record(line: Entry) -> dict[str, Any]:
+    """Return a line as JSON types, at full precision; unknown values are None."""
+    return {
+        "type": line.type,
+        "method": line.method,
+        "title": line.title,
+        "metric": line.metric,
+        "published": line.published and line.published.mean,
+        "published_ci95": line.published and line.published.ci95,
+        "ours": line.ours and line.ours.mean,
+        "ours_ci95": line.ours and line.ours.ci95,
+        "gap": line.gap,
+        "overlap": line.overlap,
+        "n": line.row and line.row.n,
+        "planned": line.row and line.row.planned,
+        "differences": list(line.differences),
+    }

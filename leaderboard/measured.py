@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, further
-from hierbench.leaderboard.ranking import mark
+from hierbench.leaderboard.ranking import marked
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.further_metrics import has_predictions, read_further, write_further
 from hierbench.runs.store import Run, Store
@@ -38,15 +38,13 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
     for row in board.rows:
         found = [values[run.folder.name] for run in done[id(row)]]
         ddof = done[id(row)][0].spec().get("evaluation", {}).get("ddof", 1) if found else 1
-        kept = {name: replace(cell) for name, cell in row.metrics.items()}
-        rows.append(replace(row, metrics=kept | _cells(names, found, ddof)))
-    mark(rows, columns, board.seeds)
+        rows.append(replace(row, metrics={**row.metrics, **_cells(names, found, ddof)}))
     _check_there(columns, rows)
     remark = board.remark
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
-    return replace(board, rows=rows, columns=tuple(columns), remark=remark)
+    return replace(board, rows=marked(rows, columns, board.seeds), columns=tuple(columns), remark=remark)
 
 
 def counted_runs(row: Row, store: Store) -> list[Run]:

@@ -2,12 +2,10 @@
 
 import csv
 import tomllib
-from dataclasses import replace
 from importlib import resources
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.leaderboard.board import Board, board_from_paper
 from hierbench.leaderboard.statistics import Cell, Row
 
 ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
@@ -43,12 +41,6 @@ def other_rows(dataset: str) -> list[Row]:
         for line in csv.DictReader(text.splitlines())
         if line["dataset"] == dataset
     ]
-
-
-def board_of_published(dataset: str) -> Board:
-    """Return the paper's table of a dataset and below it what other authors printed; errors as `board_from_paper`."""
-    board = board_from_paper(dataset)
-    return replace(board, rows=[*board.rows, *other_rows(dataset)])
 
 
 def _cells(line: dict[str, str]) -> dict[str, Cell]:

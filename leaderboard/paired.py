@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.changes import Change, spec_changes
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Row
 from hierbench.runs.store import Store
@@ -137,7 +136,7 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
         UserError: no such row, a scored one, several (a method with several hyperparameters), nothing to compare, or no
             two rows with two seeds each.
     """
-    rows = [row for row in ordered_rows(board) if not row.scored]
+    rows = board.of_runs.rows
     refuse_scored([reference, *others], rows, store, board.dataset)
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import SIGNIFICANT, difference, matched_rows, values_by_seed
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Cell, Row
 from hierbench.runs.store import Store
@@ -185,7 +184,7 @@ def effects_of_runs(
         UserError: no such row, a scored one, several, nothing to compare, or fewer than two seeds with a value.
     """
     found = []
-    refuse_scored(names, [row for row in board.rows if not row.scored], store, board.dataset)
+    refuse_scored(names, board.of_runs.rows, store, board.dataset)
     for row, reference in _pairs(board, names):
         one, other = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
         found.append((row, reference, _known(effect_of_values(one, other, paired=paired), row, reference, column)))
@@ -203,7 +202,7 @@ def effects_of_paper(board: Board, names: tuple[str, str], column: Column) -> li
 
 
 def _pairs(board: Board, names: tuple[str, str]) -> list[tuple[Row, Row]]:
-    return matched_rows([row for row in ordered_rows(board) if not row.scored], names[1], names[:1])
+    return matched_rows(board.of_runs.rows, names[1], names[:1])
 
 
 def _known(effect: Effect | None, row: Row, reference: Row, column: Column) -> Effect:

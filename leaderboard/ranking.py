@@ -6,42 +6,51 @@ So is one that is claimed or rejected, whose seeds exclude no other row.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.statistics import UNRANKED, Row, highlight, mark_best, ranked_rows
-from hierbench.leaderboard.ties import group_rows
+from hierbench.leaderboard.statistics import UNRANKED, Row, highlighted, ranked_rows
+from hierbench.leaderboard.ties import with_letters
 
 
-def rank(rows: Sequence[Row], planned: int | None = None, columns: Sequence[Column] = PAPER) -> tuple[int, ...]:
-    """Say which seeds each row lacks, mark the others, and return the seeds of the table; () without any.
+def rank(
+    rows: Sequence[Row], planned: int | None = None, columns: Sequence[Column] = PAPER
+) -> tuple[tuple[Row, ...], tuple[int, ...]]:
+    """Return the rows with the seeds that each lacks and the marks of the others, and the seeds of the table.
 
     Args:
         rows: of runs, of a published table, or scored.
         planned: number of seeds in the dataset's recipe; None takes the number that most rows have planned.
         columns: of the table.
     """
-    with_runs = [row for row in rows if row.runs and not row.scored]
-    counted = [row for row in with_runs if row.verdict not in UNRANKED]
+    counted = [row for row in rows if row.runs and not row.scored and row.verdict not in UNRANKED]
     if planned is None:
         counts = Counter(row.planned for row in counted)
         planned = max(counts, key=lambda number: (counts[number], number), default=0)
     seeds = table_seeds([row.seeds for row in counted], planned)
-    for row in with_runs:
-        row.lacking = [seed for seed in seeds if seed not in row.seeds]
-    mark(rows, columns, seeds)
-    return seeds
+    rows = [
+        replace(row, lacking=tuple(seed for seed in seeds if seed not in row.seeds))
+        if row.runs and not row.scored
+        else row
+        for row in rows
+    ]
+    return marked(rows, columns, seeds), seeds
 
 
-def mark(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> None:
-    """Mark the competitive among the ranked rows, their best cells, and the tie groups, whatever was marked before."""
-    for row in rows:
-        row.competitive = False
-        for cell in row.metrics.values():
-            cell.best, cell.groups = False, ()
-    ranked = ranked_rows(rows)
-    highlight(ranked)
-    mark_best([row for row in ranked if row.competitive], columns)
-    group_rows(ranked, columns, seeds)
+def marked(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> tuple[Row, ...]:
+    """Return the rows with the marks of a table: competitive, best cells, tie groups, whatever was marked before."""
+    plain = [
+        replace(
+            row,
+            competitive=False,
+            metrics={name: replace(cell, best=False, groups=()) for name, cell in row.metrics.items()},
+        )
+        for row in rows
+    ]
+    ranked = ranked_rows(plain)
+    shown, _ = with_letters(highlighted(ranked, columns), columns, seeds)
+    found = {id(row): own for row, own in zip(ranked, shown, strict=True)}
+    return tuple(found.get(id(row), row) for row in plain)
 
 
 def table_seeds(held: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:

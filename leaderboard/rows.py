@@ -1,7 +1,8 @@
 """The rows of a table, from the records of its runs; a scored row comes from `hierbench.leaderboard.scored`."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.settings import tuning_of
@@ -11,6 +12,37 @@ from hierbench.runs.store import Run
 from hierbench.utils.text import one_line
 
 Record = tuple[Spec, Run]
+# From the strongest to the weakest, and how a legend says it of a number of runs.
+VERDICTS = {"reproduced": "trained again", "recomputed": "recomputed from predictions", "claimed": "claimed"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What verification found of runs.
+
+    Attributes:
+        verdicts: of a run, by id.
+        apart: ids of runs whose rows are rejected as a whole.
+    """
+
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    apart: Collection[str] = ()
+
+    def of(self, row: Row) -> str:
+        """Return the weakest verdict of a row's runs, "" where none is known."""
+        if any(run_id in self.apart for run_id in row.runs):
+            return "rejected"
+        there = {self.verdicts.get(run_id, "") for run_id in row.runs}
+        return next((verdict for verdict in reversed(VERDICTS) if verdict in there), "")
+
+    def said(self, rows: Sequence[Row]) -> str:
+        """Return how many runs of a table have which verdict, "" where none is known."""
+        counts = Counter(self.verdicts.get(run_id, "") for row in rows for run_id in row.runs)
+        said = [f"{counts[verdict]} {how}" for verdict, how in VERDICTS.items() if counts[verdict]]
+        if counts["rejected"]:
+            said.append(f"{counts['rejected']} rejected and not counted")
+        first, _, rest = (said[0] if said else "").partition(" ")
+        return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *said[1:]]) if said else ""
 
 
 def rows_of(records: list[Record], done: Collection[str]) -> list[Row]:
@@ -48,16 +80,16 @@ def rows_of(records: list[Record], done: Collection[str]) -> list[Row]:
             n=len(finished),
             planned=len(runs),
             metrics={name: summarise(values[name], spec.evaluation.ddof) for name in names},
-            runs=[run.folder.name for run in runs],
+            runs=tuple(run.folder.name for run in runs),
             tuning=tuning_of(runs[0]),
-            seeds=list(finished),
+            seeds=tuple(finished),
             verdict="claimed" if any(isinstance(run, KnownRun) and run.claimed for run in finished.values()) else "",
         )
         rows.append(row)
     methods: dict[str, set[str]] = {}
     for row in rows:
         methods.setdefault(row.title, set()).add(row.method)
-    for row in rows:
-        if len(methods[row.title]) > 1:
-            row.title = one_line(f"{row.title} ({row.method})")
-    return rows
+    return [
+        replace(row, title=one_line(f"{row.title} ({row.method})")) if len(methods[row.title]) > 1 else row
+        for row in rows
+    ]

@@ -1,6 +1,7 @@
 """Rows of predictions that were made elsewhere and scored here: marked, and only beside runs of the same data."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -95,7 +96,7 @@ def _row(name: str, group: Records) -> Row:
     intervals = contents[0].get("intervals", {}) if len(group) == 1 else {}
     for metric in cells.keys() & intervals.keys():
         low, high = intervals[metric]
-        cells[metric].interval = None if low is None else (low, high)
+        cells[metric] = replace(cells[metric], interval=None if low is None else (low, high))
     return Row(
         type=TYPE,
         method=name,

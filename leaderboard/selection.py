@@ -11,7 +11,7 @@ from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
-from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -108,7 +108,7 @@ def named_run(
         raise unknown_name("type", rest[0], types_to_train)
     if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
         raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
-    board = board_from_runs(dataset, store, protocol=protocol, rejected=rejected)
+    board = Board.of(dataset, store, protocol=protocol, rejected=rejected).of_runs
     methods = {row.method for row in board.rows}
     if method in methods:
         kind, seed = rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0

@@ -1,8 +1,8 @@
 """Means, confidence intervals and the highlight rule."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,37 +17,37 @@ CONFIDENCE = 0.95
 UNRANKED = ("claimed", "rejected")  # verdicts of rows that are shown and never ranked
 
 
-@dataclass
+@dataclass(frozen=True)
 class Cell:
     """One metric of one row."""
 
     mean: float | None  # over the values that exist
     ci95: float | None  # half-width of the 95% interval, None below two values
-    values: list[float] = field(default_factory=list)  # one per seed; NaN for a severity without mistakes
-    best: bool = False  # set by `highlight`
+    values: Sequence[float] = ()  # one per seed; NaN for a severity without mistakes
+    best: bool = False  # of the competitive rows
     groups: tuple[str, ...] = ()  # letters of the tie groups of this metric, see `hierbench.leaderboard.ties`
     interval: tuple[float, float] | None = None  # over images, of one scored file; not in the JSON contract
 
 
-@dataclass
+@dataclass(frozen=True)
 class Row:
-    """One line of a leaderboard."""
+    """One line of a leaderboard; `hierbench.leaderboard.ranking` gives it its marks."""
 
     type: str
     method: str
     title: str
     n: int
     planned: int
-    metrics: dict[str, Cell]
-    runs: list[str] = field(default_factory=list)
+    metrics: Mapping[str, Cell]
+    runs: Sequence[str] = ()
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
     scored: bool = False  # of predictions made elsewhere, see `hierbench.leaderboard.scored`
     # {"source", "where", "setting", "sample"} of a row that other authors printed, see `hierbench.leaderboard.others`.
     # Such a row has no runs, is never highlighted, and `n` and `planned` are 0.
     citation: dict[str, str] | None = None
-    seeds: list[int] = field(default_factory=list)  # of the finished runs, in the order of the cells' values
-    lacking: list[int] = field(default_factory=list)  # seeds of the table that it has not: it is not ranked
+    seeds: Sequence[int] = ()  # of the finished runs, in the order of the cells' values
+    lacking: Sequence[int] = ()  # seeds of the table that it has not: it is not ranked
     verdict: str = ""  # the weakest of its runs, where they were verified: recomputed, claimed, ...
 
 
@@ -70,12 +70,12 @@ def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
     """
     known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(known):
-        return Cell(None, None, list(values))
+        return Cell(None, None, tuple(values))
     mean = float(known.mean())
     if len(known) < 2:
-        return Cell(mean, None, list(values))
+        return Cell(mean, None, tuple(values))
     quantile = float(stdtrit(len(known) - 1, (1.0 + CONFIDENCE) / 2.0))
-    return Cell(mean, quantile * float(known.std(ddof=ddof)) / math.sqrt(len(known)), list(values))
+    return Cell(mean, quantile * float(known.std(ddof=ddof)) / math.sqrt(len(known)), tuple(values))
 
 
 def printed(value: float, digits: int) -> Decimal:
@@ -83,8 +83,8 @@ def printed(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits}f}")
 
 
-def highlight(rows: Sequence[Row]) -> None:
-    """Mark competitive rows and, among them, the best cell of each metric; `hierbench.leaderboard.ranking` says which.
+def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Row]:
+    """Return the rows with the competitive marked and, among them, the best cells of the paper's columns and these.
 
     A row is competitive when its mean mistake severity is at most 0.05 above the smallest, compared as decimals at
     the printed precision of two digits. The best of a metric is the best printed mean among competitive rows; equal
@@ -92,19 +92,23 @@ def highlight(rows: Sequence[Row]) -> None:
     """
     severities = [None if (mean := row.metrics["mistake_severity"].mean) is None else printed(mean, 2) for row in rows]
     limit = min((severity for severity in severities if severity is not None), default=Decimal(0)) + TOLERANCE
-    for row, severity in zip(rows, severities, strict=True):
-        row.competitive = severity is not None and severity <= limit
-    mark_best([row for row in rows if row.competitive])
+    competitive = [severity is not None and severity <= limit for severity in severities]
+    chosen = [replace(row, competitive=True) for row, marked in zip(rows, competitive, strict=True) if marked]
+    best = iter(with_best(chosen, [*PAPER, *columns]))
+    return [next(best) if marked else row for row, marked in zip(rows, competitive, strict=True)]
 
 
-def mark_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> None:
-    """Mark the best cell of each column among all the rows, whatever was marked before."""
+def with_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Row]:
+    """Return the rows with the best cell of each column among them marked."""
+    cells = [dict(row.metrics) for row in rows]
     for column in columns:
-        cells = [row.metrics[column.name] for row in rows if column.name in row.metrics]
-        ranks = [_rank(cell, column) for cell in cells]
+        held = [of_row for of_row in cells if column.name in of_row]
+        ranks = [_rank(of_row[column.name], column) for of_row in held]
         first = min(ranks, default=None)
-        for cell, rank in zip(cells, ranks, strict=True):
-            cell.best = cell.mean is not None and rank == first
+        for of_row, rank in zip(held, ranks, strict=True):
+            cell = of_row[column.name]
+            of_row[column.name] = replace(cell, best=cell.mean is not None and rank == first)
+    return [replace(row, metrics=of_row) for row, of_row in zip(rows, cells, strict=True)]
 
 
 def _rank(cell: Cell, column: Column) -> tuple[Decimal, Decimal]:

@@ -57,15 +57,17 @@ class Ties:
     """
 
     column: Column
-    rows: list[Row]
-    groups: list[tuple[str, ...]]
+    rows: Sequence[Row]
+    groups: Sequence[tuple[str, ...]]
     num_columns: int
     num_tests: int
     num_welch: int
 
 
-def group_rows(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> Family | None:
-    """Set the letters of the rows' cells; None, and no letters, for rows without seeds or more than 100.
+def with_letters(
+    rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]
+) -> tuple[Sequence[Row], Family | None]:
+    """Return the rows with the letters of their cells, and the tests; none for rows without seeds or more than 100.
 
     Args:
         rows: of runs.
@@ -75,7 +77,7 @@ def group_rows(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[i
     """
     shown = [column for column in columns if any(column.name in row.metrics for row in rows)]
     if not shown or len(seeds) < 2 or not 2 <= len(rows) <= MOST_ROWS:
-        return None
+        return rows, None
     values = np.full((len(shown), len(rows), len(seeds)), np.nan)
     for place, row in enumerate(rows):
         held = [(number, row.seeds.index(seed)) for number, seed in enumerate(seeds) if seed in row.seeds]
@@ -84,7 +86,7 @@ def group_rows(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[i
             if cell is not None and len(cell.values) == len(row.seeds):
                 for number, index in held:
                     values[which, place, number] = cell.values[index]
-    family = family_of(values)
+    family, cells = family_of(values), [dict(row.metrics) for row in rows]
     for which, column in enumerate(shown):
         order = sorted(map(int, np.flatnonzero(family.known[which])), key=lambda place: order_in(rows[place], column))
         groups: list[list[str]] = [[] for _ in order]
@@ -92,8 +94,8 @@ def group_rows(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[i
             for member in group:
                 groups[member].append(letter(number))
         for place, letters in zip(order, groups, strict=True):
-            rows[place].metrics[column.name].groups = tuple(letters)
-    return family
+            cells[place][column.name] = replace(cells[place][column.name], groups=tuple(letters))
+    return [replace(row, metrics=of_row) for row, of_row in zip(rows, cells, strict=True)], family
 
 
 def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
@@ -107,7 +109,7 @@ def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
     Raises:
         UserError: no such row, nothing to compare, or too many rows.
     """
-    rows = ranked_rows(board.rows)
+    rows: Sequence[Row] = ranked_rows(board.rows)
     if names:
         chosen = {id(row) for name in names for row in named_rows(board.rows, name)}
         if lacking := [row.title for row in board.rows if id(row) in chosen and row.lacking]:
@@ -117,9 +119,8 @@ def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
         rows = [row for row in rows if id(row) in chosen]
     if len(rows) > MOST_ROWS:
         raise UserError(f"{len(rows)} rows are more than the {MOST_ROWS} that are compared with each other; name some")
-    copies = [replace(row, metrics={name: replace(cell) for name, cell in row.metrics.items()}) for row in rows]
-    family = group_rows(copies, board.columns, board.seeds)
-    found = [row.metrics[column.name].groups if column.name in row.metrics else () for row in copies]
+    rows, family = with_letters(rows, board.columns, board.seeds)
+    found = [row.metrics[column.name].groups if column.name in row.metrics else () for row in rows]
     if family is None or not any(found):
         raise UserError(f"nothing to group: fewer than two rows have two seeds of the table with {column.name}")
     order = sorted(range(len(rows)), key=lambda place: (not found[place], order_in(rows[place], column)))

@@ -1,4 +1,5 @@
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -104,6 +105,33 @@ def miniatures():
 @pytest.fixture(scope="session")
 def mistake_runs():
     return _load("mistake_runs")
+
+
+@pytest.fixture(scope="session")
+def copied():
+    """Copies published runs, which tests may change: `copied(folder, lambda spec: ...)` those whose spec is taken."""
+
+    def copy(folder, takes):
+        published = ROOT / "leaderboard/published/tiny-imagenet-frozen"
+        for path in published.glob("*/spec.json"):
+            if takes(json.loads(path.read_text())):
+                shutil.copytree(path.parent, folder / path.parent.name)
+        shutil.copy(published / "targets.npy", folder)
+        return folder
+
+    return copy
+
+
+@pytest.fixture
+def without_torch(cli, tmp_path):
+    """Runs a command in a process of its own, where it may not import PyTorch or MLflow, as `cli.real`."""
+    code = (
+        "import sys\n"
+        "from hierbench.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "assert not {'torch', 'mlflow'} & set(sys.modules)\n"
+    )
+    return lambda *words: cli.real(tmp_path, *words, python=("-c", code)).ok()
 
 
 @pytest.fixture(scope="session")

@@ -54,13 +54,13 @@ NOT_HERE = {  # what is not run but parsed, and why
     "--dataset shapes": DOCKER,
     "pytest -m speed -s": "measures for minutes, on a quiet machine",
     "hierbench bench": "measures for minutes; test_bench.py has it with --quick",
-    "hierbench data import ethz/food101 --out food": HUB,
+    "hierbench data import ethz/food101 --output food": HUB,
     "hierbench data new food --images food/manifest.csv --tree dishes.csv": HUB,
     "hierbench tune --methods all --dataset tiny-imagenet-frozen --source tiny-imagenet-200.zip": DOWNLOAD,
     "hierbench run --methods all --dataset tiny-imagenet-frozen --tuned": DOWNLOAD,
     "hierbench compare --dataset tiny-imagenet-frozen ce": DOWNLOAD,
     "hierbench run --methods paper --dataset fgvc": DOWNLOAD,
-    "hierbench leaderboard --dataset fgvc --source both": DOWNLOAD,
+    "hierbench leaderboard --dataset fgvc --numbers both": DOWNLOAD,
     "hierbench ablate --dataset fgvc": DOWNLOAD,
     "hierbench collapse --dataset fgvc": DOWNLOAD,
     "hierbench run --methods all --dataset fgvc --dry-run": DOWNLOAD,
@@ -243,7 +243,7 @@ class Pages:
         more = [(name, value) for name, value in QUICK.items() if name in taken and name not in arguments]
         if (
             "--plan-only" in arguments
-            or "--source" in arguments
+            or "--numbers" in arguments
             or (arguments[0] == "reproduce" and "--run" not in arguments)
         ):
             more = []  # which they refuse

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from hierbench.config.spec import Spec
-from hierbench.leaderboard.board import board_with_scored
-from hierbench.leaderboard.render import as_json, markdown
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.integrity import fingerprints, sealed
 from hierbench.runs.store import Store
 
@@ -107,9 +108,13 @@ def shipped(folder, seeds):
 
 def write_table(folder, dataset):
     """Write the files of a table as its records give it."""
-    board = board_with_scored(dataset, Store(folder / dataset))
-    (folder / f"{dataset}.json").write_text(as_json(board))
-    (folder / f"{dataset}.md").write_text(markdown(board))
+    write_board(folder, Board.of(dataset, Store(folder / dataset)))
+
+
+def write_board(folder, board):
+    """Write the files of a table."""
+    for suffix, form in ((".json", "json"), (".md", "markdown")):
+        (folder / f"{board.dataset}{suffix}").write_text(render(board_table(board), form))
 
 
 def hostile_folder(folder):

@@ -26,7 +26,7 @@ TUNING = (
 )  # fmt: skip
 PREPARING = ("data", "prepare", "tiny-imagenet", "--source", "../tiny-imagenet-200.zip", "--data-dir", "prepared")
 SCORING = ("score", "../resnet-1.npz", "../resnet-2.npz", "--name", "resnet", *OF_SHAPES)
-PUBLISHING = ("publish", "--to", "published", *OF_SHAPES)
+PUBLISHING = ("publish", "--output", "published", *OF_SHAPES)
 COMMANDS = {  # one after the other
     "training": (TRAINING,),
     "preparing": (PREPARING,),

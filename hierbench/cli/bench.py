@@ -1,21 +1,20 @@
-"""`hierbench bench`."""
+"""`hierbench bench` and `hierbench env`."""
 
 from typing import Annotated, Literal
 
-import typer
+from hierbench.cli.command import command
+from hierbench.leaderboard.table import Line, Table, Text
 
 
+@command("bench --quick", table="terminal")
 def bench(
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device to measure.")] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="One round instead of three, for a rough estimate.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
-) -> None:
+    device: Annotated[Literal["auto", "cpu", "cuda"], "Device to measure."] = "auto",
+    quick: Annotated[bool, "One round instead of three, for a rough estimate."] = False,
+) -> Table:
     """Benchmark this machine: training steps, methods, evaluation, CRM, the frame and preparing; takes minutes."""
-    import json
-
     from hierbench.experiments.bench import QUICK, Sizes, parts_of
     from hierbench.experiments.bench import bench as measure
-    from hierbench.experiments.bench_report import table
+    from hierbench.experiments.bench_report import bench_table
     from hierbench.planning.resources import choose_device
     from hierbench.utils.console import Meter
 
@@ -29,8 +28,15 @@ def bench(
             meter.part(name, 0.0, 1.0)
             meter.say(f"measuring: {name} ({parts.index(name) + 1} of {len(parts)})")
 
-        report = measure(place, QUICK if quick else Sizes(), on_part)
-    if as_json:
-        print(json.dumps({"schema": 1} | report, indent=1, allow_nan=False))
-    else:
-        print(table(report), end="")
+        return bench_table(measure(place, QUICK if quick else Sizes(), on_part))
+
+
+@command("env", table="terminal")
+def env() -> Table:
+    """Print the environment, for a bug report."""
+    import torch
+
+    from hierbench.training.results import environment
+
+    found = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return Table("Environment", ("Name", "Value"), [Line([Text(name), Text(f"{of}")]) for name, of in found.items()])

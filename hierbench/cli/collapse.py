@@ -4,11 +4,20 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import trains
+from hierbench.cli.command import command
 from hierbench.config.options import Options
+from hierbench.experiments.shown import Shown
 
 
-@trains(methods="ce,haframe", types="type-I,type-II", executor="local", address=None, plan_only=False, as_json=False)
+@command(
+    "collapse --dataset shapes --every 5",
+    table="markdown",
+    methods="ce,haframe",
+    types="type-I,type-II",
+    executor="local",
+    address=None,
+    plan_only=False,
+)
 def collapse(
     options: Options,
     every: Annotated[
@@ -16,7 +25,7 @@ def collapse(
         typer.Option(min=1, help="Epochs between snapshots; by default 5, below 100 epochs a twentieth of them."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; the figure shows their mean and range.")] = 1,
-) -> int:
+) -> Shown:
     """Track how HAFrame and cross-entropy collapse onto their frames in training: figure, data and summary."""
     from hierbench.experiments.collapse.run import collapse
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, write_result
-from hierbench.config.names import complete_dataset
-from hierbench.config.options import DataOption, RunsOption
+from hierbench.cli.command import command, is_given
+from hierbench.cli.options import MetricsOption, Place, dataset_option
+from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from hierbench.config.sections import Protocol
     from hierbench.leaderboard.board import Board
     from hierbench.runs.store import Store
 
 
+@command("compare --dataset shapes ce", table="markdown")
 def compare(
     context: typer.Context,
     reference: Annotated[
@@ -30,70 +30,62 @@ def compare(
         ),
     ] = None,
     rows: Annotated[
-        list[str] | None, typer.Argument(help="METHOD[:TYPE] to compare with it, by default all; or the newer board.")
+        list[str] | None,
+        typer.Argument(metavar="ROW...", help="METHOD[:TYPE] to compare with it, by default all; or the newer board."),
     ] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset",
-            help="See: hierbench data list; or the file of yours. Needed to compare rows.",
-            autocompletion=complete_dataset,
-        ),
+        str | None, dataset_option("See: hierbench data list; or the file of yours. Needed to compare rows.")
     ] = None,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    protocol: ProtocolOfRuns = None,
+    *,
+    place: Place,
     metrics: MetricsOption = None,
     ties: Annotated[
         str | None,
-        typer.Option(
-            metavar="METRIC", help="Compare all pairs of the rows (by default all rows) and print groups of ties."
-        ),
+        typer.Option(metavar="METRIC", help="Compare all pairs of rows, by default all, and group ties."),
     ] = None,
-    format_: Annotated[TableFormat, typer.Option("--format", help="Format.")] = "markdown",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-) -> None:
+) -> Table:
     """Print how far rows of a table are from a reference, or one board from another, paired by seed."""
     names = [*([reference] if reference else []), *(rows or [])]
     if _are_boards(names):
-        given = [name for name in ("runs", "metrics", "ties") if _is_given(context, name)]
+        given = [name for name in ("runs", "metrics", "ties") if is_given(context, name)]
         if given:
             option = f"--{given[0].replace('_', '-')}"
             raise UserError(f"{option} is for rows of one table, and {names[0]} and {names[1]} are two boards")
         from hierbench.experiments.checking import counted
-        from hierbench.leaderboard import boards_tables
         from hierbench.leaderboard.boards import compare_boards
+        from hierbench.leaderboard.tables.boards import boards_table
 
         def verified(name: str, store: Store) -> tuple[Store, frozenset[str]]:
-            found = counted(name, store, data_dir)
-            return found.store, found.rejected
+            one = counted(name, store, place.data_dir)
+            return one.store, one.rejected
 
-        found = compare_boards(Path(names[0]), Path(names[1]), dataset, protocol, verified)
-        return write_result(boards_tables.FORMATS[format_](found), output)
+        return boards_table(compare_boards(Path(names[0]), Path(names[1]), dataset, place.protocol, verified))
     if dataset is None:
         _refuse_missing(names)
         raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
-    if ties is not None:
-        if metrics is not None:
-            raise UserError("--ties names its metric; --metrics is for differences from a reference")
-        from hierbench.leaderboard import ties_tables
-        from hierbench.leaderboard.columns import column_of
+    if ties is not None and metrics is not None:
+        raise UserError("--ties names its metric; --metrics is for differences from a reference")
+    if ties is None and reference is None:
+        raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
+    from hierbench.experiments.checking import open_board
+    from hierbench.leaderboard.columns import asked_columns, column_of
+
+    column = None if ties is None else column_of(ties)
+    columns = asked_columns(metrics if column is None else f"+{column.name}")
+    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns)
+    board, store = found.board.of_runs, found.store
+    _refuse_missing(names, board)
+    if column is not None:
         from hierbench.leaderboard.scored import refuse_scored
+        from hierbench.leaderboard.tables.ties import ties_table
         from hierbench.leaderboard.ties import tied_rows
 
-        column = column_of(ties)
-        board, store = _board(dataset, runs, data_dir, protocol, f"+{column.name}")
-        _refuse_missing(names, board)
         refuse_scored(names, board.rows, store, board.dataset)
-        return write_result(ties_tables.FORMATS[format_](board, tied_rows(board, column, names)), output)
-    if reference is None:
-        raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
+        return ties_table(board, tied_rows(board, column, names))
     from hierbench.leaderboard.paired import compare_rows
-    from hierbench.leaderboard.paired_tables import FORMATS
+    from hierbench.leaderboard.tables.differences import differences_table
 
-    board, store = _board(dataset, runs, data_dir, protocol, metrics)
-    _refuse_missing(names, board)
-    write_result(FORMATS[format_](board, compare_rows(board, store, reference, rows or ())), output)
+    return differences_table(board, compare_rows(board, store, names[0], rows or ()))
 
 
 def _are_boards(names: Sequence[str]) -> bool:
@@ -111,23 +103,3 @@ def _refuse_missing(names: Sequence[str], board: Board | None = None) -> None:
         missing, folder = names[there.index(False)], names[there.index(True)]
         what = "is not a folder of records" if Path(missing).exists() else "does not exist"
         raise UserError(f"the folder {missing} {what}; {folder} is a folder, and compare takes two boards or rows")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
-
-
-def _board(
-    dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None, metrics: str | None
-) -> tuple[Board, Store]:
-    """Return the table with the columns of --metrics, and the verified runs behind it."""
-    from hierbench.experiments.checking import counted, store_of
-    from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.columns import PAPER, asked_columns, further
-    from hierbench.leaderboard.measured import with_columns
-
-    columns = asked_columns(metrics)
-    found = counted(dataset, store_of(dataset, runs), data_dir, further(columns))
-    board = board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
-    return board if columns == PAPER else with_columns(board, columns, found.store, data_dir), found.store

@@ -7,35 +7,34 @@ from typing import Annotated, Literal
 
 import typer
 
+from hierbench.cli.command import command, group
 from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
+from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
 from hierbench.utils.errors import UserError
 
-app = typer.Typer(help="List, import, prepare and verify datasets.", no_args_is_help=True, rich_markup_mode=None)
 
-
-@app.command("list")
+@command("data list", table="terminal")
 def list_(
     dataset: Annotated[
         str | None,
         typer.Argument(help="One alone: a name, or the file of your dataset.", autocompletion=complete_dataset),
     ] = None,
     data_dir: DataOption = Path("data"),
-    features: Annotated[bool, typer.Option("--features", help="List the cached features instead.")] = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="With --features: remove stale, damaged and unfinished ones.")
-    ] = False,
-) -> None:
+    features: Annotated[bool, "List the cached features instead."] = False,
+    prune: Annotated[bool, "With --features: remove stale, damaged and unfinished ones."] = False,
+) -> Table:
     """List the datasets, yours too, and which of them are prepared; or the cached features of frozen backbones."""
     if prune and not features:
         raise UserError("--prune is for cached features: hierbench data list --features --prune")
     if features and dataset is not None:
         raise UserError("--features lists the caches of all datasets: leave out the dataset")
     if features:
-        return _list_features(data_dir, prune=prune)
+        return _features_table(data_dir, prune=prune)
     from hierbench.config.recipe import protocols_of, recipe_names
     from hierbench.data.prepared import find, variant_name
     from hierbench.data.user.opening import prepared_names
+    from hierbench.data.writer import SPLITS
 
     yours, titles = prepared_names(data_dir), dict[str, str]()
     if dataset in yours:
@@ -46,47 +45,48 @@ def list_(
             titles.setdefault(variant_name(recipe.dataset, recipe.data.jpeg_quality), recipes[0].title)
     if dataset is None:
         titles |= {name: "(yours)" for name in yours}
+    rows = []
     for variant, title in titles.items():
         there = find(variant, data_dir)
-        sizes = "" if there is None else ", ".join(f"{split} {n:,}" for split, n in there.meta["splits"].items())
-        print(f"{variant:16} {title:28} {f'prepared: {sizes}' if there else 'not prepared'}")
+        state = Flag("not prepared") if there is None else Flag("prepared", "yes")
+        sizes = {} if there is None else there.meta["splits"]
+        rows.append(Line([Text(variant), Text(title), state, *(Number(sizes.get(split), ",") for split in SPLITS)]))
+    return Table("Datasets", ("Name", "Dataset", "State", *SPLITS), rows)
 
 
-@app.command("import")
+@command("data import food101 --output food")
 def import_(
     name: Annotated[str, typer.Argument(help="Folder of a Hugging Face dataset, or its name on the hub.")],
-    out: Annotated[Path, typer.Option(help="Folder to make, for the images and manifest.csv.")],
-    image: Annotated[str | None, typer.Option(help="Column of the images; needed where there are several.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels; needed where there are several.")] = None,
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="To make, for the images and manifest.csv.")],
+    image: Annotated[str | None, "Column of the images; needed where there are several."] = None,
+    label: Annotated[str | None, "Column of the labels; needed where there are several."] = None,
 ) -> None:
     """Write a Hugging Face dataset as image files and a manifest, for `hierbench data new`."""
-    if os.path.lexists(out):
-        raise UserError(f"{out} is there already; remove it, or give another folder with --out")
-    if not out.absolute().parent.is_dir():
-        raise UserError(f"--out {out}: no such folder as {out.parent}")
+    if os.path.lexists(output):
+        raise UserError(f"{output} is there already; remove it, or give another folder with --output")
+    if not output.absolute().parent.is_dir():
+        raise UserError(f"--output {output}: no such folder as {output.parent}")
     from hierbench.data.user.huggingface import open_dataset, write_files
     from hierbench.utils.console import Meter, say
 
     parts = open_dataset(name, image, label, say)
     with Meter("importing", 1.0) as meter:
-        manifest = write_files(parts, out, lambda share: meter.part("images", share, 1.0))
+        manifest = write_files(parts, output, lambda share: meter.part("images", share, 1.0))
     sizes = ", ".join(f"{part.title} {len(part.labels):,}" for part in parts)
     num = len({label for part in parts for label in part.labels})
     print(f"{name}: {sizes}; {num:,} classes")
-    command = shlex.join(["hierbench", "data", "new", "NAME", "--images", str(out / manifest.name), "--tree", "TREE"])
-    print(f"wrote {out}; run: {command}")
+    new = ["hierbench", "data", "new", "NAME", "--images", str(output / manifest.name), "--tree", "TREE"]
+    print(f"wrote {output}; run: {shlex.join(new)}")
 
 
-@app.command("new")
+@command("data new birds --images images --tree taxonomy.csv")
 def new(
     name: Annotated[str, typer.Argument(help="Of the dataset: letters, digits, - and _.")],
-    images: Annotated[Path, typer.Option(help="Folder with a folder per class, or a manifest (.csv, .parquet).")],
-    tree: Annotated[str, typer.Option(help="File of paths or edges, or the name of a tree that comes with hierbench.")],
-    output: Annotated[Path | None, typer.Option(help="File to write; by default NAME.toml.")] = None,
-    backbone: Annotated[
-        str, typer.Option(help="Trained from random weights; or torchvision:NAME, timm:NAME, frozen as published.")
-    ] = "wrn10-1-s4",
-    resize: Annotated[Literal["stretch", "center-crop"], typer.Option(help="How images become squares.")] = "stretch",
+    images: Annotated[Path, "Folder with a folder per class, or a manifest (.csv, .parquet)."],
+    tree: Annotated[str, "File of paths or edges, or the name of a tree that comes with hierbench."],
+    output: Annotated[Path | None, "File to write; by default NAME.toml."] = None,
+    backbone: Annotated[str, "Trained from random weights; or timm:NAME, torchvision:NAME, frozen."] = "wrn10-1-s4",
+    resize: Annotated[Literal["stretch", "center-crop"], "How images become squares."] = "stretch",
 ) -> None:
     """Read the images and the tree of a dataset of yours, and write its file, ready to run."""
     from hierbench.config.sections import Model
@@ -110,33 +110,33 @@ def new(
     )
 
 
-def _list_features(data_dir: Path, *, prune: bool) -> None:
+def _features_table(data_dir: Path, *, prune: bool) -> Table:
     from hierbench.data import feature_list
 
-    if prune:
-        removed = feature_list.prune(data_dir)
-        for cache in removed:
-            print(f"removed: {cache.line}")
-        print(f"{len(removed)} removed, {sum(cache.bytes for cache in removed) / 1e6:,.1f} MB freed")
+    removed = feature_list.prune(data_dir) if prune else []
     there = feature_list.caches(data_dir)
-    for cache in there:
-        print(f"{cache.line}  {cache.folder}")
-    print(f"{len(there)} caches of features, {sum(cache.bytes for cache in there) / 1e6:,.1f} MB")
+    sizes = [sum(cache.bytes for cache in of) / 1e6 for of in (removed, there)]
+    listed = [(one, "removed") for one in removed] + [(one, str(one.state)) for one in there]
+    rows = [
+        Line([Text(one.dataset), Text(one.what), Number(one.bytes / 1e6, ",.1f"), Flag(state), Text(str(one.folder))])
+        for one, state in listed
+    ]
+    freed = [f"{len(removed)} removed, {sizes[0]:,.1f} MB freed"] if prune else []
+    notes = [*freed, f"{len(there)} caches of features, {sizes[1]:,.1f} MB"]
+    return Table("Cached features", ("Dataset", "Features", "MB", "State", "Folder"), rows, notes)
 
 
-@app.command("prepare")
+@command("data prepare shapes")
 def prepare(
     dataset: Annotated[
         str, typer.Argument(help="Name of the dataset, or your dataset's file.", autocompletion=complete_dataset)
     ],
-    source: Annotated[Path | None, typer.Option(help="Your copy; by default downloaded if the terms allow it.")] = None,
+    source: Annotated[Path | None, "Your copy; by default downloaded if the terms allow it."] = None,
     data_dir: DataOption = Path("data"),
     protocol: ProtocolOption = "paper",
-    offline: Annotated[
-        Path | None, typer.Option(help="Folder with the tree and split lists, so they are not downloaded.")
-    ] = None,
-    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Accept missing images.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Prepare again even if already prepared.")] = False,
+    offline: Annotated[Path | None, "Folder with the tree and split lists, so they are not downloaded."] = None,
+    allow_missing: Annotated[bool, "Accept missing images."] = False,
+    force: Annotated[bool, "Prepare again even if already prepared."] = False,
 ) -> None:
     """Decode and resize a dataset once into uint8 arrays."""
     from hierbench.config.recipe import load_recipe
@@ -161,7 +161,7 @@ def prepare(
     print(f"digest {prepared.digest[:12]}; in {prepared.folder}")
 
 
-@app.command("verify")
+@command("data verify shapes")
 def verify(
     dataset: Annotated[
         str,
@@ -177,3 +177,6 @@ def verify(
 
     name = dataset_name(dataset)
     print(f"{name}: unchanged since it was prepared, digest {prepared.verify(name, data_dir, dataset).digest[:12]}")
+
+
+app = group("List, import, prepare and verify datasets.", list_, import_, new, prepare, verify)

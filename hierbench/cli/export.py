@@ -1,39 +1,33 @@
 """`hierbench export`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import MetricsOption, ProtocolOfRuns, write_result
-from hierbench.config.options import DataOption, DatasetOption, RunsOption
+from hierbench.cli.command import command, write_result
+from hierbench.cli.options import MetricsOption, OutputOption, Place
+from hierbench.config.options import DatasetOption
 from hierbench.utils.errors import UserError
 
 
+@command("export haframe:type-II --dataset shapes")
 def export(
     row: Annotated[str, typer.Argument(metavar="METHOD:TYPE", help="The row, as in haframe:type-II.")],
     dataset: DatasetOption,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    protocol: ProtocolOfRuns = None,
+    place: Place,
     metrics: MetricsOption = None,
-    name: Annotated[str | None, typer.Option(help="Of the model in the card; by default METHOD-TYPE-DATASET.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
+    name: Annotated[str | None, "Of the model in the card; by default METHOD-TYPE-DATASET."] = None,
+    output: OutputOption = None,
 ) -> None:
     """Write a verified row as the header of a model card: the model-index of the Hugging Face hub."""
     from hierbench.config.recipe import dataset_name, load_recipe, recipe_names
-    from hierbench.experiments.checking import note, store_of
-    from hierbench.experiments.verification.checked import checked_board, notes_of, with_limit
-    from hierbench.leaderboard.columns import asked_columns, further
-    from hierbench.leaderboard.measured import with_columns
+    from hierbench.experiments.checking import open_board
+    from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.paired import named_rows
     from hierbench.reports.model_index import model_index
 
-    store, columns = store_of(dataset, runs), asked_columns(metrics)
-    board, report = checked_board(dataset, store, data_dir, protocol, further(columns))
-    note(with_limit(notes_of(report), store))
-    if metrics is not None:
-        board = with_columns(board, columns, store, data_dir)
+    opened = open_board(dataset, place.runs, place.data_dir, place.protocol, asked_columns(metrics))
+    board, store = opened.board, opened.store
     found = named_rows(board.rows, row)
     if len(found) != 1:
         names = ", ".join(f"{one.method}:{one.type}" for one in found)

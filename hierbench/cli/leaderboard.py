@@ -5,51 +5,60 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import MetricsOption, ProtocolOfRuns, TableFormat, print_said, write_result
-from hierbench.config.options import DataOption, DatasetOption, RunsOption
+from hierbench.cli.command import command, is_given, print_said
+from hierbench.cli.options import MetricsOption, Place
+from hierbench.config.options import DatasetOption
+from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
 
+@command("leaderboard --dataset shapes --format latex --output table.tex", table="markdown")
 def leaderboard(
+    context: typer.Context,
     dataset: DatasetOption,
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    source: Annotated[
-        Literal["runs", "paper", "both"], typer.Option(help="Our runs, the published table, or both side by side.")
-    ] = "runs",
-    protocol: ProtocolOfRuns = None,
+    place: Place,
+    numbers: Annotated[Literal["runs", "paper", "both"], "Of our runs, of the published table, or of both."] = "runs",
     metrics: MetricsOption = None,
-    format_: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = "markdown",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-    publish: Annotated[Path | None, typer.Option(help="Folder to publish into, as hierbench publish does.")] = None,
-) -> None:
+    publish: Annotated[Path | None, "Folder to publish into, as hierbench publish does."] = None,
+) -> Table | None:
     """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side.
 
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
-    from hierbench.experiments.interface.board import open_board, open_ledger
-    from hierbench.leaderboard import ledger
+    from hierbench.experiments.checking import counted, note, open_board, store_of
+    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.tables.board import board_table
 
-    if publish is not None and source != "runs":
+    if publish is not None and numbers != "runs":
         raise UserError("--publish is for runs; the paper's tables are already published")
-    if publish is not None and (output is not None or format_ != "markdown"):
-        option = "--format" if output is None else "--output"
+    given = [name for name in ("output", "format_", "as_json") if is_given(context, name)]
+    if publish is not None and given:
+        option = {"output": "--output", "format_": "--format", "as_json": "--json"}[given[0]]
         raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-    if protocol is not None and source == "paper":
+    if place.protocol is not None and numbers == "paper":
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     columns = asked_columns(metrics)
-    if metrics is not None and source != "runs":
+    if metrics is not None and numbers != "runs":
         raise UserError("--metrics is for runs; the paper's tables are as printed")
     if publish is not None:
         from hierbench.experiments.publication.publish import Request
         from hierbench.experiments.publication.publish import publish as publish_table
 
-        request = Request(dataset, publish, runs, data_dir, protocol, None if metrics is None else columns)
+        request = Request(
+            dataset, publish, place.runs, place.data_dir, place.protocol, None if metrics is None else columns
+        )
         said = publish_table(request)
         print_said(said.notes, said.lines)
-        return
-    if source == "both":
-        return write_result(ledger.FORMATS[format_](open_ledger(dataset, runs, data_dir, protocol)), output)
-    write_result(open_board(dataset, runs, data_dir, protocol, columns, source).render(format_), output)
+        return None
+    if numbers == "both":
+        from hierbench.leaderboard.ledger import ledger_from_runs, ledger_table
+
+        found = counted(dataset, store_of(dataset, place.runs), place.data_dir)
+        ledger = ledger_from_runs(dataset, found.store, place.protocol, found.rejected)
+        note([ledger.note] if ledger.note else [])
+        return ledger_table(ledger)
+    if numbers == "paper":
+        return board_table(Board.paper(dataset, others=True))
+    return board_table(open_board(dataset, place.runs, place.data_dir, place.protocol, columns).board)

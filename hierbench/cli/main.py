@@ -3,55 +3,26 @@
 import io
 import os
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from hierbench.cli import data, methods, repository, site
-from hierbench.cli.bench import bench
-from hierbench.cli.collapse import collapse
-from hierbench.cli.compare import compare
-from hierbench.cli.export import export
-from hierbench.cli.leaderboard import leaderboard
-from hierbench.cli.mistakes import mistakes
-from hierbench.cli.plot import plot
-from hierbench.cli.power import power
-from hierbench.cli.publish import publish
-from hierbench.cli.reproduce import reproduce
-from hierbench.cli.run import ablate, job, run
-from hierbench.cli.score import score
-from hierbench.cli.submit import submit
-from hierbench.cli.tune import tune
-from hierbench.cli.verify import verify
+from hierbench.cli.command import group
 from hierbench.utils.errors import MAX_ERROR, UserError
 from hierbench.utils.text import one_line
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-COMMANDS = (
-    run,
-    job,
-    leaderboard,
-    publish,
-    submit,
-    export,
-    compare,
-    power,
-    verify,
-    reproduce,
-    score,
-    ablate,
-    collapse,
-    plot,
-    mistakes,
-    tune,
-    bench,
+FILES = """
+run leaderboard publish submit export compare power verify reproduce score collapse plot mistakes tune bench
+""".split()  # of the commands, in the order of the help
+
+app = group(
+    "Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
+    *(of for name in FILES for of in vars(import_module(f"hierbench.cli.{name}")).values() if hasattr(of, "example")),
 )
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(methods.app, name="methods")
-app.add_typer(data.app, name="data")
-app.add_typer(repository.app, name="repository")
-app.add_typer(site.app, name="site")
+for part in (methods, data, repository, site):
+    app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
 
 
 def _say_version(asked: bool) -> None:
@@ -68,19 +39,7 @@ def options(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics."""
-
-
-@app.command()
-def env() -> None:
-    """Print the environment, for a bug report."""
-    import torch
-
-    from hierbench.training.results import environment
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for name, value in environment(device).items():
-        print(f"{name:16} {value}")
+    """Take the options of the program itself."""
 
 
 def main() -> None:

@@ -5,37 +5,36 @@ from typing import Annotated
 
 import typer
 
+from hierbench.cli.command import command, group
 from hierbench.config.names import complete_methods
+from hierbench.leaderboard.table import Line, Table, Text
 
-app = typer.Typer(help="List and check methods, or start a new one.", no_args_is_help=True, rich_markup_mode=None)
 
-
-@app.command("list")
-def list_() -> None:
+@command("methods list", table="terminal")
+def list_() -> Table:
     """List the installed methods."""
     from hierbench.api.registry import Broken, find_all
 
-    methods = list(find_all())
-    name_width = max(len(found.name) for found in methods)
-    title_width = max((len(found.cls.title) for found in methods if not isinstance(found, Broken)), default=0)
-    for found in methods:
-        if isinstance(found, Broken):
-            print(f"{found.name:{name_width}}  BROKEN: {found.reason}")
-        else:
-            types = ",".join(found.cls.types)
-            print(f"{found.name:{name_width}}  {found.cls.title:{title_width}}  {types:14}  {found.cls.source}")
+    rows = [
+        [found.name, f"BROKEN: {found.reason}", "", ""]
+        if isinstance(found, Broken)
+        else [found.name, found.cls.title, ",".join(found.cls.types), found.cls.source]
+        for found in find_all()
+    ]
+    return Table("Methods", ("Name", "Method", "Models", "Source"), [Line(list(map(Text, row))) for row in rows])
 
 
-@app.command("check")
+@command("methods check ce")
 def check(
     methods: Annotated[
-        list[str], typer.Argument(help="Names of methods, or paths of their files.", autocompletion=complete_methods)
+        list[str],
+        typer.Argument(metavar="METHOD...", help="A name, or the path of a file.", autocompletion=complete_methods),
     ],
     limit: Annotated[float, typer.Option(min=1, max=86400, help="Seconds for the import, and for each check.")] = 60.0,
-) -> None:
+) -> int:
     """Check in a separate process that a method fulfils the contract."""
     passed = [_passes(method, limit) for method in methods]
-    raise typer.Exit(0 if all(passed) else 1)
+    return 0 if all(passed) else 1
 
 
 def _passes(method: str, limit: float) -> bool:
@@ -58,14 +57,17 @@ def _passes(method: str, limit: float) -> bool:
     return not failed and not skipped
 
 
-@app.command("new")
+@command("methods new mine")
 def new(
     name: Annotated[str, typer.Argument(help="Name of the method.")],
-    folder: Annotated[Path, typer.Option(help="Folder for the file.")] = Path(),
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Of the file.")] = Path(),
 ) -> None:
     """Write a commented template NAME.py that already passes `methods check`."""
     from hierbench.api.template import new_method
 
-    path = new_method(name, folder)
+    path = new_method(name, output)
     shown = path if path.is_absolute() else f"./{path}"
     print(f"wrote {path}; next: hierbench methods check {shown}")
+
+
+app = group("List and check methods, or start a new one.", list_, check, new)

@@ -6,26 +6,24 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import ProtocolOfRuns, write_result
+from hierbench.cli.command import command, write_result
+from hierbench.cli.options import ProtocolOfRuns
 from hierbench.config.options import DataOption, DatasetOption
 from hierbench.utils.errors import UserError
 
 
+@command("mistakes ce:type-I:0 haframe:type-II:0 --dataset shapes")
 def mistakes(
     dataset: DatasetOption,
     which: Annotated[
         list[str],
         typer.Argument(metavar="A B", help="Two runs, each as METHOD[:TYPE[:SEED]] or the beginning of an id."),
     ],
-    runs: Annotated[
-        Path, typer.Option("--runs", help="Folder of all runs; --runs A B names two runs in the default folder.")
-    ] = Path("runs"),
+    runs: Annotated[Path, "Folder of all runs; --runs A B names two runs in the default folder."] = Path("runs"),
     data_dir: DataOption = Path("data"),
-    output: Annotated[Path | None, typer.Option(help="HTML file; by default RUNS/mistakes-DATASET.html.")] = None,
+    output: Annotated[Path | None, "HTML file; by default RUNS/mistakes-DATASET.html."] = None,
     protocol: ProtocolOfRuns = None,
-    names: Annotated[
-        Path | None, typer.Option(help="File that maps node names to words, like ImageNet's words.txt.")
-    ] = None,
+    names: Annotated[Path | None, "File that maps node names to words, like ImageNet's words.txt."] = None,
     limit: Annotated[
         int, typer.Option(min=0, max=5000, help="Number of images in the page; 0 leaves the statistics alone.")
     ] = 400,

@@ -1,18 +1,15 @@
-"""The options that all training commands share, and the output of results."""
+"""The options that several commands share; those of commands that train are in `hierbench.config.options`."""
 
-import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
+from typer.models import OptionInfo
 
-from hierbench.config.names import complete_last
-from hierbench.config.options import Options
-from hierbench.utils.errors import UserError
-from hierbench.utils.text import one_line
+from hierbench.config.names import complete_dataset, complete_last
+from hierbench.config.options import DataOption, RunsOption
+from hierbench.leaderboard.formats import Format
 
 
 def complete_metrics(incomplete: str) -> list[str]:
@@ -23,11 +20,17 @@ def complete_metrics(incomplete: str) -> list[str]:
     return complete_last(incomplete, [f"{sign}{name}" for name in known_metrics()])
 
 
-Format = Literal["markdown", "latex", "csv", "json"]
-TableFormat = Literal["markdown", "latex", "csv", "json", "html"]
+def dataset_option(help: str) -> OptionInfo:
+    """Return --dataset of a command that can do without, or says more of it."""
+    option: OptionInfo = typer.Option("--dataset", help=help, autocompletion=complete_dataset)
+    return option
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OutputOption = Annotated[Path | None, "Write to this file instead of standard output."]
 ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
-    typer.Option("--protocol", help="Protocol of the runs; by default that of the newest. Protocols are never mixed."),
+    "Protocol of the runs; by default that of the newest. Protocols are never mixed.",
 ]
 MetricsOption = Annotated[
     str | None,
@@ -37,59 +40,22 @@ MetricsOption = Annotated[
         autocompletion=complete_metrics,
     ),
 ]
-SHARED = {  # an option per field of `Options`, with its default
-    name: p if p.default is Parameter.empty else p.replace(default=getattr(Options(""), name))
-    for name, p in signature(Options, eval_str=True).parameters.items()
-}
+NumbersOption = Annotated[Literal["runs", "paper"], "Those of our runs, or of the published table."]
 
 
-def trains(**fixed: Any) -> Callable[[Callable[..., int]], Callable[..., None]]:
-    """Turn a function of `Options` into a command that takes all of them, and exits with the code it returns.
+@dataclass(frozen=True)
+class Place:
+    """Where finished runs and their data are, and which runs are meant."""
 
-    Parameters of the function are options of the command too, and replace a field of `Options` with the same name.
-
-    Args:
-        fixed: values of the fields of `Options` that are not options of the command.
-    """
-
-    def decorate(command: Callable[..., int]) -> Callable[..., None]:
-        own = {name: p for name, p in signature(command, eval_str=True).parameters.items() if name != "options"}
-        shared = {name: p for name, p in SHARED.items() if name not in fixed}
-        parameters = {name: p.replace(kind=Parameter.KEYWORD_ONLY) for name, p in (shared | own).items()}
-
-        @wraps(command)
-        def run(**values: Any) -> None:
-            options = Options(**fixed, **{name: value for name, value in values.items() if name in shared})
-            raise typer.Exit(command(options, **{name: values[name] for name in own}))
-
-        vars(run)["__signature__"] = Signature(list(parameters.values()))
-        run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
-        return run
-
-    return decorate
+    runs: RunsOption = Path("runs")
+    data_dir: DataOption = Path("data")
+    protocol: ProtocolOfRuns = None
 
 
-def write_result(text: str, output: Path | None, *, follow: bool = True) -> None:
-    """Print a result, or write it to the file of --output; `follow` allows that to be a symbolic link."""
-    from hierbench.utils.files import write_text
+@dataclass(frozen=True)
+class TableOptions:
+    """What every command takes that shows a table."""
 
-    if output is None:
-        print(text, end="", flush=True)
-        return
-    target = output.resolve() if follow else output
-    try:
-        if follow and target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")  # a device or a pipe is written to, not replaced
-        else:
-            write_text(target, text)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"--output {output}: {reason}") from None
-
-
-def print_said(notes: Sequence[str], lines: Sequence[str]) -> None:
-    """Print notes on standard error, each in one line, and what was done on standard output."""
-    for line in notes:
-        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
-    for line in lines:
-        print(one_line(line), flush=True)
+    format_: Annotated[Format, "Format of the table."] = "markdown"
+    as_json: JsonOption = False
+    output: OutputOption = None

@@ -2,50 +2,38 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import ProtocolOfRuns
-from hierbench.config.names import complete_dataset
-from hierbench.config.options import DataOption, RunsOption
+from hierbench.cli.command import command
+from hierbench.cli.options import NumbersOption, Place, dataset_option
 from hierbench.reports.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
 
 OF_RUNS = set(KINDS) - {"similarity", "frame"}
 
 
-def _complete_kind(incomplete: str) -> list[str]:
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
-
-
+@command("plot tradeoff --dataset shapes")
 def plot(
     kind: Annotated[
         str,
         typer.Argument(
-            help=" ".join(f"{kind}: {about}" for kind, about in KINDS.items()), autocompletion=_complete_kind
+            help=" ".join(f"{kind}: {about}" for kind, about in KINDS.items()),
+            autocompletion=lambda incomplete: [kind for kind in KINDS if kind.startswith(incomplete)],
         ),
     ],
     dataset: Annotated[
-        str,
-        typer.Option(
-            help="See: hierbench data list. similarity takes all; frame draws an example without it.",
-            autocompletion=complete_dataset,
-        ),
+        str, dataset_option("See: hierbench data list. similarity takes all; frame draws an example without it.")
     ] = "",
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    source: Annotated[
-        Literal["runs", "paper"], typer.Option(help="For tradeoff: our runs, or the published table.")
-    ] = "runs",
-    protocol: ProtocolOfRuns = None,
-    run: Annotated[str | None, typer.Option(help="For confusion: the beginning of the run's id.")] = None,
-    method: Annotated[str | None, typer.Option(help="For confusion: the method of the run.")] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="For confusion; by default the first type.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For confusion; by default the smallest seed.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="SVG, PDF or PNG file; by default plots/KIND-DATASET.svg in the runs folder.")
-    ] = None,
+    *,
+    place: Place,
+    numbers: NumbersOption = "runs",
+    run: Annotated[str | None, "For confusion: the beginning of the run's id."] = None,
+    method: Annotated[str | None, "For confusion: the method of the run."] = None,
+    type_: Annotated[str | None, "For confusion; by default the first type."] = None,
+    seed: Annotated[int | None, "For confusion; by default the smallest seed."] = None,
+    output: Annotated[Path | None, "SVG, PDF or PNG; by default plots/KIND-DATASET.svg in the runs folder."] = None,
 ) -> None:
     """Draw a figure that also works in print and without colour."""
     from importlib import import_module
@@ -55,17 +43,18 @@ def plot(
     from hierbench.reports.plots.source import Request
     from hierbench.utils.files import refuse_links
 
-    _check(kind, dataset, source, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
+    protocol = place.protocol
+    _check(kind, dataset, numbers, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
     if output is not None:
         style.check_output(output)
     # What is not the default is part of the name, so that one figure does not replace another.
-    parts = [kind, dataset_name(dataset) or "example", "published" if source == "paper" else None, protocol]
-    target = output or refuse_links(runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
-    request = Request(dataset, runs, data_dir, source, protocol, run, method, type_, seed)
-    if kind in OF_RUNS and source == "runs":
+    parts = [kind, dataset_name(dataset) or "example", "published" if numbers == "paper" else None, protocol]
+    target = output or refuse_links(place.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
+    request = Request(dataset, place.runs, place.data_dir, numbers, protocol, run, method, type_, seed)
+    if kind in OF_RUNS and numbers == "runs":
         from hierbench.experiments.checking import counted, store_of
 
-        found = counted(dataset, store_of(dataset, runs), data_dir)
+        found = counted(dataset, store_of(dataset, place.runs), place.data_dir)
         request = replace(request, verified=found.store, rejected=found.rejected)
     with style.house_style():
         drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
@@ -75,7 +64,7 @@ def plot(
     print(f"wrote {target}")
 
 
-def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
+def _check(kind: str, dataset: str, numbers: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
     """Raise a UserError for an unknown kind or a wrong combination of options."""
     if kind not in KINDS:
         raise unknown_name("plot", kind, KINDS)
@@ -83,9 +72,9 @@ def _check(kind: str, dataset: str, source: str, protocol: str | None, choice: d
         raise UserError("Missing option '--dataset'.")
     if dataset == "all" and kind != "similarity":
         raise UserError("--dataset all is for similarity; the other kinds show one dataset")
-    if source == "paper" and kind != "tradeoff":
-        raise UserError("--source paper is for tradeoff; the paper has no numbers for the other plots")
-    if source == "paper" and protocol is not None:
+    if numbers == "paper" and kind != "tradeoff":
+        raise UserError("--numbers paper is for tradeoff; the paper has no numbers for the other plots")
+    if numbers == "paper" and protocol is not None:
         raise UserError("--protocol is for runs; the paper's tables are as printed")
     given = [option for option, value in choice.items() if value is not None]
     if given and kind != "confusion":

@@ -2,85 +2,62 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hierbench.cli.options import ProtocolOfRuns, write_result
-from hierbench.config.names import complete_dataset
-from hierbench.config.options import DataOption, RunsOption
+from hierbench.cli.command import command
+from hierbench.cli.options import NumbersOption, Place, dataset_option
+from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from hierbench.config.sections import Protocol
     from hierbench.leaderboard.board import Board
+    from hierbench.leaderboard.columns import Column
     from hierbench.leaderboard.power import Effect
     from hierbench.leaderboard.statistics import Row
-
-    Found = tuple[Board, str, list[tuple[Row, Row, Effect]]]  # with the name of the metric
 
 DEFAULT = "mistake_severity"
 LOWEST = 0.0001  # level: that of 500 comparisons
 
 
+@command("power haframe:type-II hafeature:type-I --dataset cifar100 --numbers paper", table="markdown")
 def power(
     rows: Annotated[
         list[str] | None, typer.Argument(metavar="A B", help="METHOD[:TYPE] twice; without a type, of each type.")
     ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset",
-            help="Of the rows; not needed with --difference and --deviation.",
-            autocompletion=complete_dataset,
-        ),
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", help="Metric of the rows; by default mistake_severity.")
-    ] = None,
+    dataset: Annotated[str | None, dataset_option("Of the rows; not needed with --difference and --deviation.")] = None,
+    metric: Annotated[str | None, "Metric of the rows; by default mistake_severity."] = None,
     target: Annotated[float, typer.Option("--power", help="Chance of finding the difference.")] = 0.8,
-    level: Annotated[float, typer.Option("--level", help="Of the two-sided test.")] = 0.05,
-    difference: Annotated[
-        float | None, typer.Option("--difference", help="Plan for this difference; by default that of the rows.")
-    ] = None,
+    level: Annotated[float, "Of the two-sided test."] = 0.05,
+    difference: Annotated[float | None, "Plan for this difference; by default that of the rows."] = None,
     deviation: Annotated[
-        float | None,
-        typer.Option(
-            "--deviation", help="Plan for this deviation over seeds, of the paired differences (or of each row)."
-        ),
+        float | None, "Plan for this one over seeds, of the paired differences (or of each row)."
     ] = None,
-    unpaired: Annotated[bool, typer.Option("--unpaired", help="Plan for rows that share no seeds.")] = False,
-    source: Annotated[
-        Literal["runs", "paper"], typer.Option(help="Our runs, or the published table, whose rows are not paired.")
-    ] = "runs",
-    runs: RunsOption = Path("runs"),
-    data_dir: DataOption = Path("data"),
-    protocol: ProtocolOfRuns = None,
-    format_: Annotated[Literal["markdown", "csv", "json"], typer.Option("--format", help="Format.")] = "markdown",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-) -> None:
+    unpaired: Annotated[bool, "Plan for rows that share no seeds."] = False,
+    numbers: NumbersOption = "runs",
+    *,
+    place: Place,
+) -> Table:
     """Print how many seeds separate two rows: from their runs, from published intervals, or planned."""
+    from hierbench.leaderboard.columns import column_of
     from hierbench.leaderboard.power import Effect, plan
-    from hierbench.leaderboard.power_tables import FORMATS, Setting
+    from hierbench.leaderboard.tables.power import Setting, power_table
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:
-        given = {"--dataset": dataset, "rows": rows, "--metric": metric, "--protocol": protocol}
-        named = [name for name, value in given.items() if value] + ["--source paper"] * (source == "paper")
+        given = {"--dataset": dataset, "rows": rows, "--metric": metric, "--protocol": place.protocol}
+        named = [name for name, value in given.items() if value] + ["--numbers paper"] * (numbers == "paper")
         if named:
             raise UserError(f"--difference and --deviation leave nothing to take from rows; leave out {named[0]}")
         assumed = Effect(difference, (deviation,) * (2 if unpaired else 1))
-        return write_result(FORMATS[format_](Setting(target, level), [plan(assumed, target, level)]), output)
+        return power_table(Setting(target, level), [plan(assumed, target, level)])
     if dataset is None or rows is None or len(rows) != 2:
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
-    if source == "paper" and unpaired:
+    if numbers == "paper" and unpaired:
         raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
-    board, metric, found = (
-        _of_paper(dataset, (rows[0], rows[1]), metric, protocol)
-        if source == "paper"
-        else _of_runs(dataset, (rows[0], rows[1]), metric, runs, data_dir, protocol, unpaired)
-    )
+    column = column_of(metric or DEFAULT)
+    board, found = _effects(dataset, (rows[0], rows[1]), column, place, numbers, unpaired)
     plans = []
     for row, reference, effect in found:
         if difference is not None:
@@ -88,43 +65,26 @@ def power(
         if deviation is not None:
             effect = replace(effect, deviations=(deviation,) * len(effect.deviations), ci95=None)
         plans.append(replace(plan(effect, target, level), row=row, reference=reference))
-    setting = Setting(target, level, board.dataset, board.protocol, metric)
-    write_result(FORMATS[format_](setting, plans), output)
+    return power_table(Setting(target, level, board.dataset, board.protocol, column.name), plans)
 
 
-def _of_paper(dataset: str, rows: tuple[str, str], metric: str | None, protocol: "Protocol | None") -> "Found":
-    from hierbench.leaderboard.board import board_from_paper
-    from hierbench.leaderboard.columns import column_of, further
-    from hierbench.leaderboard.power import effects_of_paper
+def _effects(
+    dataset: str, rows: tuple[str, str], column: "Column", place: Place, numbers: str, unpaired: bool
+) -> "tuple[Board, list[tuple[Row, Row, Effect]]]":
+    """Return the board of runs or of the paper, and how far apart its two rows are."""
+    from hierbench.experiments.checking import open_board
+    from hierbench.leaderboard.board import Board
+    from hierbench.leaderboard.columns import PAPER, further
+    from hierbench.leaderboard.power import effects_of_paper, effects_of_runs
 
-    column = column_of(metric or DEFAULT)
-    if protocol is not None or further([column]):
-        raise UserError("the paper's tables have its own metrics and no protocols; leave out --source paper")
-    board = board_from_paper(dataset)
-    return board, column.name, effects_of_paper(board, rows, column)
-
-
-def _of_runs(
-    dataset: str,
-    rows: tuple[str, str],
-    metric: str | None,
-    runs: Path,
-    data_dir: Path,
-    protocol: "Protocol | None",
-    unpaired: bool,
-) -> "Found":
-    from hierbench.experiments.checking import counted, store_of
-    from hierbench.leaderboard.board import board_from_runs
-    from hierbench.leaderboard.columns import column_of, further
-    from hierbench.leaderboard.measured import with_columns
-    from hierbench.leaderboard.power import effects_of_runs
-
-    column = column_of(metric or DEFAULT)
-    found = counted(dataset, store_of(dataset, runs), data_dir, further([column]))
-    store, board = found.store, board_from_runs(dataset, found.store, protocol=protocol, rejected=found.rejected)
-    if further([column]):
-        board = with_columns(board, [column], store, data_dir)
-    return board, column.name, effects_of_runs(board, store, rows, column, paired=not unpaired)
+    if numbers == "paper":
+        if place.protocol is not None or further([column]):
+            raise UserError("the paper's tables have its own metrics and no protocols; leave out --numbers paper")
+        board = Board.paper(dataset)
+        return board, effects_of_paper(board, rows, column)
+    columns = [column] if further([column]) else PAPER
+    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns)
+    return found.board, effects_of_runs(found.board, found.store, rows, column, paired=not unpaired)
 
 
 def _check(target: float, level: float, difference: float | None, deviation: float | None) -> None:

@@ -6,16 +6,15 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import print_said, write_result
+from hierbench.cli.command import command, group, print_said, write_result
+from hierbench.cli.options import OutputOption
 from hierbench.config.options import DataOption
 
-app = typer.Typer(no_args_is_help=True, help="Set up a results repository, check a change of it, build its boards.")
 
-
-@app.command()
+@command("repository new results --install hierbench")
 def new(
     folder: Annotated[Path, typer.Argument(help="The repository's folder.")],
-    install: Annotated[str, typer.Option(help="What the workflow installs this program from, as pip takes it.")],
+    install: Annotated[str, "What the workflow installs this program from, as pip takes it."],
 ) -> None:
     """Write the workflows that check pull requests, comment on them and build the boards, and a README."""
     from hierbench.experiments.publication.repository import new_repository
@@ -23,13 +22,13 @@ def new(
     print_said([], [f"wrote {path}" for path in new_repository(folder, install)])
 
 
-@app.command()
+@command("repository check --base before --head results")
 def check(
-    base: Annotated[Path, typer.Option(help="The repository as it is.")],
-    head: Annotated[Path, typer.Option(help="The repository as it would be; nothing in it is run.")],
+    base: Annotated[Path, "The repository as it is."],
+    head: Annotated[Path, "The repository as it would be; nothing in it is run."],
     data_dir: DataOption = Path("data"),
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-) -> None:
+    output: OutputOption = None,
+) -> int:
     """Verify every changed submission, and say in Markdown what a change does to the boards.
 
     Exit code 0 if it can be accepted, 1 if it is refused.
@@ -41,10 +40,10 @@ def check(
     write_result(as_markdown(found), output)
     for line in found.problems:
         print(f"refused: {line}", file=sys.stderr, flush=True)
-    raise typer.Exit(1 if found.problems else 0)
+    return 1 if found.problems else 0
 
 
-@app.command()
+@command("repository build results")
 def build(
     folder: Annotated[Path, typer.Argument(help="The repository's folder.")],
     data_dir: DataOption = Path("data"),
@@ -54,3 +53,6 @@ def build(
 
     said = build_boards(folder, data_dir)
     print_said(said.notes, said.lines)
+
+
+app = group("Set up a results repository, check a change of it, build its boards.", new, check, build)

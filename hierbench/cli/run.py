@@ -1,39 +1,35 @@
 """`hierbench run`, `hierbench ablate` and `hierbench job`."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from hierbench.cli.options import Format, MetricsOption, trains, write_result
-from hierbench.config.names import complete_dataset
+from hierbench.cli.command import command
+from hierbench.cli.options import MetricsOption, NumbersOption, dataset_option
 from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
+from hierbench.experiments.shown import Shown
+from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
 
-@trains()
+@command("run --dataset shapes --methods ce,crm,haframe --seeds 2", table="markdown")
 def run(
     options: Options,
-    tuned: Annotated[bool, typer.Option("--tuned", help="Use the hyperparameters that hierbench tune found.")] = False,
-    tuned_file: Annotated[Path | None, typer.Option(help="File with them, if not in the runs folder.")] = None,
+    tuned: Annotated[bool, "Use the hyperparameters that hierbench tune found."] = False,
+    tuned_file: Annotated[Path | None, "File with them, if not in the runs folder."] = None,
     metrics: MetricsOption = None,
     until_separated: Annotated[
-        str | None,
-        typer.Option(
-            "--until-separated", metavar="A,B", help="Further seeds for two rows until a test separates them."
-        ),
+        str | None, typer.Option(metavar="A,B", help="Further seeds for two rows until a test separates them.")
     ] = None,
-    max_seeds: Annotated[int | None, typer.Option("--max-seeds", help="Seeds after which that gives up.")] = None,
-    separation_metric: Annotated[
-        str | None, typer.Option("--separation-metric", help="Metric of that test; by default mistake_severity.")
-    ] = None,
-) -> int:
+    max_seeds: Annotated[int | None, "Seeds after which that gives up."] = None,
+    separation_metric: Annotated[str | None, "Metric of that test; by default mistake_severity."] = None,
+) -> Shown:
     """Train and re-rank what is missing, and print the leaderboard."""
     from hierbench.experiments.interface.running import run_options
-    from hierbench.experiments.publishing import show_board
+    from hierbench.experiments.publishing import shown_board
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.utils.console import say
 
     columns, until = asked_columns(metrics), None
     if any(option is not None for option in (until_separated, max_seeds, separation_metric)):
@@ -41,57 +37,49 @@ def run(
 
         until = asked_separation(until_separated, max_seeds, separation_metric)
     ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
-    if ended.published is not None:
-        show_board(ended.published.board, options, ended.more)
-    for line in ended.failures:
-        say(line)
-    return ended.code
+    return shown_board(ended, options)
 
 
-@trains(methods="ce,haframe", types="type-I,type-II", plan_only=False, as_json=False, source=None)  # has its own
+@command(
+    "ablate --dataset fgvc --numbers paper",
+    table="markdown",
+    methods="ce,haframe",
+    types="type-I,type-II",
+    plan_only=False,
+)
 def ablate(
     options: Options,
-    dataset: Annotated[
-        str, typer.Option(help="See: hierbench data list. --source paper takes all.", autocompletion=complete_dataset)
-    ],
+    dataset: Annotated[str, dataset_option("See: hierbench data list. --numbers paper takes all.")],
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default the recipe's.")] = None,
-    source: Annotated[Literal["runs", "paper"], typer.Option(help="Our runs, or the published table.")] = "runs",
-    format_: Annotated[Format, typer.Option("--format", help="Format of the table.")] = "markdown",
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
-) -> int:
+    numbers: NumbersOption = "runs",
+) -> Table | Shown:
     """Train what is missing of HAFrame's ablation study, and print its table."""
-    from hierbench.leaderboard.ablation import FORMATS, ablation_from_paper
+    from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table
 
-    render = FORMATS[format_]
-    if source == "paper":
-        harmless = {"dataset", "methods", "types", "runs", "data_dir", "device"}
+    if numbers == "paper":
+        harmless = {"dataset", "methods", "types", "runs", "data_dir", "device", "as_json"}
         plain = Options(dataset)
         if any(getattr(options, f.name) != getattr(plain, f.name) for f in fields(Options) if f.name not in harmless):
-            raise UserError("--source paper prints the published table and takes no options of training")
-        write_result(render(ablation_from_paper(dataset)), output)
-        return 0
+            raise UserError("--numbers paper prints the published table and takes no options of training")
+        return ablation_table(ablation_from_paper(dataset))
     if dataset == "all":
-        raise UserError("--dataset all is for --source paper; runs are of one dataset")
-    if output is not None and not output.resolve().parent.is_dir():
-        raise UserError(f"--output {output}: no such folder")  # before the training, not after it
+        raise UserError("--dataset all is for --numbers paper; runs are of one dataset")
     from hierbench.experiments.ablation import ablate
 
-    return ablate(replace(options, as_json=format_ == "json"), render, lambda text: write_result(text, output))
+    return ablate(options)
 
 
+@command("job ID")
 def job(
     id_: Annotated[str, typer.Argument(metavar="ID", help="Id of a planned job, or the beginning of it.")],
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
-    method: Annotated[
-        list[Path] | None,
-        typer.Option(help="File of the method, if it is not installed; again for files of methods that it re-ranks."),
-    ] = None,
+    method: Annotated[list[Path] | None, "File of a method that is not installed; may be repeated."] = None,
     weights: WeightsOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default 1 on a CPU.")] = None,
-) -> None:
+) -> int:
     """Run one job that hierbench run --plan-only has planned, under any scheduler."""
     from hierbench.execution.standalone import run_one
     from hierbench.planning.resources import Setting, choose_device, side_by_side
@@ -101,4 +89,4 @@ def job(
     if threads is None and chosen == "cpu":
         threads = 1  # the same on every machine, because the numbers depend on it
     setting = Setting(runs.resolve(), data_dir.resolve(), chosen, threads=threads, devices=devices, weights=weights)
-    raise typer.Exit(run_one(id_, method or [], setting))
+    return run_one(id_, method or [], setting)

@@ -5,23 +5,19 @@ from typing import Annotated
 
 import typer
 
+from hierbench.cli.command import command, group
 from hierbench.config.options import DataOption
 from hierbench.utils.errors import UserError
 
-app = typer.Typer(help="Make published tables into a web site.", no_args_is_help=True, rich_markup_mode=None)
 
-
-@app.callback()
-def group() -> None:
-    """Make published tables into a web site."""
-
-
-@app.command()
+@command("site build boards --output site")
 def build(
     folder: Annotated[Path, typer.Argument(help="Folder of published tables, or a repository of results.")],
-    out: Annotated[Path, typer.Option(help="Folder of the site; one that this command made is replaced.")],
-    title: Annotated[str, typer.Option(help="Title of the site.")] = "Hierarchy-aware classification",
-    base_url: Annotated[str, typer.Option(help="Where the site will be, for its feed and BibTeX.")] = "",
+    output: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Of the site; one that this command made is replaced.")
+    ],
+    title: Annotated[str, "Title of the site."] = "Hierarchy-aware classification",
+    base_url: Annotated[str, "Where the site will be, for its feed and BibTeX."] = "",
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Verify the tables of a folder and write them as static pages that load nothing from elsewhere."""
@@ -32,8 +28,11 @@ def build(
         raise UserError(f"--base-url {base_url!r} is not an http or https address")
     if not title.strip():
         raise UserError("--title is empty")
-    files, tables = build_site(folder, out, title, base_url, data_dir)
+    files, tables = build_site(folder, output, title, base_url, data_dir)
     rejected = sum(table.counts().get("rejected", 0) for table in tables)
     parts = [f"{len(tables)} table{'s' if len(tables) != 1 else ''}", f"{files} files"]
     parts += [f"{rejected} rejected runs"] if rejected else []
-    print(f"wrote {out / 'index.html'} ({', '.join(parts)})")
+    print(f"wrote {output / 'index.html'} ({', '.join(parts)})")
+
+
+app = group("Make published tables into a web site.", build)

@@ -5,38 +5,27 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.options import trains
+from hierbench.cli.command import command
 from hierbench.config.names import complete_methods
 from hierbench.config.options import Options
+from hierbench.experiments.shown import Shown
 from hierbench.utils.errors import UserError
 
 
-@trains(seeds=None, plan_only=False, as_json=False)
+@command("tune --dataset shapes --types type-II --dry-run", table="terminal", seeds=None, plan_only=False)
 def tune(
     options: Options,
     methods: Annotated[
         str,
-        typer.Option(
-            "--methods",
-            "--method",
-            help="Names and paths separated by commas; all, or paper.",
-            autocompletion=complete_methods,
-        ),
+        typer.Option("--methods", "--method", help="all, paper, or names and paths.", autocompletion=complete_methods),
     ] = "haframe",
-    sampler: Annotated[
-        Literal["grid", "tpe"], typer.Option(help="Every point of the grid, or TPE with median pruning.")
-    ] = "grid",
+    sampler: Annotated[Literal["grid", "tpe"], "Every point of the grid, or TPE with median pruning."] = "grid",
     trials: Annotated[
         int | None, typer.Option(min=1, help="Number of TPE's configurations; by default that of the grid.")
     ] = None,
-    storage: Annotated[
-        str | None, typer.Option(help="Database for the trials; by default a SQLite file in the runs folder.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="File for the best; by default tuned/<dataset>.toml in the runs folder."),
-    ] = None,
-) -> int:
+    storage: Annotated[str | None, "Database for the trials; by default a SQLite file in the runs folder."] = None,
+    output: Annotated[Path | None, "File for the best; by default tuned/DATASET.toml in the runs folder."] = None,
+) -> Shown:
     """Search methods' hyperparameters and learning rates on the validation set, and save the best for run --tuned."""
     if options.executor == "ray" and sampler == "tpe":
         raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")

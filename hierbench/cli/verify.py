@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
+from hierbench.cli.command import command, write_result
+from hierbench.cli.options import JsonOption
 from hierbench.config.options import DataOption, DeviceOption
 from hierbench.utils.errors import UserError
 
 
+@command("verify runs")
 def verify(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="A runs folder, or the records of a published table.")
@@ -18,12 +21,9 @@ def verify(
         int, typer.Option(min=0, max=10_000, help="Train so many runs of each folder again, drawn at random.")
     ] = 0,
     device: DeviceOption = "auto",
-    all_metrics: Annotated[
-        bool,
-        typer.Option("--all-metrics", help="Compute all kept metrics again, not only those that a table shows."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+    all_metrics: Annotated[bool, "Compute all kept metrics again, not only those that a table shows."] = False,
+    as_json: JsonOption = False,
+) -> int:
     """Say of each run what follows from its predictions, what is only claimed, and what is rejected, and why.
 
     Exit code 0 if nothing is rejected, 1 if something is.
@@ -34,5 +34,5 @@ def verify(
     from hierbench.experiments.verification.verify import verify as verify_folders
 
     found = verify_folders(paths, data_dir, retrain, device, all_metrics=all_metrics)
-    print((report.as_json if as_json else report.as_text)(found), end="", flush=True)
-    raise typer.Exit(1 if any(one.num_rejected for one in found) else 0)
+    write_result((report.as_json if as_json else report.as_text)(found), None)
+    return 1 if any(one.num_rejected for one in found) else 0

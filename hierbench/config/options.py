@@ -42,7 +42,7 @@ DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a command that trains; `hierbench.cli.options.trains` adds them to a command."""
+    """The options of a command that trains; `hierbench.cli.command.command` adds them to a command."""
 
     dataset: DatasetOption
     methods: Annotated[
@@ -53,16 +53,17 @@ class Options:
             autocompletion=complete_methods,
         ),
     ] = "all"
-    types: Annotated[str, typer.Option("--types", help="Feature extractors, separated by commas.")] = "type-I,type-II"
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of seeds; by default the recipe's.")] = None
+    types: Annotated[str, "Feature extractors, separated by commas."] = "type-I,type-II"
+    seeds: Annotated[int | None, "Number of seeds; by default the recipe's."] = None
     overrides: Annotated[
-        list[str], typer.Option("--set", help="Override a recipe key, as in train.epochs=3; may be repeated.")
+        list[str],
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override a recipe key, as in train.epochs=3; may be repeated."
+        ),
     ] = field(default_factory=list)
     protocol: ProtocolOption = "paper"
     weights: WeightsOption = None
-    source: Annotated[
-        Path | None, typer.Option("--source", help="Your copy of the dataset, read if it is not prepared yet.")
-    ] = None
+    source: Annotated[Path | None, "Your copy of the dataset, read if it is not prepared yet."] = None
     runs: RunsOption = Path("runs")
     data_dir: DataOption = Path("data")
     device: DeviceOption = "auto"
@@ -72,20 +73,12 @@ class Options:
     ] = None
     jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")] = 1
     devices: DevicesOption = 1
-    mlflow: Annotated[
-        str | None,
-        typer.Option("--mlflow", help="MLflow tracking URI, or off; by default a SQLite file in the runs folder."),
-    ] = None
-    executor: Annotated[
-        Literal["local", "ray"], typer.Option("--executor", help="Train on this machine, or on a Ray cluster.")
-    ] = "local"
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="Ray cluster to use; by default RAY_ADDRESS, or one of this machine."),
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Print a command for every job, and stop.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False
+    mlflow: Annotated[str | None, "MLflow tracking URI, or off; by default a SQLite file in the runs folder."] = None
+    executor: Annotated[Literal["local", "ray"], "Train on this machine, or on a Ray cluster."] = "local"
+    address: Annotated[str | None, "Ray cluster to use; by default RAY_ADDRESS, or one of this machine."] = None
+    dry_run: Annotated[bool, "Print the plan and stop."] = False
+    plan_only: Annotated[bool, "Print a command for every job, and stop."] = False
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
 
     def __post_init__(self) -> None:
         """Raise a UserError for options that conflict."""

@@ -39,17 +39,14 @@ class Cache:
     state: State
 
     @property
-    def line(self) -> str:
-        """What users see."""
-        what = self.folder.name
-        if self.content:
-            weights = str(self.content.get("weights"))
-            weights = weights if weights.startswith("random") else weights[:12]
-            views = self.content.get("views")
-            what = (
-                f"{self.content.get('backbone')}, weights {weights}, {self.content.get('pool')}-pooled, views {views}"
-            )
-        return f"{self.dataset:16} {what}  {self.bytes / 1e6:,.1f} MB  {self.state}"
+    def what(self) -> str:
+        """What of which network they are."""
+        if not self.content:
+            return self.folder.name
+        weights = str(self.content.get("weights"))
+        weights = weights if weights.startswith("random") else weights[:12]
+        views = self.content.get("views")
+        return f"{self.content.get('backbone')}, weights {weights}, {self.content.get('pool')}-pooled, views {views}"
 
 
 def caches(data_dir: Path) -> list[Cache]:

@@ -1,7 +1,7 @@
 """`hierbench ablate`: the four variants of the paper's ablation, trained where missing, and their table."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,10 @@ from hierbench.data.prepared import Prepared
 from hierbench.execution.scheduler import planned, states
 from hierbench.experiments.publishing import verified
 from hierbench.experiments.session import Session
-from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, Ablation, ablation_from_runs, as_json, markdown
+from hierbench.experiments.shown import Shown
+from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_from_runs, ablation_table
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.table import Table
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import make_plan, with_params
 from hierbench.runs.job import Job
@@ -23,8 +26,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json, write_text
 
 
-def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write: Callable[[str], None]) -> int:
-    """Run what is missing, `write` the table that `render` makes, and return 0, or 1 where a job failed."""
+def ablate(options: Options) -> Shown:
+    """Run what is missing and return the table; the exit code is 0, or 1 where a job failed."""
     session = Session(options)
     methods = _methods(session)
     inputs, seeds = session.open(methods), session.num_seeds
@@ -33,13 +36,13 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
     if inputs.prepared is None:
         lines = [Line(variant.name, variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
         session.announce(lines, models)
-        return 0
+        return Shown(None)
     variants = plan_variants(recipe, inputs.prepared, methods, seeds, inputs.digest)
     plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
     names = {job.id: variant.name for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
     lines = lines_of_plan(plan, states(plan, session.store))
     if not session.announce([replace(line, method=names[line.id or ""]) for line in lines], models, requested=False):
-        return 0
+        return Shown(None)
     labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
 
     for job in variants[VARIANTS.index(FRAME_ALONE)]:  # not a row of the leaderboard, unless a comparison planned it
@@ -48,21 +51,20 @@ def ablate(options: Options, render: Callable[[Sequence[Ablation]], str], write:
             planned([job], session.store, say, requested=False)
             write_json(folder / "ablation.json", {"variant": FRAME_ALONE.name})
 
-    def publish() -> tuple[Ablation, Path]:
+    def publish() -> tuple[Table, Path]:
         ids = [[job.id for job in jobs] for jobs in variants]
         found = verified(session.options, [job_id for group in ids for job_id in group])
         backbone = recipe.model.backbone
-        table = ablation_from_runs(session.options.dataset, recipe.title, backbone, found.store, ids, found.rejected)
+        own = ablation_from_runs(session.options.dataset, recipe.title, backbone, found.store, ids, found.rejected)
+        table = ablation_table([own])
         file = runs / f"ablation-{recipe.dataset}.md"
-        write_text(file.with_suffix(".json"), as_json([table]))
-        write_text(file, markdown([table]))
+        write_text(file.with_suffix(".json"), render(table, "json"))
+        write_text(file, render(table))
         return table, file
 
     table, failed = session.carry_out(plan, "ablation", labels, publish)
-    write(render([table]))
-    say(f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/")
-    session.say_failures(failed, labels)
-    return 1 if failed else 0
+    tables = f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/"
+    return Shown(table, [tables, *session.failures(failed, labels)], 1 if failed else 0)
 
 
 def _methods(session: Session) -> list[Found]:

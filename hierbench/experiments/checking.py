@@ -5,9 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hierbench.config.recipe import dataset_name
-from hierbench.experiments.verification.checked import Verified, checked_runs, notes_of, with_limit
+from hierbench.config.sections import Protocol
+from hierbench.experiments.verification.checked import (
+    Opened,
+    Verified,
+    board_of,
+    checked_runs,
+    notes_of,
+    with_limit,
+)
 from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import damaged_runs
+from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.runs.store import Listing, Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -46,6 +55,31 @@ def store_of(dataset: str, runs: Path) -> Store:
     """Return the runs of a folder; of a folder of published tables, the records of the dataset's."""
     name = dataset_name(dataset)
     return Store(runs / name if is_published(runs, name) else runs)
+
+
+def open_board(
+    dataset: str,
+    runs: Path,
+    data_dir: Path,
+    protocol: Protocol | None = None,
+    columns: Sequence[Column] = PAPER,
+) -> Opened:
+    """Return the board that a command was asked for, verified; what a reader must know goes to standard error.
+
+    Args:
+        dataset: its name, or the file of a user's dataset.
+        runs: a runs folder, a folder of published tables, or the records of one.
+        data_dir: prepared data, which gives the tree for further columns.
+        protocol: of the runs; None takes that of the newest.
+        columns: of the table.
+    """
+    store = store_of(dataset, runs)
+    known, report = checked_runs(dataset, store, data_dir, further(columns))
+    damaged = damaged_runs(dataset, known)
+    note(damaged)  # said first: they may be why there is no table
+    found = board_of(dataset, known, report, data_dir, protocol, columns)
+    note(with_limit(notes_of(report, damaged), store))
+    return found
 
 
 def counted(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> Counted:

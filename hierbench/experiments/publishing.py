@@ -1,26 +1,27 @@
 """The leaderboard of a command: made from its runs, written next to them and printed, without heavy imports."""
 
-import json
 import os
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hierbench.config.options import Options
 from hierbench.experiments.checking import Counted, counted_of
+from hierbench.experiments.shown import Shown
 from hierbench.experiments.verification.cache import SETTLED
-from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import as_json, markdown
+from hierbench.leaderboard.table import Table
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
-from hierbench.utils.console import say
-from hierbench.utils.files import as_json_text, write_text
+from hierbench.utils.files import write_text
 
 AGAIN = "; remove its folder to train it again"
 
@@ -30,6 +31,7 @@ class Published:
     """The leaderboard of a command, the runs that count behind it, and the markdown file that it was written to."""
 
     board: Board
+    table: Table
     counted: Counted
     file: Path
 
@@ -60,13 +62,13 @@ def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column
     """Write the leaderboard of a command's runs as markdown and JSON."""
     runs = options.runs
     found = verified(options, ids, columns)
-    board = board_from_runs(options.dataset, found.store, list(ids), rejected=found.rejected)
+    board = Board.of(options.dataset, found.store, list(ids), rejected=found.rejected)
     if tuple(columns) != PAPER:
         board = with_columns(board, columns, found.store, options.data_dir)
-    table = runs / f"leaderboard-{board.dataset}.md"
-    write_text(table.with_suffix(".json"), as_json(board))
-    write_text(table, markdown(board))
-    return Published(board, found, table)
+    table, file = board_table(board), runs / f"leaderboard-{board.dataset}.md"
+    write_text(file.with_suffix(".json"), render(table, "json"))
+    write_text(file, render(table))
+    return Published(board, table, found, file)
 
 
 def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Counted:
@@ -87,19 +89,19 @@ def _changed(folder: Path) -> int:
         return max([folder.stat().st_ctime_ns, *(entry.stat(follow_symlinks=False).st_ctime_ns for entry in entries)])
 
 
-def show_board(board: Board, options: Options, more: Mapping[str, Any] | None = None) -> None:
-    """Print a leaderboard and where the results are; `more` are further keys of its JSON."""
-    text = f"\n{markdown(board)}"
-    if options.as_json:
-        text = as_json(board) if more is None else as_json_text(json.loads(as_json(board)) | more)
-    print(text, end="", flush=True)
-    say_places(board, options)
+def shown_board(ended: Ended, options: Options) -> Shown:
+    """Return a command's leaderboard, where its results are, and what failed."""
+    if (made := ended.published) is None:
+        return Shown(None, ended.failures, ended.code)
+    table = replace(made.table, content={**(made.table.content or {}), **(ended.more or {})})
+    return Shown(table, [*places(made.board, options), *ended.failures], ended.code)
 
 
-def say_places(board: Board, options: Options) -> None:
-    """Say where the results are."""
-    say(f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/")
+def places(board: Board, options: Options) -> list[str]:
+    """Return lines that say where the results are."""
+    lines = [f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/"]
     if options.mlflow is None and (uri := default_uri(options.runs)).startswith("sqlite:///"):
         place = Path(uri.removeprefix("sqlite:///")).resolve()
         command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]
-        say(f"browse: {shlex.join(command)}")  # from any folder and shell: mlflow may not be on the path
+        lines.append(f"browse: {shlex.join(command)}")  # from any folder and shell: mlflow may not be on the path
+    return lines

@@ -161,11 +161,6 @@ class Session:
             execution.mirror.attach(table)
         return result, execution.failed
 
-    def say_failures(self, failed: Mapping[str, str], labels: Mapping[str, str]) -> None:
-        """Repeat at the end what failed, and where its record is."""
-        for line in self.failures(failed, labels):
-            say(line)
-
     def failures(self, failed: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
         """Return a line for each job that failed, with the place of its record."""
         store = Store(self.options.runs, self.setting.apart)

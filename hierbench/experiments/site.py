@@ -86,10 +86,10 @@ def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> T
     known = protocol if protocol in PROTOCOLS else None
     columns = _columns_of(store, dataset)
     try:
-        board, report = checked_board(dataset, store, data_dir, known, further(columns))
-        board = _with_kept(board, columns, store, data_dir)
+        opened = checked_board(dataset, store, data_dir, known, compared=further(columns))
+        board, report = _with_kept(opened.board, columns, store, data_dir), opened.report
     except UserError as error:  # verification names what is there, and no table follows from it
-        board, trouble = Board(dataset, str(protocol), "height", []), _told(str(error), folders)
+        board, trouble = Board(dataset, str(protocol), "height", ()), _told(str(error), folders)
         _, report = checked_runs(dataset, store, data_dir, further(columns))
     runs = {run.id: _said(run, folders) for run in report.runs}
     for run in (*store.runs(), *store.lost()):
@@ -102,9 +102,9 @@ def _columns_of(store: Store, dataset: str) -> tuple[Column, ...]:
     """Return the columns of the published table."""
     if not metrics_shown(store.root, dataset):
         return PAPER
-    from hierbench.experiments.publication.compose import columns_of  # PyTorch, for what is beyond the paper
+    from hierbench.experiments.publication.compose import columns_of_published  # PyTorch, for what is beyond the paper
 
-    return columns_of(store.root.parent, dataset) or PAPER
+    return columns_of_published(store.root.parent, dataset)
 
 
 def _with_kept(board: Board, columns: Sequence[Column], store: Store, data_dir: Path) -> Board:

@@ -79,8 +79,9 @@ RANKED = [{"label": i % 4, "index": [i % 4, (i + 1) % 4], "prob": [0.5, 0.25]} f
 def predictions(data, folder):
     """A file for `hierbench score`, of predictions and of targets, in each of its formats; or a compact file."""
     from hierbench import Hierarchy
-    from hierbench.experiments.scoring import report
     from hierbench.experiments.scoring.command import Request, score_files
+    from hierbench.experiments.scoring.report import report_table
+    from hierbench.leaderboard.formats import FORMATS, render
     from hierbench.utils.errors import UserError
 
     form, content = FORMS[(data[0] if data else 0) % len(FORMS)], data[1:]
@@ -99,8 +100,7 @@ def predictions(data, folder):
     for files, targets in (([given], None), ([given], right), ([given], given)):
         with contextlib.suppress(UserError):
             found = score_files(Request(files, None, tree, targets, None, None, 2, 0, folder / "runs", folder))
-            for make in (report.markdown, report.latex, report.as_csv, report.as_json):
-                assert make(found)
+            assert all(render(report_table(found), form) for form in FORMATS)
             assert 0 <= found["top1"] <= 100
     assert not (folder / "runs").exists()
 

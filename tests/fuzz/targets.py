@@ -74,8 +74,10 @@ def records(data, folder):
     Where the bytes begin with a zero, the file is a right one but for one value, which they choose and replace.
     """
     from hierbench.experiments.publication.records import Records, ids_of
-    from hierbench.leaderboard import ledger, render
-    from hierbench.leaderboard.board import board_from_runs
+    from hierbench.leaderboard.board import Board
+    from hierbench.leaderboard.formats import FORMATS, render
+    from hierbench.leaderboard.ledger import build_ledger, ledger_table
+    from hierbench.leaderboard.tables.board import board_table
     from hierbench.runs.store import Store
     from hierbench.utils.errors import UserError
 
@@ -90,14 +92,13 @@ def records(data, folder):
     (runs / one.name / name).write_bytes(content)
     store = Store(runs)
     with contextlib.suppress(UserError):
-        board = board_from_runs("tiny-imagenet", store)
-        texts = {kind: make(board) for kind, make in render.FORMATS.items()}
+        board = Board.of("tiny-imagenet", store)
+        texts = {form: render(board_table(board), form) for form in FORMATS}
         check_table(texts["markdown"], len(board.rows))
         json.loads(texts["json"])
         assert len(list(csv.reader(io.StringIO(texts["csv"])))) == len(board.rows) + 1
-        beside = ledger.build_ledger(board, board)
-        for make in ledger.FORMATS.values():
-            make(beside)
+        beside = ledger_table(build_ledger(board, board))
+        assert all(render(beside, form) for form in FORMATS)
         Records(folder / "published", folder).add(store, ids_of(board, store))
     run = store.run(one.name)
     for read in (run.history, run.predictions):

@@ -76,7 +76,7 @@ def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
     cli(folder, "leaderboard", "--dataset", "shapes", **surroundings(folder)).ok()  # verifies the runs, with PyTorch
     for source in ("runs", "paper"):
         dataset = "shapes" if source == "runs" else "fgvc"
-        table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--source", source)
+        table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--numbers", source)
         assert heavy == "[]" and "cross-entropy" in table
     assert json.loads(cli(folder, *COMMAND, "--json").ok().out)["rows"][0]["n"] == 1
 

@@ -284,7 +284,7 @@ def test_runs_of_other_settings_leave_the_table_as_it_was(command, folder, train
     short = ("--set", "train.epochs=1")
     assert "2 jobs, 2 to train" in command(tmp_path, "collapse", *ARGUMENTS, *short).ok().err
     assert json.loads(command(tmp_path, *table).ok().out) == before
-    done = command(tmp_path, "publish", "--dataset", "shapes", "--to", "boards").ok()
+    done = command(tmp_path, "publish", "--dataset", "shapes", "--output", "boards").ok()
     assert "note: 2 finished runs with other settings are not in this table\n" in done.err
     assert {row["method"] for row in json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]} == {
         "ce", "crm", "flamingo"

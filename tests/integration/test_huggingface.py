@@ -80,7 +80,7 @@ def saved(datasets, tmp_path):
 def test_from_a_saved_dataset_to_a_run(cli, saved):
     """Splits, classes, pixels and the bytes of files are those of the dataset; the printed command goes on."""
     folder, contents = saved
-    done = cli(folder, "data", "import", "birds", "--out", "files").ok()
+    done = cli(folder, "data", "import", "birds", "--output", "files").ok()
     assert done.out.splitlines()[0] == "birds: train 12, validation 4, test 8; 4 classes" and done.err == ""
     found = rows(folder / "files")
     assert [row["split"] for row in found] == ["train"] * 12 + ["val"] * 4 + ["test"] * 8
@@ -112,7 +112,7 @@ def test_official_test_images_stay_test_images(cli, datasets, tmp_path):
     labels = [i % 4 for i in range(24)]
     parts = {"train": make(datasets, images[:24], labels), "test": make(datasets, images[24:], labels[:8])}
     datasets.DatasetDict(parts).save_to_disk(tmp_path / "birds")
-    done = cli(tmp_path, "data", "import", "birds", "--out", "files").ok()
+    done = cli(tmp_path, "data", "import", "birds", "--output", "files").ok()
     assert done.err == "note: no split validation; 10% of each class of train are drawn for it\n"
     assert done.out.splitlines()[0] == "birds: train 20, train for validation 4, test 8; 4 classes"
     found = rows(tmp_path / "files")
@@ -126,7 +126,7 @@ def test_official_test_images_stay_test_images(cli, datasets, tmp_path):
         assert row["label"] == BIRDS[number % 4]
         np.testing.assert_array_equal(pixels(tmp_path / "files" / row["image"]), expected)
     assert len({row["image"].split("/", 1)[1] for row in found if row["split"] != "test"}) == 24
-    again = cli(tmp_path, "data", "import", "birds", "--out", "again").ok()
+    again = cli(tmp_path, "data", "import", "birds", "--output", "again").ok()
     assert rows(tmp_path / "again") == found and again.err == done.err
 
 
@@ -141,7 +141,7 @@ def test_without_the_three_splits_shares_are_drawn(cli, datasets, tmp_path):
     datasets.DatasetDict(parts).with_format("numpy").save_to_disk(tmp_path / "birds")
     parts["train"].save_to_disk(tmp_path / "one")
     (tmp_path / "tree.csv").write_text(TREE)
-    done = cli(tmp_path, "data", "import", "birds", "--out", "files").ok()
+    done = cli(tmp_path, "data", "import", "birds", "--output", "files").ok()
     assert done.err == "note: no splits train, validation and test (train, a b); shares of all images will be drawn\n"
     found = rows(tmp_path / "files")
     assert [list(row) for row in found] == [["image", "label"]] * 24
@@ -152,14 +152,14 @@ def test_without_the_three_splits_shares_are_drawn(cli, datasets, tmp_path):
         np.testing.assert_array_equal(pixels(tmp_path / "files" / row["image"]), image)
     done = cli(tmp_path, "data", "new", "birds", "--images", "files/manifest.csv", "--tree", "tree.csv").ok()
     assert "birds: 24 images read: train 16, val 4, test 4;" in done.out
-    assert "(all)" in cli(tmp_path, "data", "import", "one", "--out", "other").ok().err
+    assert "(all)" in cli(tmp_path, "data", "import", "one", "--output", "other").ok().err
 
 
 def test_a_split_beside_the_three_is_left_out(cli, datasets, tmp_path):
     part = make(datasets, pictures(4), range(4))
     names = ("train", "extra", "dev", "valid", "test")
     datasets.DatasetDict({name: part for name in names}).save_to_disk(tmp_path / "birds")
-    done = cli(tmp_path, "data", "import", "birds", "--out", "files").ok()
+    done = cli(tmp_path, "data", "import", "birds", "--output", "files").ok()
     assert "left out, because the dataset has train, validation and test: extra, valid" in done.err
     assert done.out.startswith("birds: train 4, dev 4, test 4; 4 classes\n")
     assert {row["split"] for row in rows(tmp_path / "files")} == {"train", "val", "test"}
@@ -177,7 +177,7 @@ def test_folders_that_load_dataset_takes(cli, datasets, tmp_path, kind):
         shutil.rmtree(tmp_path / "photos")
         (tmp_path / "photos").mkdir()
         part.to_parquet(tmp_path / "photos/train.parquet")
-    cli(tmp_path, "data", "import", "photos", "--out", "files").ok()
+    cli(tmp_path, "data", "import", "photos", "--output", "files").ok()
     found = rows(tmp_path / "files")
     assert {(row["label"], (tmp_path / "files" / row["image"]).read_bytes()) for row in found} == {
         (BIRDS[i % 4], content) for i, content in enumerate(contents)
@@ -189,7 +189,7 @@ def test_formats_that_hierbench_does_not_read_become_png(cli, datasets, tmp_path
     file = io.BytesIO()
     Image.fromarray(pictures(1)[0]).save(file, "BMP")
     make(datasets, [deep, {"bytes": file.getvalue()}], [0, 1]).save_to_disk(tmp_path / "birds")
-    cli(tmp_path, "data", "import", "birds", "--out", "files").ok()
+    cli(tmp_path, "data", "import", "birds", "--output", "files").ok()
     first, second = [tmp_path / "files" / row["image"] for row in rows(tmp_path / "files")]
     np.testing.assert_array_equal(pixels(first), deep)
     np.testing.assert_array_equal(pixels(second), pictures(1)[0])
@@ -199,7 +199,7 @@ def test_formats_that_hierbench_does_not_read_become_png(cli, datasets, tmp_path
 def test_a_manifest_that_is_too_large_for_csv_is_parquet(cli, saved, monkeypatch):
     folder, _ = saved
     monkeypatch.setattr("hierbench.data.user.huggingface.LARGEST_TEXT", 100)
-    command = cli(folder, "data", "import", "birds", "--out", "files").ok().out.partition("run: ")[2]
+    command = cli(folder, "data", "import", "birds", "--output", "files").ok().out.partition("run: ")[2]
     assert "files/manifest.parquet" in command
     new = cli(folder, *command.replace("NAME", "birds").replace("TREE", "tree.csv").split()[1:]).ok()
     assert "train 12, val 4, test 8" in new.out
@@ -229,14 +229,16 @@ def test_mistakes_are_one_line_and_leave_nothing(cli, datasets, tmp_path):
     (tmp_path / "there").mkdir()
     before = set(tmp_path.iterdir()) | {tmp_path / ".cache"}
 
-    def refused(name, *parts, options=("--out", "files")):
+    def refused(name, *parts, options=("--output", "files")):
         done = cli(tmp_path, "data", "import", name, *options)
         done._replace(err=done.err.partition("will be drawn\n")[2] or done.err).one_line(*parts)
         assert set(tmp_path.iterdir()) <= before
 
     refused("two-labels", "the dataset has 2 label columns, bird, order; choose one: --label COLUMN")
     refused(
-        "two-labels", "unknown label column 'birds'; did you mean 'bird'?", options=("--out", "x", "--label", "birds")
+        "two-labels",
+        "unknown label column 'birds'; did you mean 'bird'?",
+        options=("--output", "x", "--label", "birds"),
     )
     refused("two-texts", "2 label columns, bird, url")
     refused("two-images", "the dataset has 2 image columns, picture, mask; choose one: --image COLUMN")
@@ -253,20 +255,20 @@ def test_mistakes_are_one_line_and_leave_nothing(cli, datasets, tmp_path):
     refused("nothing", "dataset nothing cannot be loaded (EmptyDatasetError")
     refused("broken", "dataset broken cannot be loaded (ArrowInvalid")
     refused("no-such/birds", "dataset no-such/birds cannot be loaded", "Couldn't reach 'no-such/birds' on the Hub")
-    refused("two-labels", "there is there already; remove it", options=("--out", "there"))
-    refused("two-labels", "no such folder as a", options=("--out", "a/b"))
-    chosen = cli(tmp_path, "data", "import", "two-labels", "--out", "files", "--label", "order").ok()
+    refused("two-labels", "there is there already; remove it", options=("--output", "there"))
+    refused("two-labels", "no such folder as a", options=("--output", "a/b"))
+    chosen = cli(tmp_path, "data", "import", "two-labels", "--output", "files", "--label", "order").ok()
     assert "1 classes" in chosen.out and rows(tmp_path / "files")[0]["label"] == "b"
-    cli(tmp_path, "data", "import", "two-images", "--out", "masks", "--image", "mask").ok()
+    cli(tmp_path, "data", "import", "two-images", "--output", "masks", "--image", "mask").ok()
     np.testing.assert_array_equal(pixels(tmp_path / "masks/images/0000/0000000.png"), second)
 
 
 def test_without_the_package(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.delenv("UV", raising=False)
-    cli(tmp_path, "data", "import", "birds", "--out", "files").one_line("run: pip install 'hierbench[hf]'")
+    cli(tmp_path, "data", "import", "birds", "--output", "files").one_line("run: pip install 'hierbench[hf]'")
     monkeypatch.setenv("UV", "uv")  # as in `uv run`, whose environment has no pip
-    cli(tmp_path, "data", "import", "birds", "--out", "files").one_line("run: uv sync --inexact --extra hf")
+    cli(tmp_path, "data", "import", "birds", "--output", "files").one_line("run: uv sync --inexact --extra hf")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -274,7 +276,7 @@ def test_what_is_interrupted_does_not_look_whole(cli, datasets, tmp_path, how):
     """Ctrl-C removes what was written; of a killed command, the next one removes it."""
     images = [{"bytes": jpeg(image)} for image in pictures(50)] * 400
     make(datasets, images, [i % 4 for i in range(len(images))]).save_to_disk(tmp_path / "birds")
-    process = cli.start(tmp_path, "data", "import", "birds", "--out", "files")
+    process = cli.start(tmp_path, "data", "import", "birds", "--output", "files")
     end = time.monotonic() + 120
     while not list(tmp_path.glob(".files.*/images")):
         assert time.monotonic() < end and not (tmp_path / "files").exists()
@@ -283,7 +285,7 @@ def test_what_is_interrupted_does_not_look_whole(cli, datasets, tmp_path, how):
     assert process.finish().code == (130 if how == signal.SIGINT else -how)
     assert not (tmp_path / "files").exists() and len(list(tmp_path.glob(".files.*"))) == (how == signal.SIGKILL)
     datasets.load_from_disk(tmp_path / "birds").select(range(8)).save_to_disk(tmp_path / "few")
-    cli(tmp_path, "data", "import", "few", "--out", "files").ok()
+    cli(tmp_path, "data", "import", "few", "--output", "files").ok()
     assert len(rows(tmp_path / "files")) == 8 and sorted(os.listdir(tmp_path)) == ["birds", "few", "files"]
 
 
@@ -304,5 +306,5 @@ def test_a_file_outside_the_dataset_is_not_read(cli, datasets, tmp_path):
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(found.data.table, tmp_path / "given/train.parquet")
-    cli(tmp_path, "data", "import", "given", "--out", "out").one_line("outside the dataset")
+    cli(tmp_path, "data", "import", "given", "--output", "out").one_line("outside the dataset")
     assert not (tmp_path / "out").exists()

@@ -70,7 +70,7 @@ def test_the_plan_for_people_has_the_same_commands(plan):
 def test_a_method_of_the_user(cli, plan, tmp_path):
     folder = tmp_path / "my methods"
     folder.mkdir()
-    assert cli(tmp_path, "methods", "new", "mine", "--folder", folder).code == 0
+    assert cli(tmp_path, "methods", "new", "mine", "--output", folder).code == 0
     (job,) = plan(f"{folder}/mine.py", "--json")["jobs"]
     command = job["command"]
     assert command[command.index("--method") + 1] == str(folder / "mine.py")

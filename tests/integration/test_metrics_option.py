@@ -13,11 +13,12 @@ from scipy.stats import t
 
 from hierbench import Hierarchy
 from hierbench.hierarchy.readers import shipped_paths
-from hierbench.leaderboard.board import board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import asked_columns
+from hierbench.leaderboard.formats import html
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import html
 from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.runs.store import Store
 from tests.short import SMALL
@@ -126,13 +127,15 @@ def test_every_format(cli, folder):
     row = next(csv.DictReader(io.StringIO(leaderboard(cli, folder, *asked, "--format", "csv").ok().out)))
     assert {"ece", "ece ci95", "ece best", "competitive"} <= set(row) and "top1" not in row
     tex = leaderboard(cli, folder, *asked, "--format", "latex").ok().out
-    assert r"Model & Method & Level 1 accuracy $\uparrow$ & ECE $\downarrow$ & hAURC (climbing) $\downarrow$ \\" in tex
-    assert r"{c|c|c c c}" in tex and r"Level 1 accuracy, ECE in \%;" in tex
+    assert (
+        r"Model & Method & Level 1 accuracy $\uparrow$ & ECE $\downarrow$ & hAURC (climbing) $\downarrow$ & Runs" in tex
+    )
+    assert r"{l|l|cccl}" in tex and r"Level 1 accuracy, ECE in \%;" in tex
     store, columns = Store(folder / "runs"), asked_columns(asked[1])
-    shown = html(with_columns(board_from_runs("shapes", store), columns, store, folder / "data"))
-    assert "<th>Level 1 accuracy ↑</th><th>ECE ↓</th>" in shown and "Top-1" not in shown
-    value = f"{float(row['haurc_climbing']):.4f} +/- {float(row['haurc_climbing ci95']):.4f}"
-    assert all(value in text for text in (table, tex, shown))
+    shown = html.fragment(board_table(with_columns(Board.of("shapes", store), columns, store, folder / "data")))
+    assert "Level 1 accuracy&#160;↑</th>" in shown and "ECE&#160;↓</th>" in shown and "Top-1" not in shown
+    numbers = [f"{float(row[name]):.4f}" for name in ("haurc_climbing", "haurc_climbing ci95")]
+    assert all(" +/- ".join(numbers) in text for text in (table, tex)) and all(one in shown for one in numbers)
 
 
 def test_names_with_a_plus_are_added(cli, folder):
@@ -183,8 +186,8 @@ def test_without_the_option_nothing_changes(cli, folder):
         (["--metrics", ""], "give names separated by commas"),
         (["--metrics", "ece,,fpa"], "give names separated by commas"),
         (["--metrics", "+"], "give names separated by commas"),
-        (["--metrics", "ece", "--source", "paper"], "--metrics is for runs"),
-        (["--metrics", "ece", "--source", "both"], "--metrics is for runs"),
+        (["--metrics", "ece", "--numbers", "paper"], "--metrics is for runs"),
+        (["--metrics", "ece", "--numbers", "both"], "--metrics is for runs"),
     ],
 )
 def test_a_mistake_is_one_line(cli, folder, arguments, part):

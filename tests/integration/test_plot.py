@@ -53,7 +53,7 @@ def test_the_leaderboard_is_as_it_was(cli, folder):
 
 
 def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
-    code, out, err = cli(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--source", "paper")
+    code, out, err = cli(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper")
     assert code == 0 and out == "wrote runs/plots/tradeoff-fgvc-published.svg\n", err
     code, out, err = cli(tmp_path, "plot", "similarity", "--dataset", "all", "--output", "all.pdf")
     assert code == 0 and "not shown: inat19, tieredimagenet-h," in out, err
@@ -70,9 +70,9 @@ def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
         (["similarity", "--dataset", "inat19"], "hierbench data prepare inat19"),
         (["curves", "--dataset", "fgvc"], "no runs of fgvc"),
         (["curves", "--dataset", "shapes", "--protocol", "authors"], "no runs of shapes under protocol authors"),
-        (["curves", "--dataset", "shapes", "--source", "paper"], "--source paper is for tradeoff"),
-        (["tradeoff", "--dataset", "shapes", "--source", "paper"], "unknown table"),
-        (["tradeoff", "--dataset", "fgvc", "--source", "paper", "--protocol", "paper"], "--protocol is for runs"),
+        (["curves", "--dataset", "shapes", "--numbers", "paper"], "--numbers paper is for tradeoff"),
+        (["tradeoff", "--dataset", "shapes", "--numbers", "paper"], "unknown table"),
+        (["tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--protocol", "paper"], "--protocol is for runs"),
         (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
         (["confusion", "--dataset", "shapes"], "shapes matches 3 runs: ce type-II seed 0 ("),
         (

@@ -17,17 +17,9 @@ from hierbench.experiments.publication.intake import read_submission
 from hierbench.experiments.publication.repository import as_markdown, build, check, new_repository
 from hierbench.experiments.publication.submission import Request, submit
 from hierbench.experiments.verification.verify import verify
-from hierbench.leaderboard.board import board_from_runs
-from hierbench.leaderboard.render import FORMATS
-from hierbench.runs.compact import (
-    digest_of_targets,
-    metrics_of_ranked,
-    read_packed,
-    unpack,
-    write_packed,
-    write_targets,
-)
+from hierbench.runs.compact import write_targets
 from hierbench.runs.store import Store
+from tests.site_records import write_table
 
 SAID = {"title": "Baselines", "authors": ["A. Author"], "licence": "CC-BY-4.0"}
 INSTALL = "hierbench @ git+https://example.org/hierbench@0123abc"
@@ -107,20 +99,13 @@ def bad(kind, head, made, tamperings, tree):
     if kind == "other targets":
         targets = np.load(folder / "shapes/targets.npy").astype(np.int64)
         targets[[0, -1]] = targets[[-1, 0]]
-        write_targets(folder / "shapes", targets)
         for one in Store(folder / "shapes").runs():
-            arrays = read_packed(one.folder)
-            arrays["targets_sha256"] = np.frombuffer(bytes.fromhex(digest_of_targets(targets)), dtype=np.uint8)
-            write_packed(one.folder, arrays)
-            metrics, mistakes = metrics_of_ranked(unpack(arrays).ranked, targets, tree)
-            test = {name: None if value != value else value for name, value in metrics.items()}
-            tamperings.edit(one, "metrics.json", test=test, mistakes_by_distance=mistakes)
+            tamperings.predict(one, tamperings.predictions_of(one)[0], targets, tree)
             tamperings.reseal(one)
+        write_targets(folder / "shapes", targets)
         for table in folder.glob("shapes*.*"):
             table.unlink()
-        board = board_from_runs("shapes", Store(folder / "shapes"))
-        for form, suffix in (("json", ".json"), ("markdown", ".md")):
-            (folder / f"shapes{suffix}").write_text(FORMATS[form](board))
+        write_table(folder, "shapes")
         return "is rejected: its targets are not those of the other runs of the same data"
     if kind == "edited card":
         rewrite(folder / "card.toml", ("runs = 3", "runs = 5"))

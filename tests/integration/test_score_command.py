@@ -92,9 +92,9 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     assert f"recorded in runs/{run.folder.name[:12]}*/; the row is in" in again.err and "--runs" not in again.err
     named = cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "my runs").ok()
     assert named.err.endswith("hierbench leaderboard --dataset shapes --runs 'my runs'\n")
-    cli(place, "publish", "--dataset", "shapes", "--to", "runs").one_line("is the runs folder")
+    cli(place, "publish", "--dataset", "shapes", "--output", "runs").one_line("is the runs folder")
     assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
-    assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--to", "published").ok().out
+    assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--output", "published").ok().out
 
 
 def test_other_readers_leave_it_out_or_say_so(cli, place, made):
@@ -312,7 +312,7 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     assert "Mistake severity" in out and "bootstrap interval over images" in out
     (tmp_path / "tree.csv").write_text("a,b\n" + "".join(f"{n % 4},leaf {n}\n" for n in range(100)))
     cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--output", "a.tex", "--format", "latex").ok()
-    assert "begin{tabular}" in (tmp_path / "a.tex").read_text()
+    assert "begin{longtable}" in (tmp_path / "a.tex").read_text()
     assert cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--resamples", "0").ok().out.count(" - ") >= 10
     cli(tmp_path, "score", "a.npz", "--tree", "cifar-100").one_line("'cifar100'")
     cli(tmp_path, "score", "a.npz", "--tree", "none.csv").one_line("--tree none.csv: No such file")

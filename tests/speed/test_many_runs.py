@@ -13,7 +13,8 @@ from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
 from hierbench.experiments.verification.checked import checked_board
 from hierbench.experiments.verification.verify import verify
-from hierbench.leaderboard.render import FORMATS
+from hierbench.leaderboard.formats import FORMATS, render
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 
@@ -34,10 +35,10 @@ def folders(many_runs, tmp_path_factory):
 
 def table(folder):
     """Make a table in every format."""
-    board, report = checked_board("shapes", Store(folder), folder / "no-data")
-    assert not report.num_rejected and sum(row.n for row in board.rows) == len(report.runs)
-    for write in FORMATS.values():
-        write(board)
+    opened = checked_board("shapes", Store(folder), folder / "no-data")
+    assert not opened.report.num_rejected and sum(row.n for row in opened.board.rows) == len(opened.report.runs)
+    for form in FORMATS:
+        render(board_table(opened.board), form)
 
 
 def check(folder):

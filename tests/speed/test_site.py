@@ -2,18 +2,14 @@
 
 import time
 import tracemalloc
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import pytest
 
 from hierbench.experiments.site import build_site
+from tests import site_records as records
 
 SIZES = (1000, 2000, 4000)
 MOST = 1.3  # by how much the cost of a run may be larger among more of them
-_spec = spec_from_file_location("site_records", Path(__file__).parents[1] / "site_records.py")
-records = module_from_spec(_spec)
-_spec.loader.exec_module(records)
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,5 @@
-import csv
-import io
 import json
 import re
-import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -16,19 +11,15 @@ from hierbench.leaderboard.ablation import (
     Ablation,
     ablation_from_paper,
     ablation_from_runs,
-    as_csv,
-    as_json,
-    latex,
-    markdown,
+    ablation_table,
     model_names,
 )
 from hierbench.leaderboard.board import paper_datasets
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-
-DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")  # in the order of the table
 
 
 def rows_of(tex):
@@ -38,7 +29,7 @@ def rows_of(tex):
     for line in table.split(r"\\" + "\n"):
         if line.count("+/-") != 5:
             continue
-        if found := re.search(r"\\shortstack\{(.*?)\}\}", line):
+        if found := re.search(r"\\multirow\{4\}\{\*\}\{(?:\\shortstack\{)?(.*?)\}", line):
             title = found[1].replace(r"\\", "")
         parts = [" ".join(part.split()) for part in line.split("&")]
         marks = []
@@ -61,27 +52,7 @@ def printed(shared):
 
 def test_our_latex_equals_the_papers_row_by_row(printed):
     assert len(printed) == 16 and sum(bold for row in printed for *_, bold in row[3]) == 20
-    assert rows_of(latex(ablation_from_paper("all"))) == printed
-
-
-def test_the_shipped_numbers_equal_the_papers(printed):
-    rows = list(csv.DictReader(io.StringIO(as_csv(ablation_from_paper("all")))))
-    assert [row["dataset"] for row in rows] == [name for name in DATASETS for _ in range(4)]
-    for row, (_, model, marks, cells) in zip(rows, printed, strict=True):
-        assert row["model"] == model and [row[part] == "1" for part in PARTS] == marks
-        for metric, (mean, ci95, bold) in zip(METRICS, cells, strict=True):
-            assert (f"{float(row[metric]):.2f}", f"{float(row[f'{metric} ci95']):.4f}") == (mean, ci95)
-            assert row[f"{metric} best"] == str(int(bold))
-
-
-def test_the_markdown_has_the_papers_marks(printed):
-    lines = [line for line in markdown(ablation_from_paper("all")).splitlines() if " +/- " in line and "|" in line]
-    for line, (title, model, marks, cells) in zip(lines, printed, strict=True):
-        texts = [cell.strip() for cell in line.split("|")[1:-1]]
-        assert texts[0] in ("", title) and texts[1] == model
-        assert texts[2:6] == ["✓" if mark else "✗" for mark in marks]
-        assert texts[6:] == [f"**{mean} +/- {ci}**" if bold else f"{mean} +/- {ci}" for mean, ci, bold in cells]
-    assert sum("| CIFAR-100 " in line for line in lines) == 1
+    assert rows_of(render(ablation_table(ablation_from_paper("all")), "latex")) == printed
 
 
 def test_one_dataset_of_the_paper():
@@ -91,10 +62,7 @@ def test_one_dataset_of_the_paper():
     assert ablation_from_paper("tieredimagenet-h")[0].distance == "depth"
     with pytest.raises(UserError, match="did you mean 'cifar100'"):
         ablation_from_paper("cifar10")
-
-
-def test_it_is_no_leaderboard():
-    assert "ablation" not in paper_datasets()
+    assert "ablation" not in paper_datasets()  # it is no leaderboard
 
 
 def runs_of_variants(folder):
@@ -103,7 +71,7 @@ def runs_of_variants(folder):
     recipe = load_recipe("cifar100", ["train.precision=float32"])
     params = [{}, {}, {"alpha": 0.0, "gamma": 2.0}, {"alpha": 0.4, "gamma": 2.0}]
     for position, (variant, values) in enumerate(zip(VARIANTS, params, strict=True)):
-        ids.append([])
+        ids.append(())
         for seed in range(2):
             spec = Spec(
                 dataset=DatasetSpec(name="cifar100", digest="d", hierarchy="h", distance="height"),
@@ -116,7 +84,7 @@ def runs_of_variants(folder):
             )
             run = store.run(spec.id)
             run.plan(spec.content())
-            ids[-1].append(spec.id)
+            ids[-1] += (spec.id,)
             if (position, seed) != (3, 1):
                 test = dict.fromkeys(METRICS[:-1], 2.0 + position + seed)  # few classes: no hierdist@20
                 (run.folder / "metrics.json").write_text(json.dumps({"title": "title", "test": test}))
@@ -133,12 +101,12 @@ def test_from_runs(tmp_path):
     assert [row.metrics["top1"].best for row in table.rows] == [False, False, True, False]  # HAFrame lacks a seed
     assert [row.metrics["mistake_severity"].best for row in table.rows] == [True, False, False, False]
     assert (table.protocol, table.distance) == ("paper", "height") and "wrn28-8, 100 epochs" in table.remark
-    text = markdown([table])
+    text = render(ablation_table([table]))
     assert "| HAFrame (1 of 2 runs)" in text and "5.00 +/- -" in text and "HierDist@20" not in text
     assert (
         "cifar100: protocol paper, distance height; settings: wrn28-8, 100 epochs, batch 64, float32; not as in" in text
     )
-    content = json.loads(as_json([table]))
+    content = json.loads(render(ablation_table([table]), "json"))
     assert set(content) == {"schema", "protocol", "rows"} and content["schema"] == 1
     assert [[row[part] for part in PARTS] for row in content["rows"]] == [
         [True, False, False, False], [True, True, False, False], [True, True, True, False], [True] * 4
@@ -146,7 +114,7 @@ def test_from_runs(tmp_path):
     last = content["rows"][3]
     assert (last["dataset"], last["model"], last["n"], last["planned"]) == ("cifar100", "HAFrame", 1, 2)
     assert last["metrics"]["top1"] == {"mean": 5.0, "ci95": None, "values": [5.0], "best": False}
-    assert last["runs"] == ids[3]
+    assert last["runs"] == list(ids[3])
 
 
 def test_models_have_the_papers_names_where_it_has_them():
@@ -156,40 +124,12 @@ def test_models_have_the_papers_names_where_it_has_them():
 
 def test_best_is_settled_by_the_interval_and_needs_a_number():
     means = [(2.0, 0.2), (2.0, 0.1), (None, None), (2.3, 0.1)]
-    rows = [
-        Row("", "", "", 5, 5, {metric: Cell(mean, ci95, best=True) for metric in METRICS[:2]}) for mean, ci95 in means
-    ]
-    Ablation("d", "D", "paper", "height", rows)
-    assert [row.metrics["mistake_severity"].best for row in rows] == [False, True, False, False]
-    assert [row.metrics["top1"].best for row in rows] == [False, False, False, True]
+    rows = [Row("", "", "", 5, 5, dict.fromkeys(METRICS[:2], Cell(mean, ci95, best=True))) for mean, ci95 in means]
+    found = Ablation.of("d", "D", "paper", "height", rows).rows
+    assert [row.metrics["mistake_severity"].best for row in found] == [False, True, False, False]
+    assert [row.metrics["top1"].best for row in found] == [False, False, False, True]
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
-@pytest.mark.parametrize("name", ["paper", "odd"])
-def test_latex_compiles(tmp_path, name):
-    tables = ablation_from_paper("all")
-    if name == "odd":
-        tables = tables[:1]
-        tables[0].title, tables[0].remark = "A_b & c-d 100% (é)", "90% of the images; alpha_1 = ~3"
-        tables[0].rows[1].n = 3
-        tables[0].rows[2].metrics = {metric: Cell(None, None) for metric in METRICS}
-    (tmp_path / "table.tex").write_text(latex(tables), encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "table.pdf").stat().st_size > 1000 and "Overfull" not in done.stdout
-
-
-@pytest.mark.parametrize("form", ["markdown", "latex", "csv", "json"])
-def test_the_papers_table_without_torch(tmp_path, form):
-    code = (
-        "import sys\n"
-        "sys.argv = ['hierbench', 'ablate', '--dataset', 'all', '--source', 'paper', '--format', *sys.argv[1:]]\n"
-        "from hierbench.cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0, end.code\n"
-        "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
-    )
-    command = [sys.executable, "-c", code, form, "--output", "table"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and not done.stdout, done.stderr
-    assert (tmp_path / "table").read_text().count("80.49") == 1
+def test_the_papers_table_without_torch(without_torch, tmp_path):
+    words = ("ablate", "--dataset", "all", "--numbers", "paper", "--format", "latex", "--output", "table")
+    assert not without_torch(*words).out and (tmp_path / "table").read_text().count("80.49") == 1

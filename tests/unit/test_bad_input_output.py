@@ -2,29 +2,26 @@
 
 import csv
 import html.parser
-import importlib.util
 import io
 import json
 import shutil
 import subprocess
 import xml.etree.ElementTree
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hierbench.leaderboard import ablation, ledger, render
-from hierbench.leaderboard.board import Board, board_from_paper
+from hierbench.leaderboard import ablation, ledger
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.leaderboard.tex import latex_escaped
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.reports.plots import style
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
-
-_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
-mistake_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mistake_runs)
+from tests import mistake_runs
 
 FUZZED = settings(
     deadline=None,
@@ -77,10 +74,10 @@ def test_one_line(text):
 @FUZZED
 def test_markdown_keeps_the_shape_of_the_table(targets, titles, remark):
     board = board_of(titles, remark)
-    text = render.markdown(board)
+    text = render(board_table(board))
     targets.check_table(text, len(titles))
-    beside = ledger.build_ledger(board, board_from_paper("fgvc"))
-    targets.check_table(ledger.markdown(beside), len(beside.lines))
+    beside = ledger.build_ledger(board, Board.paper("fgvc"))
+    targets.check_table(render(ledger.ledger_table(beside)), len(beside.lines))
     below = text.split("\n\n", 1)[1]
     assert below.count("\n") == (3 if remark else 2)
 
@@ -100,13 +97,23 @@ def test_escaped_markdown_shows_the_text(text):
     assert not set(kept) & set("<`*|") and "](" not in kept
 
 
+def is_computed(text):
+    """Whether a spreadsheet takes a text for a formula."""
+    try:
+        float(text)
+    except ValueError:
+        return text.startswith(("=", "+", "-", "@"))
+    return False
+
+
 @given(TEXT)
 @FUZZED
 def test_csv_and_json_come_back(text):
     board = board_of([text, "b"])
-    rows = list(csv.DictReader(io.StringIO(render.as_csv(board), newline="")))
-    assert [row["title"] for row in rows] == [one_line(text), "b"]
-    assert json.loads(render.as_json(board))["rows"][0]["title"] == text
+    rows = list(csv.DictReader(io.StringIO(render(board_table(board), "csv"), newline="")))
+    line = one_line(text)
+    assert [row["title"] for row in rows] == [f"'{line}" if is_computed(line) else line, "b"]
+    assert json.loads(render(board_table(board), "json"))["rows"][0]["title"] == text
 
 
 @given(TEXT)
@@ -136,10 +143,10 @@ def test_tex_with_names_made_to_harm_compiles(tmp_path, kind):
     if kind == "ablation":
         rows = [Row(v.type, v.method, title, 3, 3, {}) for v, title in zip(ablation.VARIANTS, titles, strict=False)]
         tables = [ablation.Ablation("d", title, "paper", "height", list(rows), title) for title in titles]
-        text = ablation.latex(tables)
+        table = ablation.ablation_table(tables)
     else:
-        text = render.latex(board) if kind == "table" else ledger.latex(ledger.build_ledger(board, board))
-    (tmp_path / "x.tex").write_text(text, encoding="utf-8")
+        table = board_table(board) if kind == "table" else ledger.ledger_table(ledger.build_ledger(board, board))
+    (tmp_path / "x.tex").write_text(render(table, "latex"), encoding="utf-8")
     command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "x.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:].decode("latin1")

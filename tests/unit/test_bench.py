@@ -12,7 +12,8 @@ from hierbench.data.writer import SPLITS
 from hierbench.experiments import bench_methods
 from hierbench.experiments.bench import QUICK, Sizes, bench, parts_of, photograph
 from hierbench.experiments.bench_methods import trained_methods
-from hierbench.experiments.bench_report import table
+from hierbench.experiments.bench_report import bench_table
+from hierbench.leaderboard.formats import render
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.haframe import HAFrame
 from hierbench.planning import estimate as estimating
@@ -82,16 +83,19 @@ def test_numbers_are_finite_and_the_table_shows_them(report):
     extra = content["evaluation"].pop("extra_mib")
     assert extra is None or extra >= 0
     assert all(math.isfinite(number) and number > 0 for number in numbers(content))
-    shown = table(report)
+    shown = render(bench_table(report), "terminal")
     for row in report["steps"]:
         assert all(text in shown for text in (f"{row['step_ms']:.1f}", f"{row['bare_ms']:.1f}", f"{row['ratio']:.2f}"))
     for row in report["methods"]["rows"]:
-        cells = [row["method"], str(row["features"]), f"{row['ms']:.1f}", f"{row['ratio']:.2f}"]
-        assert any(line.split() == cells for line in shown.splitlines())
+        cells = ["pass", "of", str(row["features"]), "features", row["method"], f"{row['ms']:.1f}", "-"]
+        assert any(line.split() == [*cells, f"{row['ratio']:.2f}"] for line in shown.splitlines())
     assert "batches of 4, 8 classes" in shown
     assert f"{report['evaluation']['crm_s']:.2f} s" in shown
     assert [row["type"] for row in report["features"]] == ["type-I", "type-II"]
-    assert all(f"{row['ratio']:.2f} of a plain loop's speed" in shown for row in report["features"])
+    for row in report["features"]:
+        assert f"{row['step_ms']:.1f}" in next(
+            line for line in shown.splitlines() if f"cached features, {row['type']}" in line
+        )
     assert f"{report['prepare']['images_per_s']:.0f} images/s" in shown
     assert "float32" in shown and "64 x 8" in shown and f"{report['threads']} threads" in shown
 
@@ -101,7 +105,7 @@ def test_what_is_measured_on_cuda_runs_on_a_cpu(monkeypatch, report):
     card = measuring.measure_card("cpu", TINY)
     assert set(card) == {"resnet50_images_per_s", "wrn28_8_share", "matmul_tflops"}
     assert all(math.isfinite(number) and number > 0 for number in numbers(card))
-    shown = table(report | {"card": card})
+    shown = render(bench_table(report | {"card": card}), "terminal")
     assert f"{card['resnet50_images_per_s']:.0f} images/s" in shown and "WideResNet-28-8" in shown
 
 

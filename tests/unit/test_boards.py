@@ -1,24 +1,21 @@
 """`hierbench compare OLD NEW`: two boards made of published records that were changed in one way each."""
 
-import csv
 import importlib.util
-import io
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.boards import compare_boards
-from hierbench.leaderboard.boards_tables import FORMATS
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import difference, holm
+from hierbench.leaderboard.tables.boards import boards_table
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
-NAME = PUBLISHED.name
+NAME = "tiny-imagenet-frozen"
 _spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
 mistake_runs = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(mistake_runs)
@@ -29,14 +26,11 @@ def specs_in(folder):
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory):
+def old(copied, tmp_path_factory):
     """Type-I runs of three methods, five seeds each."""
     folder = tmp_path_factory.mktemp("old") / NAME
-    for path, spec in specs_in(PUBLISHED).items():
-        if spec["type"] == "type-I" and spec["method"]["name"] in ("ce", "soft_labels", "hxe"):
-            shutil.copytree(path, folder / path.name)
-    shutil.copy(PUBLISHED / "targets.npy", folder)
-    return folder
+    methods = ("ce", "soft_labels", "hxe")
+    return copied(folder, lambda spec: spec["type"] == "type-I" and spec["method"]["name"] in methods)
 
 
 @pytest.fixture
@@ -66,14 +60,10 @@ def shifted(by, **more):
     return change
 
 
-def test_equal_boards(old, new, tmp_path):
+def test_equal_boards(old, new):
     found = compare_boards(old, new)
     assert found.same and not found.worse and found.new.dataset == NAME
-    text = FORMATS["markdown"](found)
-    assert text == f"{NAME}, protocol paper: no difference in 3 rows of 15 runs.\n"
-    assert FORMATS["csv"](found).splitlines() == [
-        "type,method,title,change,metric,old,new,difference,ci95,effect,n,test,p,p_holm,significant"
-    ]
+    assert render(boards_table(found)) == f"{NAME}, protocol paper: no difference in 3 rows of 15 runs.\n"
     # The same board by each of its names.
     (new.parent / f"{NAME}.json").write_text("{}")  # is not read
     for path in (new.parent / f"{NAME}.json", new.parent):
@@ -85,22 +75,21 @@ def test_a_row_that_got_worse_is_tested_by_seed(old, new):
     edit(new, shifted(0.3), "hxe")
     found = compare_boards(old, new)
     assert [changed.row.method for changed in found.changed] == ["ce", "hxe"] and not found.added + found.removed
-    before, after = ({row.method: row for row in board.rows} for board in (found.old, found.new))
-    values = {
-        name: [dict(enumerate(of[name].metrics["top1"].values)) for of in (after, before)] for name in ("ce", "hxe")
-    }
-    gaps = {name: difference(*pair) for name, pair in values.items()}
-    adjusted = holm([gap.p for gap in gaps.values()] + [1.0] * 8)  # the other four metrics stayed as they were
-    for changed, p in zip(found.changed, adjusted, strict=False):
-        gap, expected = changed.differences["top1"], gaps[changed.row.method]
+    values = [
+        [dict(enumerate(row.metrics["top1"].values)) for row in (changed.row, changed.old)] for changed in found.changed
+    ]
+    gaps = [difference(*pair) for pair in values]
+    adjusted = holm([gap.p for gap in gaps] + [1.0] * 8)  # the other four metrics stayed as they were
+    for changed, expected, p in zip(found.changed, gaps, adjusted, strict=False):
+        gap = changed.differences["top1"]
         assert (gap.mean, gap.n, gap.test, gap.effect) == (expected.mean, 5, "paired", expected.effect)
         assert gap.p_holm == pytest.approx(p) and gap.significant
         assert changed.differences["hierdist@1"].p == 1.0 and changed.specs == ()
     (worse,) = found.worse  # the other got better
     assert worse.row.method == "ce" and worse.reasons[0].startswith("Top-1 accuracy -0.98 +/- 0.02 (p ")
-    text = FORMATS["markdown"](found)
+    text = render(boards_table(found))
     assert text.startswith(f"{NAME}, protocol paper: 2 rows changed, 1 row worse, 1 unchanged.\n\n| Model")
-    assert "**-0.98 +/- 0.02 (d -62.0)**" in text and "- Worse: cross-entropy type-I: Top-1" in text
+    assert "**-0.98 +/- 0.02** (d -62.0)" in text and "- Worse: cross-entropy type-I: Top-1" in text
     assert "correction over all 10 differences" in text
 
 
@@ -114,47 +103,41 @@ def test_rows_that_came_and_went_and_lost_seeds(old, new):
         "hxe": ("removed",),
     }
     (changed,) = found.changed
-    assert changed.row.seeds == [0, 2, 3] and changed.differences["top1"].n == 3
+    assert changed.row.seeds == (0, 2, 3) and changed.differences["top1"].n == 3
     back = compare_boards(new, old)
     assert [row.method for row in back.added] == ["hxe"] and not back.worse
-    assert "- Seeds: cross-entropy type-I: 0, 2, 3 -> 0-4" in FORMATS["markdown"](back)
+    assert "- Seeds: cross-entropy type-I: 0, 2, 3 -> 0-4" in render(boards_table(back))
+    content = json.loads(render(boards_table(found), "json"))
+    assert [row["method"] for row in content["worse"]] == ["ce", "hxe"]
+    assert content["removed"][0]["seeds"] == content["changed"][0]["old seeds"] == [0, 1, 2, 3, 4]
+    assert content["changed"][0]["metrics"]["top1"]["significant"] is False
 
 
 def test_rows_without_shared_seeds_are_tested_by_welch(old, new):
     edit(new, lambda spec, metrics, environment: spec.update(seed=spec["seed"] + 10))
     found = compare_boards(old, new)
     gap = found.changed[0].differences["hierdist@1"]
-    assert (gap.test, gap.n, gap.mean) == ("welch", 5, 0.0) and "5 (Welch)" in FORMATS["markdown"](found)
+    assert (gap.test, gap.n, gap.mean) == ("welch", 5, 0.0) and "5 (Welch)" in render(boards_table(found))
     assert found.worse[0].reasons == ("lost seeds 0-4",)
 
 
 def test_changed_specs_are_named_key_by_key(old, new):
     def change(spec, metrics, environment):
-        spec["method"]["params"] = {"beta": 4.0, "gamma": "<b>|"}
-        spec["method"]["code"] = "f" * 64
+        spec["method"].update(params={"beta": 4.0, "gamma": "<b>|"}, code="f" * 64)
         spec["train"]["lr"]["backbone"] = 0.5
         environment.update(torch="3.0 | `x`", device="cuda")
 
-    def other_machine(spec, metrics, environment):
-        environment.update(torch="3.0")
-
     edit(new, change, "soft_labels")
-    edit(new, other_machine)
+    edit(new, lambda spec, metrics, environment: environment.update(torch="3.0"))
     found = compare_boards(old, new)
     specs = {changed.row.method: {one.key: (one.old, one.new) for one in changed.specs} for changed in found.changed}
-    assert (
-        specs["soft_labels"].items()
-        >= {
-            "method.params.gamma": ("none", "<b>|"),
-            "train.lr.backbone": (specs["soft_labels"]["train.lr.backbone"][0], "0.5"),
-            "environment.torch": ("2.15.0", "3.0 | `x`"),
-            "environment.device": ("cpu", "cuda"),
-        }.items()
-    )
-    assert specs["soft_labels"]["method.code"][1] == "f" * 12 and len(specs["soft_labels"]["method.code"][0]) == 12
+    soft = specs["soft_labels"]
+    assert soft["method.params.gamma"] == ("none", "<b>|") and soft["environment.torch"] == ("2.15.0", "3.0 | `x`")
+    assert soft["environment.device"] == ("cpu", "cuda") and soft["train.lr.backbone"][1] == "0.5"
+    assert soft["method.code"][1] == "f" * 12 and len(soft["method.code"][0]) == 12
     assert specs["ce"] == {"environment.torch": ("2.15.0", "3.0")}
     assert all(not changed.differences or changed.row.method == "soft_labels" for changed in found.changed)
-    text = FORMATS["markdown"](found)
+    text = render(boards_table(found))
     assert "- environment.torch: 2.15.0 -> 3.0 (cross-entropy type-I)" in text
     assert r"- method.params.gamma: none -> \<b>\| (soft labels type-I)" in text
     assert not found.worse and "soft labels" in text and "| cross-entropy |" not in text
@@ -199,70 +182,26 @@ def test_boards_of_another_comparison_are_refused(cli, tmp_path, old, new, what)
 
 
 def test_what_is_no_board(tmp_path, old, new):
-    with pytest.raises(UserError, match=r"no-such: no such folder of records"):
-        compare_boards(old, tmp_path / "no-such")
-    with pytest.raises(UserError, match=r"x\.json has no folder"):
-        compare_boards(old, tmp_path / "x.json")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="empty has no records of runs"):
-        compare_boards(tmp_path / "empty", old)
-    shutil.copytree(old, new.parent / "other")
-    with pytest.raises(UserError, match=f"has tables of other, {NAME}; choose one with --dataset"):
-        compare_boards(old, new.parent)
-    assert compare_boards(old, new.parent, NAME).same
-    with pytest.raises(UserError, match="none of shapes"):
-        compare_boards(new.parent, old, "shapes")
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / NAME).symlink_to(old)
-    with pytest.raises(UserError, match="link has no records of runs"):
-        compare_boards(old, tmp_path / "link")
-
-
-@pytest.fixture
-def changed(old, new):
-    edit(new, shifted(-1.0))
-    edit(new, lambda spec, metrics, environment: False, "hxe")
-
-    def hostile(spec, metrics, environment):
-        metrics["title"] = r"\input{x} <script> | & ↑ {"
-        environment["torch"] = r"\end{document} <img>"
-
-    edit(new, hostile, "soft_labels")
-    return compare_boards(old, new)
-
-
-def test_csv_json_and_html(changed):
-    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"](changed))))
-    assert {line["change"] for line in lines} == {"removed", "changed"} and len(lines) == 15
-    (top1,) = (line for line in lines if line["method"] == "ce" and line["metric"] == "top1")
-    assert float(top1["new"]) - float(top1["old"]) == pytest.approx(float(top1["difference"])) == pytest.approx(-0.98)
-    content = json.loads(FORMATS["json"](changed))
-    assert [row["method"] for row in content["worse"]] == ["ce", "hxe"] and content["removed"][0]["seeds"] == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
-    assert content["changed"][0]["metrics"]["top1"]["significant"] is True
-    text = FORMATS["html"](changed)
-    assert "<script>" not in text and "<img>" not in text and "<b>-0.98 +/- 0.02" in text
-    assert text.count("<tr>") == 1 + 2
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: install texlive-latex-extra")
-def test_latex_compiles(tmp_path, changed):
-    (tmp_path / "table.tex").write_text(FORMATS["latex"](changed), encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert r"\textbf{-0.98" in (tmp_path / "table.tex").read_text()
+    shutil.copytree(old, new.parent / "other")
+    for path, dataset, said in (
+        (tmp_path / "no-such", None, r"no-such: no such folder of records"),
+        (tmp_path / "x.json", None, r"x\.json has no folder"),
+        (tmp_path / "empty", None, "empty has no records of runs"),
+        (new.parent, None, f"has tables of other, {NAME}; choose one with --dataset"),
+        (new.parent, "shapes", "none of shapes"),
+        (tmp_path / "link", None, "link has no records of runs"),
+    ):
+        with pytest.raises(UserError, match=said):
+            compare_boards(path, old, dataset)
+    assert compare_boards(old, new.parent, NAME).same
 
 
 def test_the_command(cli, tmp_path, old, new):
     edit(new, lambda spec, metrics, environment: False, "hxe")
-    same = cli(tmp_path, "compare", old, old).ok()
-    assert same.out == f"{NAME}, protocol paper: no difference in 3 rows of 15 runs.\n"
+    assert "no difference in 3 rows of 15 runs" in cli(tmp_path, "compare", old, old).ok().out
     found = json.loads(cli(tmp_path, "compare", old, new.parent, "--dataset", NAME, "--format", "json").ok().out)
     assert [row["method"] for row in found["worse"]] == ["hxe"]
     cli(tmp_path, "compare", old, new, "--runs", old).one_line("--runs is for rows of one table")

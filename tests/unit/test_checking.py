@@ -45,7 +45,7 @@ def test_a_rejected_run_is_named_and_not_counted(cli, forged, name):
 IGNORED = (
     ("--format", ("leaderboard", *ON, "--publish", "boards", "--format", "csv")),
     ("--output", ("leaderboard", *ON, "--publish", "boards", "--output", "x.md")),
-    ("--unpaired", ("power", "ce", "crm", "--dataset", "cifar100", "--source", "paper", "--unpaired")),
+    ("--unpaired", ("power", "ce", "crm", "--dataset", "cifar100", "--numbers", "paper", "--unpaired")),
     ("--device", ("verify", "runs", "--device", "cpu")),
     ("--device", ("reproduce", "runs", "ce", "--device", "cpu")),
     ("--runs", ("reproduce", "runs", "ce", "--runs", "again")),

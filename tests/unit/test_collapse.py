@@ -17,6 +17,7 @@ from hierbench.experiments.collapse.curves import FRAMES, Curve, Point, as_csv, 
 from hierbench.experiments.collapse.measure import measure, measured_before, read_curve, to_measure
 from hierbench.experiments.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality
 from hierbench.experiments.collapse.run import recipes_of
+from hierbench.leaderboard.formats import render
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
 from hierbench.planning.plan import make_plan
@@ -288,9 +289,8 @@ def test_csv_json_and_summary(measured):
     assert stored["curves"][0]["run"] == job.id and stored["curves"][0]["features_mean"] == [10.0, None]
     line = line_of([*curves, second], ETF, "self_duality")
     assert line == ([1, 2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]) and line_of(curves, HAFRAME, "self_duality") is None
-    table = summary_table(recipe, [curves[0], second])
-    assert "2 seeds" in table and "| ETF     | self-duality      |    1.5000 |    1.5000 |     +0 % |" in table
-    assert summary_table(recipe, []) == ""
+    table = render(summary_table(recipe, [curves[0], second]))
+    assert "2 seeds" in table and "| ETF | self-duality | 1.5000 | 1.5000 | +0 |" in " ".join(table.split())
 
 
 def test_the_switches_are_no_part_of_a_job(shapes):

@@ -16,7 +16,7 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan, states
-from hierbench.leaderboard.board import board_from_runs, damaged_runs
+from hierbench.leaderboard.board import Board, damaged_runs
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import sealed
@@ -141,7 +141,7 @@ def test_what_is_damaged_is_set_aside_and_comes_back_the_same(work, whole, name)
     assert (place / name).read_bytes() == damaged and len(list(place.iterdir())) == 1
     assert same_results(work.ce, whole) and states(work.plan, work.store)[work.ce.folder.name] == "cached"
     assert (work.ce.folder / "checkpoint.pt").read_bytes() == checkpoint
-    assert damaged_runs("shapes", work.store) == [] and board_from_runs("shapes", work.store).rows[0].n == 1
+    assert damaged_runs("shapes", work.store) == [] and Board.of("shapes", work.store).rows[0].n == 1
     before = contents(work.ce.folder)
     assert run(work.plan, work.setting) == ([], {})
     assert {file: found[0] for file, found in contents(work.ce.folder).items()} == {

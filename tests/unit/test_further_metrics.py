@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from hierbench.leaderboard import measured
-from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, asked_columns
 from hierbench.leaderboard.measured import measure, with_columns
-from hierbench.leaderboard.render import as_csv, as_json, markdown
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, mark_best
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, with_best
 from hierbench.metrics import compute_metrics
 from hierbench.metrics import registry as metric_registry
 from hierbench.metrics.calibration import is_distribution
@@ -61,40 +59,25 @@ def computed(monkeypatch):
 
 def test_a_second_table_computes_nothing(work, computed):
     store, data, runs, _ = work
-    first = measure([runs["ce"]], NAMES, store, data)
-    assert computed == NAMES and measure([runs["ce"]], NAMES, store, data / "nowhere") == first
-    assert computed == NAMES
-    more = measure([runs["ce"]], [*NAMES, "mce"], store, data)[runs["ce"].folder.name]
-    assert computed == [*NAMES, "mce"] and set(more) == {*NAMES, "mce"}
-    assert runs["ce"].done and not runs["ce"].damaged("read")
+    ce, names = runs["ce"], [*NAMES, "fpa"]
+    (first,) = measure([ce], names, store, data).values()
+    assert computed == names and math.isnan(first["fpa"])  # an undefined value is kept as such
+    assert json.loads((ce.folder / FILE).read_text())["values"]["fpa"] is None
+    (second,) = measure([ce], names, store, data / "nowhere").values()
+    assert computed == names and repr(sorted(second.items())) == repr(sorted(first.items()))
+    (more,) = measure([ce], [*names, "mce"], store, data).values()
+    assert computed == [*names, "mce"] and set(more) == {*names, "mce"} and more["mce"] > 0
+    assert ce.done and not ce.damaged("read")
 
 
-def test_undefined_values_are_kept_as_such(work, computed):
+def test_other_predictions_make_other_values_also_of_what_re_ranks_them(work, computed):
     store, data, runs, _ = work
-    for _ in range(2):
-        found = measure([runs["ce"]], ["fpa", "mce"], store, data)[runs["ce"].folder.name]
-        assert math.isnan(found["fpa"]) and found["mce"] > 0
-    assert computed == ["fpa", "mce"]
-    assert json.loads((runs["ce"].folder / FILE).read_text())["values"]["fpa"] is None
-
-
-def test_other_predictions_make_other_values(work, computed):
-    store, data, runs, _ = work
-    before = measure([runs["ce"]], NAMES, store, data)
-    scores, targets = runs["ce"].predictions()
-    runs["ce"].write_predictions(np.roll(scores, 1, axis=1), targets)
-    mistake_runs.seal(runs["ce"])
-    after = measure([runs["ce"]], NAMES, store, data)
-    assert computed == NAMES * 2 and after != before
-
-
-def test_values_of_a_re_ranked_run_depend_on_its_base(work, computed):
-    store, data, runs, _ = work
-    before = measure([runs["crm"]], ["ece"], store, data)
+    before = measure(list(runs.values()), ["ece"], store, data)
     scores, targets = runs["ce"].predictions()
     runs["ce"].write_predictions(scores * 3, targets)
     mistake_runs.seal(runs["ce"])
-    assert measure([runs["crm"]], ["ece"], store, data) != before and computed == ["ece"] * 2
+    after = measure(list(runs.values()), ["ece"], store, data)
+    assert computed == ["ece"] * 4 and all(after[name] != before[name] for name in before)
 
 
 def test_other_code_computes_again_unless_the_predictions_are_gone(work, computed, monkeypatch):
@@ -108,17 +91,7 @@ def test_other_code_computes_again_unless_the_predictions_are_gone(work, compute
     assert measure([runs["ce"]], [*NAMES, "mce"], store, data) == first  # without the new one
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nothing",
-        "[]",
-        '{"values": {"ece": 1.0}}',
-        "changed",
-        "no numbers",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "nothing", "[]", '{"values": {"ece": 1.0}}', "changed", "no numbers"])
 def test_what_is_kept_is_not_believed_if_it_is_damaged(work, computed, text):
     store, data, runs, _ = work
     right = measure([runs["ce"]], NAMES, store, data)
@@ -136,18 +109,14 @@ def test_what_is_kept_is_not_believed_if_it_is_damaged(work, computed, text):
 
 def test_a_link_is_neither_read_nor_written_through(work, tmp_path):
     store, data, runs, _ = work
-    right = measure([runs["ce"]], NAMES, store, data)
+    (right,) = measure([runs["ce"]], NAMES, store, data).values()
     path, outside = runs["ce"].folder / FILE, tmp_path / "outside.json"
-    outside.write_text(path.read_text())
-    path.unlink()
+    path.rename(outside)
     path.symlink_to(outside)
-    assert read_further(runs["ce"], store) == {}
     before = outside.read_text()
-    assert (
-        measure([runs["ce"]], [*NAMES, "mce"], store, data)[runs["ce"].folder.name].items()
-        >= right[runs["ce"].folder.name].items()
-    )
-    assert outside.read_text() == before
+    assert read_further(runs["ce"], store) == {}
+    (again,) = measure([runs["ce"]], [*NAMES, "mce"], store, data).values()
+    assert again.items() >= right.items() and outside.read_text() == before
 
 
 def test_a_folder_that_cannot_be_written(work, computed, monkeypatch):
@@ -183,18 +152,11 @@ def test_confidence_is_that_of_the_first_base_unless_the_scores_are_a_distributi
     assert torch.equal(evidence_of(runs["crm"], store, tree).probabilities, shares)
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        ([[0.25, 0.75], [1.0, 0.0]], True),
-        ([[0.25, 0.75], [0.5, 0.6]], False),
-        ([[1.5, -0.5]], False),
-        ([[math.inf, 0.0]], False),
-    ],
-)
-def test_what_a_distribution_is(scores, expected):
-    assert is_distribution(torch.tensor(scores)) is expected
-    assert is_distribution(torch.tensor(scores, dtype=torch.float64)) is expected
+def test_what_a_distribution_is():
+    for dtype in (torch.float32, torch.float64):
+        assert is_distribution(torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype))
+        for scores in ([[0.25, 0.75], [0.5, 0.6]], [[1.5, -0.5]], [[math.inf, 0.0]]):
+            assert not is_distribution(torch.tensor(scores, dtype=dtype))
 
 
 def test_damaged_predictions_are_one_line(work):
@@ -232,34 +194,19 @@ def test_the_tree_is_that_of_the_runs(work, tmp_path):
         measure([runs["ce"]], NAMES, store, tmp_path / "nowhere")
 
 
-def row(method, severity, ece, competitive=True):
-    cells = {metric: Cell(severity, 0.1, [severity]) for metric in METRICS} | {"ece": Cell(ece, 0.1, [ece])}
-    return Row("type-I", method, method, 1, 1, cells, competitive=competitive)
-
-
 def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
-    low, area = Column("ece", "ECE", unit="%"), Column("ece", "hAURC")
-    rows = [row("a", 2.0, 0.101), row("b", 2.04, 0.099), row("c", 9.0, 0.01)]
-    highlight(rows)
-    shown = [one for one in rows if one.competitive]
-    mark_best(shown, [low])
-    assert [one.metrics["ece"].best for one in rows] == [True, True, False]  # both are printed as 0.10
-    mark_best(shown, [area])
-    assert [one.metrics["ece"].best for one in rows] == [False, True, False]
-    mark_best(shown, [replace(area, higher=True)])
-    assert [one.metrics["ece"].best for one in rows] == [True, False, False]
-
-
-def test_cells_that_do_not_exist():
-    rows = [row("a", 2.0, None), row("b", 2.0, 1.0)]
-    board = Board("shapes", "paper", "height", rows, columns=(Column("ece", "E_C|E", unit="%"),))
-    lines = [[cell.strip() for cell in line.split("|")] for line in markdown(board).splitlines()]
-    assert lines[2][3] == "-" and lines[3][3] == "1.00 +/- 0.1000"
-    assert markdown(board).splitlines()[0].count("\\|") == 1 and "E_C\\|E in %." in markdown(board)
-    assert as_csv(board).splitlines()[1].endswith(",,0.1,0")
-    content = json.loads(as_json(board))
-    assert set(content) == {"schema", "dataset", "protocol", "distance", "rows"}
-    assert content["rows"][0]["metrics"]["ece"]["mean"] is None
+    rows = [
+        Row("type-I", "m", "m", 1, 1, dict.fromkeys(METRICS, Cell(severity, 0.1)) | {"ece": Cell(ece, 0.1)})
+        for severity, ece in ((2.0, 0.101), (2.04, 0.099), (9.0, 0.01))
+    ]
+    shown = [one for one in highlighted(rows) if one.competitive]
+    area = Column("ece", "hAURC")
+    for column, best in (
+        (Column("ece", "ECE", unit="%"), [True, True]),  # both are printed as 0.10
+        (area, [False, True]),
+        (replace(area, higher=True), [True, False]),
+    ):
+        assert [one.metrics["ece"].best for one in with_best(shown, [column])] == best
 
 
 def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work):
@@ -267,35 +214,32 @@ def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work):
     _, labels = prepared.arrays("test")
     scores = mistake_runs.random_scores(labels, len(mistake_runs.PATHS), 5)
     second = store.run(mistake_runs.store_run(store, prepared, "ce", "type-I", scores, labels, seed=1))
-    board = board_from_runs("shapes", store)
+    board = Board.of("shapes", store)
     columns = asked_columns("+hf_macro")
     whole = with_columns(board, columns, store, data)
     assert {one.method: len(one.metrics["hf_macro"].values) for one in whole.rows} == {"ce": 2, "crm": 1}
     assert "hf_macro" not in board.rows[0].metrics and board.columns == PAPER  # the argument stays as it was
     (second.folder / "predictions.npz").unlink()
     (second.folder / FILE).unlink()
-    part = with_columns(board_from_runs("shapes", store), columns, store, data)
+    part = with_columns(Board.of("shapes", store), columns, store, data)
     assert {one.method: one.metrics["hf_macro"].mean is None for one in part.rows} == {"ce": True, "crm": False}
     assert part.remark.endswith("; not all columns could be computed of a run that has no predictions here")
 
 
 def test_a_metric_that_no_row_has(work):
     store, data, _, _ = work
-    board = board_from_runs("shapes", store)  # of six classes
+    board = Board.of("shapes", store)  # of six classes
     with pytest.raises(UserError, match="no row of this table has hierdist@20"):
         with_columns(board, asked_columns("hierdist@20"), store, data)
-    assert measured.with_columns(board, asked_columns("hierdist@20,top1"), store, data).columns[0].name == "hierdist@20"
+    assert with_columns(board, asked_columns("hierdist@20,top1"), store, data).columns[0].name == "hierdist@20"
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        (None, METRICS),
-        ("ece", ("ece",)),
-        (" ece , hops@3,ece", ("ece", "hops@3")),
-        ("+ece,+top1", (*METRICS, "ece")),
-        ("hierdist@5", ("hierdist@5",)),
-    ],
-)
-def test_asked_columns(text, names):
-    assert tuple(column.name for column in asked_columns(text)) == tuple(names)
+def test_asked_columns():
+    for text, names in {
+        None: METRICS,
+        "ece": ("ece",),
+        " ece , hops@3,ece": ("ece", "hops@3"),
+        "+ece,+top1": (*METRICS, "ece"),
+        "hierdist@5": ("hierdist@5",),
+    }.items():
+        assert tuple(column.name for column in asked_columns(text)) == tuple(names)

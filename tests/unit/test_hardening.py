@@ -10,7 +10,7 @@ from hierbench.api.registry import BrokenMethodError, digest_of_code, find_metho
 from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
 from hierbench.execution.run_job import execute
-from hierbench.leaderboard.board import board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.runs.store import Run, Store
@@ -124,7 +124,7 @@ def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
     crm = next(job for job in plan if not job.trains)
     Store(tmp_path).run(crm.id).plan(crm.spec.content())
     with pytest.raises(UserError, match="have lost their bases"):
-        board_from_runs("shapes", Store(tmp_path))
+        Board.of("shapes", Store(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04"])

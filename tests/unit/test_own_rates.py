@@ -136,7 +136,7 @@ def table(shapes, tmp_path):
                 if job.spec.method.name in tuned:
                     budget = {"trials": 4, "runs": 3, "study": "s"}
                     write_json(store.run(job.id).folder / "tuning.json", budget)
-        found = board.board_from_runs("shapes", store)
+        found = board.Board.of("shapes", store)
         return {(row.method, row.type): row.runs for row in found.rows}, found.remark
 
     return made
@@ -161,7 +161,7 @@ def test_weights_are_named_with_their_digest(shapes, tmp_path):
     for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54):
         store.run(job.id).plan(job.spec.content())
         store.ask_for([job.id])
-    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.board_from_runs("shapes", store).remark
+    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", store).remark
 
 
 def test_tuned_rates_are_said_to_be(table):
@@ -175,7 +175,7 @@ def test_of_several_rates_of_a_method_the_newest_count(table, shapes):
     """A re-ranked run is in the table only with its base; other methods keep theirs."""
     old, new = ["methods.ce.lr.classifier=0.1"], ["methods.ce.lr.classifier=0.2"]
     rows, _ = table((old, "ce,crm,haframe"), (new, "ce"))
-    expected = {(job.spec.method.name, job.spec.type): [job.id] for job in planned(shapes, new, "ce,haframe")}
+    expected = {(job.spec.method.name, job.spec.type): (job.id,) for job in planned(shapes, new, "ce,haframe")}
     assert rows == expected  # crm re-ranks runs that are not in it
     rows, _ = table((new, "crm"))
     assert set(rows) == {*expected, ("crm", "type-I"), ("crm", "type-II")}

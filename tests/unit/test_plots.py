@@ -1,5 +1,6 @@
 import io
 import math
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from hierbench import Hierarchy
-from hierbench.leaderboard.board import Board, board_from_paper
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.reports.plots import (
     KINDS,
@@ -227,7 +228,7 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 
 @pytest.mark.parametrize("dataset", ["fgvc", "cifar100", "inat19", "tieredimagenet-h"])
 def test_the_band_holds_exactly_the_competitive_rows(dataset):
-    board = board_from_paper(dataset)
+    board = Board.paper(dataset)
     low, high = tradeoff.competitive_band(board.rows)
     severities = [row.metrics["mistake_severity"].mean for row in board.rows]
     assert len(severities) == 9
@@ -236,8 +237,7 @@ def test_the_band_holds_exactly_the_competitive_rows(dataset):
 
 
 def test_rows_that_lack_seeds_are_faint_and_do_not_set_the_band(monkeypatch):
-    board = Board("shapes", "paper", "height", [row("good"), row("lucky", severity=0.5)])
-    board.rows[1].lacking = [2]
+    board = Board("shapes", "paper", "height", [row("good"), replace(row("lucky", severity=0.5), lacking=[2])])
     monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
     drawing = tradeoff.draw(Request("shapes"))
     axes = drawing.figure.axes[0]
@@ -247,8 +247,8 @@ def test_rows_that_lack_seeds_are_faint_and_do_not_set_the_band(monkeypatch):
 
 
 def test_rows_without_a_severity_are_named(monkeypatch):
-    board = Board("shapes", "paper", "height", [row("good"), row("perfect", severity=None), row("failed", n=0)])
-    board.rows[2].metrics["mistake_severity"] = board.rows[2].metrics["top1"] = Cell(None, None)
+    failed = replace(row("failed", n=0), metrics=dict.fromkeys(METRICS, Cell(None, None)))
+    board = Board("shapes", "paper", "height", [row("good"), row("perfect", severity=None), failed])
     monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
     drawing = tradeoff.draw(Request("shapes"))
     assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["good, type-I"]
@@ -268,7 +268,7 @@ def test_labels_do_not_cover_each_other(dataset):
         boxes = [text.get_window_extent(renderer).extents for text in texts]
         room = figure.bbox.extents
     assert sorted(text.get_text() for text in texts) == sorted(
-        f"{row.title}, {row.type}" for row in board_from_paper(dataset).rows
+        f"{row.title}, {row.type}" for row in Board.paper(dataset).rows
     )
     for i, box in enumerate(boxes):
         assert tradeoff.overlap(box, room) == pytest.approx((box[2] - box[0]) * (box[3] - box[1]))
@@ -464,9 +464,10 @@ def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
 
 
 def test_other_formats_and_odd_names(tmp_path, monkeypatch):
-    board = board_from_paper("fgvc")
-    for found, title in zip(board.rows, ("a$b$ \\x", "_b", "漢字", "x" * 99), strict=False):
-        found.title = title
+    board = Board.paper("fgvc")
+    titles = ("a$b$ \\x", "_b", "漢字", "x" * 99)
+    rows = [replace(found, title=title) for found, title in zip(board.rows, titles, strict=False)]
+    board = replace(board, rows=rows)
     monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
     with style.house_style():
         figure = tradeoff.draw(Request("fgvc")).figure

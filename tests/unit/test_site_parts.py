@@ -2,16 +2,14 @@
 
 import json
 import shutil
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from hierbench.experiments.site import build_site, find_tables, read_table
-from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of
 from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import as_json, markdown
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.reports.site import svg
 from hierbench.reports.site.build import Site, write_site
@@ -22,11 +20,8 @@ from hierbench.reports.site.runs import time_of
 from hierbench.runs.further_metrics import write_further
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from tests import site_records as records
 
-ROOT = Path(__file__).resolve().parents[2]
-_spec = spec_from_file_location("site_records", ROOT / "tests/site_records.py")
-records = module_from_spec(_spec)
-_spec.loader.exec_module(records)
 ROWS = [("ce", "cross-entropy", "type-I", 60.0), ("mine", "Mine", "type-I", 64.0), ("mine", "Mine", "type-II", 61.0)]
 
 
@@ -95,11 +90,13 @@ def test_a_failure_leaves_the_site_that_was(birds, copy, tmp_path, monkeypatch):
 
 
 def test_a_mistake_is_one_line(cli, birds, tmp_path):
-    cli(tmp_path, "site", "build", "nowhere", "--out", "x").one_line("no folder nowhere")
+    cli(tmp_path, "site", "build", "nowhere", "--output", "x").one_line("no folder nowhere")
     (tmp_path / "empty").mkdir()
-    cli(tmp_path, "site", "build", "empty", "--out", "x").one_line("empty has no published table")
-    cli(tmp_path, "site", "build", birds, "--out", "x", "--base-url", "javascript:x").one_line("not an http or https")
-    cli(tmp_path, "site", "build", birds, "--out", "x", "--title", " ").one_line("--title is empty")
+    cli(tmp_path, "site", "build", "empty", "--output", "x").one_line("empty has no published table")
+    cli(tmp_path, "site", "build", birds, "--output", "x", "--base-url", "javascript:x").one_line(
+        "not an http or https"
+    )
+    cli(tmp_path, "site", "build", birds, "--output", "x", "--title", " ").one_line("--title is empty")
     assert not (tmp_path / "x").exists()
 
 
@@ -177,7 +174,7 @@ def test_the_paper_s_numbers_are_beside_ours(tmp_path):
 def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path):
     claimed = read_table(birds, "birds", "", tmp_path).board  # without predictions
     assert not any(row.competitive for row in claimed.rows)
-    board = board_with_scored("birds", Store(birds / "birds"))
+    board = Board.of("birds", Store(birds / "birds"))
     pairs = {(pair.row.method, pair.row.type, pair.reference.method): pair for pair in pairs_of(board)}
     assert set(pairs) == {("mine", "type-I", "ce"), ("mine", "type-II", "ce")}  # ce is both
     pair = pairs["mine", "type-I", "ce"]
@@ -194,9 +191,8 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
         spec = run.spec()
         value = 0.25 + 0.2 * (spec["method"]["name"] == "mine") + 0.001 * spec["seed"] * (spec["type"] == "type-I")
         write_further(run, store, {"ece": value})
-    board = with_columns(board_with_scored("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
-    (copy / "birds.json").write_text(as_json(board))
-    (copy / "birds.md").write_text(markdown(board))
+    board = with_columns(Board.of("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
+    records.write_board(copy, board)
     before = contents(copy)
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
     assert contents(copy) == before and not table.rejected

@@ -2,7 +2,6 @@
 
 import html
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,9 @@ from hierbench.reports.site.names import Slugs, block, clean, slug_of, web_link
 from hierbench.reports.site.pictures import trouble_of
 from hierbench.reports.site.runs import curves_of
 from hierbench.reports.site.sources import about_method, highlighted
+from tests import site_records as records
 
 ROOT = Path(__file__).resolve().parents[2]
-_spec = spec_from_file_location("site_records", ROOT / "tests/site_records.py")
-records = module_from_spec(_spec)
-_spec.loader.exec_module(records)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_a_method_is_read_and_never_run():
     marked = str(highlighted("x = '<b>'  # </pre>\nif x: pass\n"))
     assert (
         "<b>" not in marked
-        and '<span class="c"># &lt;/pre&gt;</span>' in marked
+        and '<span class="c1"># &lt;/pre&gt;</span>' in marked
         and '<span class="k">if</span>' in marked
     )
     assert html.unescape(re.sub(r"</?span[^>]*>", "", str(highlighted(text)))) == text

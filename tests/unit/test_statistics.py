@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from hierbench.leaderboard.board import board_from_paper, paper_datasets
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlight, summarise
+from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, summarise
 
 CAPTIONS = {
     "FGVC-Aircraft": "fgvc",
@@ -21,7 +21,7 @@ def test_interval_by_hand():
 
 
 def test_one_run_has_no_interval():
-    assert summarise([2.5]) == Cell(2.5, None, [2.5])
+    assert summarise([2.5]) == Cell(2.5, None, (2.5,))
 
 
 def test_runs_without_mistakes_have_no_severity():
@@ -38,28 +38,19 @@ def row(severity, top1=50.0, ci95=0.1, name="m"):
 def test_limit_is_compared_as_printed_decimals():
     rows = [row(6.89), row(6.94), row(6.95), row(6.944), row(6.946)]
     assert 6.94 - 6.89 > 0.05  # in binary
-    highlight(rows)
-    assert [r.competitive for r in rows] == [True, True, False, True, False]
+    assert [r.competitive for r in highlighted(rows)] == [True, True, False, True, False]
 
 
 def test_best_only_among_competitive_and_ties_by_the_interval():
-    rows = [row(2.0, top1=70.0, ci95=0.2), row(2.01, top1=70.004, ci95=0.1), row(3.0, top1=90.0)]
-    highlight(rows)
+    rows = highlighted([row(2.0, top1=70.0, ci95=0.2), row(2.01, top1=70.004, ci95=0.1), row(3.0, top1=90.0)])
     assert [r.metrics["top1"].best for r in rows] == [False, True, False]
     assert [r.metrics["mistake_severity"].best for r in rows] == [True, False, False]
-
-
-def test_equal_in_everything_is_best_together():
-    rows = [row(2.0), row(2.0)]
-    highlight(rows)
-    assert all(r.metrics["top1"].best for r in rows)
+    assert all(r.metrics["top1"].best for r in highlighted([row(2.0), row(2.0)]))  # equal in everything
 
 
 def test_a_row_without_severity_is_not_ranked():
-    rows = [row(None), row(2.0)]
-    highlight(rows)
-    assert [r.competitive for r in rows] == [False, True]
-    highlight([row(None)])
+    assert [r.competitive for r in highlighted([row(None), row(2.0)])] == [False, True]
+    assert [r.competitive for r in highlighted([row(None)])] == [False]
 
 
 def paper_cells(tex, dataset):
@@ -88,7 +79,7 @@ def paper_cells(tex, dataset):
 def test_highlight_equals_the_papers_colours_cell_by_cell(shared, dataset):
     tex = (shared / "paper/haframe-iccv2023.tex").read_text(encoding="utf-8")
     expected = paper_cells(tex, dataset)
-    board = board_from_paper(dataset)
+    board = Board.paper(dataset)
     assert len(board.rows) == len(expected) == 9
     for row, (kind, title, colour, cells) in zip(board.rows, expected, strict=True):
         assert (row.type, row.title) == (kind, title)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.leaderboard.board import board_from_paper
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import column_of
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.power import effect_of_values, effects_of_paper, seeds_needed
 from hierbench.leaderboard.statistics import Row, summarise
-from hierbench.leaderboard.ties import group_rows
+from hierbench.leaderboard.ties import with_letters
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/statistics.md").read_text(encoding="utf-8")
 SEVERITY = column_of("mistake_severity")
@@ -38,7 +38,7 @@ def printed_table(values):
         Row("type-I", name, name, 5, 5, {SEVERITY.name: summarise(list(v.values()))}, seeds=list(v))
         for name, v in values.items()
     ]
-    group_rows(rows, [SEVERITY], range(5))
+    rows, _ = with_letters(rows, [SEVERITY], range(5))
     lines = []
     for row in sorted(rows, key=lambda row: row.metrics[SEVERITY.name].mean):
         cell, gap = row.metrics[SEVERITY.name], gaps.get(row.method)
@@ -64,7 +64,7 @@ def test_numbers_of_the_plan(values):
 def test_numbers_from_the_paper():
     flat = " ".join(PAGE.split())
     names = ("haframe:type-II", "hafeature:type-I")
-    ((row, reference, effect),) = effects_of_paper(board_from_paper("cifar100"), names, SEVERITY)
+    ((row, reference, effect),) = effects_of_paper(Board.paper("cifar100"), names, SEVERITY)
     severities = [of.metrics[SEVERITY.name] for of in (row, reference)]
     texts = [f"{cell.mean:.2f} +/- {cell.ci95:.4f}" for cell in severities]
     assert (

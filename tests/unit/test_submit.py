@@ -46,7 +46,7 @@ def test_a_statement_is_checked(change, problem):
 def test_the_command_line(cli, trained, data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "draw", lambda *_: [])
     method = tmp_path / "mine.py"
-    where = (trained, "--dataset", "shapes", "--data-dir", data_dir, "--to", "out")
+    where = (trained, "--dataset", "shapes", "--data-dir", data_dir, "--output", "out")
     cli(tmp_path, "submit", *where, "--author", "A").one_line("Missing option '--title'")
     said = ("--author", "A", "--author", 'Bé "B"', "--title", "t", "--license", "MIT", "--link", "https://x.org/a?b#c")
     cli(tmp_path, "submit", *where, *said, "--methods", "flamengo").one_line("did you mean 'flamingo'")
@@ -58,7 +58,7 @@ def test_the_command_line(cli, trained, data_dir, tmp_path, monkeypatch):
     card = tomllib.loads((tmp_path / "out/card.toml").read_text())
     assert card["authors"] == ["A", 'Bé "B"'] and card["links"] == ["https://x.org/a?b#c"]
     (tmp_path / "card.toml").write_text('title = "t"\nauthors = ["A"]\nlicence = "MIT"\n[[replaces]]\n')
-    again = ("submit", "out", "--dataset", "shapes", "--to", "copy", "--card", "card.toml")  # of published records
+    again = ("submit", "out", "--dataset", "shapes", "--output", "copy", "--card", "card.toml")  # of published records
     cli(tmp_path, *again).one_line("key replaces.0.dataset is missing")
     rewrite(tmp_path / "card.toml", ("[[replaces]]\n", ""))
     cli(tmp_path, *again).ok()
@@ -76,7 +76,7 @@ def test_a_file_and_scored_predictions_are_submitted_too(cli, trained, data_dir,
     run = Run(shutil.copytree(source.folder, tmp_path / "runs" / source.folder.name))
     (run.folder / "ce.py").write_bytes(Path(__import__("hierbench.methods.ce", fromlist=["x"]).__file__).read_bytes())
     said = ("--author", "A", "--title", "t", "--licence", "MIT")
-    cli(tmp_path, "submit", "runs", *where, *said, "--to", "out").ok()
+    cli(tmp_path, "submit", "runs", *where, *said, "--output", "out").ok()
     found = read_submission(tmp_path / "out")
     assert not found.problems and f"shapes/{run.folder.name}/ce.py" in found.files
     (report,) = verify([tmp_path / "out"], tmp_path / "none")

@@ -3,26 +3,26 @@
 import itertools
 import json
 import math
-import shutil
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierbench.leaderboard.board import Board, board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import column_of
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.letters import MOST_ROWS, compact, letter, listed, number_of, tie_groups
 from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
-from hierbench.leaderboard.paired_tables import FORMATS
-from hierbench.leaderboard.render import markdown
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
-from hierbench.leaderboard.ties import group_rows, pairwise_p, tied_rows
+from hierbench.leaderboard.tables.board import board_table
+from hierbench.leaderboard.tables.differences import differences_table
+from hierbench.leaderboard.ties import pairwise_p, tied_rows, with_letters
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+NAME = "tiny-imagenet-frozen"
 
 
 def array_of(rows):
@@ -110,51 +110,27 @@ def test_letters_and_ranges_can_be_read_back(numbers):
     printed = listed(sorted(numbers))
     assert list(read(printed.split(", ") if printed else [], int)) == sorted(numbers)
     text = compact(names)
-    if all(number < 26 for number in numbers):
-        parts, place = [], 0
-        while place < len(text):
-            width = 3 if text[place + 1 : place + 2] == "-" else 1
-            parts.append(text[place : place + width])
-            place += width
-    else:
-        parts = text.split(",")
+    few = all(number < 26 for number in numbers)
+    parts = re.findall(r"[a-z](?:-[a-z])?", text) if few else text.split(",")
     assert list(read(parts if text else [], number_of)) == sorted(numbers)
 
 
 def test_letters():
     assert [letter(number) for number in (0, 1, 25, 26, 27, 701, 702)] == ["a", "b", "z", "aa", "ab", "zz", "aaa"]
-    assert [compact(text) for text in ("", "a", "ab", "abc", "abcef", "acdef")] == [
-        "",
-        "a",
-        "ab",
-        "a-c",
-        "a-cef",
-        "ac-f",
-    ]
+    shortened = {"": "", "a": "a", "ab": "ab", "abc": "a-c", "abcef": "a-cef", "acdef": "ac-f"}
+    assert {text: compact(text) for text in shortened} == shortened
     assert compact(("y", "z", "aa", "ac")) == "y-aa,ac" and listed([4, 0, 1, 2]) == "0-2, 4"
 
 
-def rows_of(values):
-    """Rows from {name: {metric: {seed: value}}}."""
-    return [
-        Row(
-            "type-I",
-            name,
-            name,
-            len(next(iter(metrics.values()))),
-            5,
-            {metric: summarise(list(of_seed.values())) for metric, of_seed in metrics.items()},
-            ["id"],
-            seeds=list(next(iter(metrics.values()))),
-        )
-        for name, metrics in values.items()
-    ]
-
-
-def board_of(values, seeds=range(5), columns=None):
-    rows = rows_of(values)
-    names = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    return Board("shapes", "paper", "height", rows, columns=tuple(map(column_of, names)), seeds=tuple(seeds))
+def board_of(values, seeds=range(5)):
+    """A board from {name: {metric: {seed: value}}}."""
+    rows = []
+    for name, metrics in values.items():
+        cells = {metric: summarise(list(of_seed.values())) for metric, of_seed in metrics.items()}
+        held = list(next(iter(metrics.values())))
+        rows.append(Row("type-I", name, name, len(held), 5, cells, ["id"], seeds=held))
+    names = dict.fromkeys(name for row in rows for name in row.metrics)
+    return Board("shapes", "paper", "height", tuple(rows), columns=tuple(map(column_of, names)), seeds=tuple(seeds))
 
 
 def test_the_best_row_is_in_the_first_group():
@@ -176,8 +152,8 @@ def test_the_best_row_is_in_the_first_group():
     many = board_of({name: {"top1": {0: 1.0, 1: 2.0}} for name in same}, range(2))
     with pytest.raises(UserError, match="more than the 100 that are compared"):
         tied_rows(many, column_of("top1"))
-    assert group_rows(many.rows, many.columns, many.seeds) is None
-    assert "No letters: they are for tables of at most 100 ranked rows." in markdown(many)
+    assert with_letters(many.rows, many.columns, many.seeds)[1] is None
+    assert "No letters: they are for tables of at most 100 ranked rows." in render(board_table(many))
     assert tied_rows(many, column_of("top1"), same[:3]).groups == [("a",)] * 3
 
 
@@ -188,33 +164,23 @@ def test_columns_that_are_shown_and_further_seeds():
         name: {"top1": dict(enumerate(mean + rng.normal(0, 1, 9))), "ece": dict(enumerate(rng.normal(0, 1, 9)))}
         for name, mean in (("a", 0.0), ("b", 3.0), ("c", 6.0))
     }
-    both, one = board_of(values), board_of({name: {"top1": of["top1"]} for name, of in values.items()})
-    assert tied_rows(both, column_of("top1")).num_tests == 6 and tied_rows(one, column_of("top1")).num_tests == 3
-    cut = {
-        name: {m: {seed: of[seed] for seed in range(5)} for m, of in of_row.items()} for name, of_row in values.items()
-    }
-    found = tied_rows(both, column_of("top1"))
+    cut = {name: {m: dict(list(of.items())[:5]) for m, of in of_row.items()} for name, of_row in values.items()}
+    one = board_of({name: {"top1": of["top1"]} for name, of in values.items()})
+    found = tied_rows(board_of(values), column_of("top1"))
+    assert found.num_tests == 6 and tied_rows(one, column_of("top1")).num_tests == 3
     assert [row.n for row in found.rows] == [9] * 3
     assert found.groups == tied_rows(board_of(cut), column_of("top1")).groups
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Published runs of three methods, copied: what reads them may write beside them."""
-    runs = tmp_path_factory.mktemp("published") / "runs"
-    for path in PUBLISHED.glob("*/spec.json"):
-        if json.loads(path.read_text())["method"]["name"] in ("ce", "crm", "soft_labels"):
-            shutil.copytree(path.parent, runs / path.parent.name)
-    shutil.copy(PUBLISHED / "targets.npy", runs)
-    return runs
+def published(copied, tmp_path_factory):
+    """Published runs of three methods."""
+    methods = ("ce", "crm", "soft_labels")
+    return copied(tmp_path_factory.mktemp("published"), lambda spec: spec["method"]["name"] in methods)
 
 
-@pytest.fixture(scope="module")
-def board():
-    return board_from_runs("tiny-imagenet-frozen", Store(PUBLISHED))
-
-
-def test_two_rows_share_a_letter_exactly_if_they_do_not_differ(board):
+def test_two_rows_share_a_letter_exactly_if_they_do_not_differ(copied, tmp_path):
+    board = Board.of(NAME, Store(copied(tmp_path, lambda spec: True)))
     values = [values_by_seed(row, METRICS) for row in board.rows]
     pairs = list(itertools.combinations(range(len(values)), 2))
     gaps = {(name, i, j): difference(values[i][name], values[j][name]) for name in METRICS for i, j in pairs}
@@ -232,21 +198,21 @@ def test_two_rows_share_a_letter_exactly_if_they_do_not_differ(board):
 
 
 def test_the_command(cli, tmp_path, published):
-    where = ["--dataset", "tiny-imagenet-frozen", "--runs", published]
-    table = cli(tmp_path, "compare", "--ties", "mistake_severity", *where).ok().out
-    found = json.loads(cli(tmp_path, "compare", "--ties", "mistake_severity", "--format", "json", *where).ok().out)
+    where = ["--dataset", NAME, "--runs", published]
+
+    def of_form(form, *words):
+        return cli(tmp_path, "compare", *words, "--ties", "mistake_severity", "--format", form, *where).ok().out
+
+    table, found = of_form("markdown"), json.loads(of_form("json"))
     assert (found["metric"], found["welch"], found["columns"]) == ("mistake_severity", 0, 5)
     assert found["tests"] == 5 * math.comb(len(found["rows"]), 2) and found["seeds"] == [0, 1, 2, 3, 4]
     lines = [line for line in table.splitlines() if line.startswith("| type")]
     assert [line.split("|")[-2].strip() for line in lines] == [compact(row["groups"]) for row in found["rows"]]
     assert "over 75 tests, all pairs of these rows in the 5 columns" in table
-    csv = cli(tmp_path, "compare", "--ties", "mistake_severity", "--format", "csv", *where).ok().out.splitlines()
+    csv = of_form("csv").splitlines()
     assert csv[0] == "type,method,title,mean,ci95,n,groups" and len(csv) == len(lines) + 1
-    two = cli(tmp_path, "compare", "ce:type-I", "crm:type-I", "--ties", "top1", "--format", "json", *where).ok().out
-    assert [row["method"] for row in json.loads(two)["rows"]] == ["ce", "crm"] and json.loads(two)["tests"] == 5
-    for form, beginning in (("latex", "\\documentclass"), ("html", "<!DOCTYPE html>")):
-        text = cli(tmp_path, "compare", "--ties", "top1", "--format", form, *where).ok().out
-        assert text.startswith(beginning) and "soft labels" in text
+    two = json.loads(of_form("json", "ce:type-I", "crm:type-I"))
+    assert {row["method"] for row in two["rows"]} == {"ce", "crm"} and two["tests"] == 5
     cli(tmp_path, "compare", "ce:type-I", "--ties", "top1", *where).one_line("fewer than two rows")
     cli(tmp_path, "compare", "cee", "--ties", "top1", *where).one_line("unknown row 'cee'")
     cli(tmp_path, "compare", "--ties", "topp1", *where).one_line("topp1")
@@ -257,36 +223,19 @@ def test_the_command(cli, tmp_path, published):
 
 def test_differences_from_a_reference_are_one_family(published):
     store = Store(published)
-    board = board_from_runs("tiny-imagenet-frozen", store)
+    board = Board.of(NAME, store)
     pairs = compare_rows(board, store, "ce")
     gaps = [gap for pair in pairs for gap in pair.differences.values()]
     assert len(pairs) == 4 and len(gaps) == 20 and all(gap.test == "paired" for gap in gaps)
     assert [gap.p_holm for gap in gaps] == holm([gap.p for gap in gaps])
-    texts = {form: of(board, pairs) for form, of in FORMATS.items()}
-    assert "correction over all 20 differences" in texts["markdown"] and "- CRM type-I" not in texts["markdown"]
-    bold = sum(gap.significant for gap in gaps)
-    assert 0 < bold == texts["markdown"].count(" **") == texts["html"].count("<b>") == texts["latex"].count(r"\textbf{")
-    assert len(texts["csv"].splitlines()) == 21 and len(json.loads(texts["json"])["specs"]) == 4
+    text = render(differences_table(board, pairs))
+    assert "correction over all 20 differences" in text and "- CRM type-I" not in text
+    assert 0 < sum(gap.significant for gap in gaps) == text.count(" **")
+    content = json.loads(render(differences_table(board, pairs), "json"))
+    assert len(content["differences"]) == 20 and len(content["specs"]) == 4
     two = compare_rows(board, store, "ce:type-I", ["soft_labels:type-I"])
     assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
-    assert "- soft labels type-I is not cross-entropy in: method.name: ce -> soft_labels" in FORMATS["markdown"](
-        board, two
-    )
-    with_fewer = compare_rows(
-        board_from_runs("tiny-imagenet-frozen", store, rejected=board.rows[0].runs[:4]), store, "ce"
-    )
-    assert len(with_fewer) == 4 and {len(pair.differences) for pair in with_fewer} == {
-        0,
-        5,
-    }  # one seed is no difference
-
-
-def test_html_through_the_command(cli, tmp_path, published):
-    where = ["--dataset", "tiny-imagenet-frozen", "--runs", published, "--format", "html"]
-    page = cli(tmp_path, "leaderboard", *where).ok().out
-    assert page.startswith("<!DOCTYPE html>") and page.count("<tr>") == 7 and "<sup>a</sup>" in page
-    both = cli(
-        tmp_path, "leaderboard", "--dataset", "fgvc", "--source", "both", "--format", "html", "--runs", tmp_path
-    ).ok()
-    assert both.out.startswith("<!DOCTYPE html>") and both.out.count("<tr>") == 1 + 9 * 5
-    assert cli(tmp_path, "compare", "ce", *where).ok().out.count("<tr>") == 5
+    said = "- soft labels type-I is not cross-entropy in: method.name: ce -> soft_labels"
+    assert said in render(differences_table(board, two))
+    fewer = compare_rows(Board.of(NAME, store, rejected=board.rows[0].runs[:4]), store, "ce")
+    assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference

@@ -12,7 +12,7 @@ from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan
 from hierbench.experiments.tuning.study import FIRST_SEED, Record, Search, Space, Target, search_space
 from hierbench.experiments.tuning.tune import winner
-from hierbench.leaderboard.board import board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.runs.store import Store
@@ -270,7 +270,7 @@ def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
     assert "test" not in metrics and not (run.folder / "predictions.npz").exists()
     assert metrics["val"]["hierdist@1"] == run.history()[-1]["val_hierdist@1"]
     with pytest.raises(UserError, match="no runs of shapes"):
-        board_from_runs("shapes", Store(tmp_path / "runs"))
+        Board.of("shapes", Store(tmp_path / "runs"))
 
 
 TUNED = Tuned(

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
+from hierbench.leaderboard.table import Line as TableLine
+from hierbench.leaderboard.table import Number, Table, Text
 from hierbench.utils.files import as_json_text
 
 
@@ -104,26 +106,23 @@ def as_json(recipe: Recipe, curves: Sequence[Curve], every: int) -> str:
     return as_json_text(content)
 
 
-def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> str:
-    """Return every curve's first and last epoch as a markdown table; means over the seeds."""
-    from tabulate import tabulate
-
-    rows: list[list[str]] = []
+def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> Table:
+    """Return every curve's first and last epoch; means over the seeds."""
+    rows: list[TableLine] = []
     epochs: list[int] = []
     for frame in FRAMES:
         for quantity, title in QUANTITIES.items():
             if (line := line_of(curves, frame, quantity)) is not None:
                 first, last, epochs = line.mean[0], line.mean[-1], line.epochs
-                change = f"{100 * (last / first - 1):+.0f} %" if first > 5e-5 else "-"
-                rows.append([frame.name, title, f"{first:.4f}", f"{last:.4f}", change])
-    if not rows:
-        return ""
-    head = ["Frame", "Curve", f"Epoch {epochs[0]}", f"Epoch {epochs[-1]}", "Change"]
-    table = tabulate(rows, head, tablefmt="pipe", disable_numparse=True, colalign=("left", "left", *["right"] * 3))
+                change = Number(100 * (last / first - 1) if first > 5e-5 else None, "+.0f")
+                names, means = (Text(frame.name), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))
+                rows.append(TableLine([*names, *means, change]))
+    ends = [f"Epoch {epoch}" for epoch in (*epochs[:1], *epochs[-1:])]
     how, seeds = recipe.collapse, len({curve.seed for curve in curves})
     what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
     form = "norm" if how.self_duality == "norm" else "squared norm"
-    return (
+    about = (
         f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
-        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}\n\n{table}\n"
+        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
     )
+    return Table(f"{recipe.title}, collapse", ["Frame", "Curve", *ends, "Change, %"], rows, above=[about])

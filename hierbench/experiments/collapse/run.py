@@ -18,6 +18,7 @@ from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, 
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
 from hierbench.experiments.session import Session
+from hierbench.experiments.shown import Shown
 from hierbench.models.libraries.lookup import count_channels
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
@@ -30,8 +31,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 
 
-def collapse(options: Options, every: int | None) -> int:
-    """Run the command and return its exit code: 0, or 1 where a job failed."""
+def collapse(options: Options, every: int | None) -> Shown:
+    """Run the command and return its summary; the exit code is 0, or 1 where a job failed."""
     session = Session(options)
     every = every or default_every(session.recipe.train.epochs)
     with redirect_stdout(sys.stderr):
@@ -48,7 +49,7 @@ def collapse(options: Options, every: int | None) -> int:
     if prepared is None:
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
         session.announce(lines, models)
-        return 0
+        return Shown(None)
     if missing := num_classes - len(np.unique(prepared.arrays("train")[1])):
         raise UserError(f"{missing} of {num_classes} classes have no training image, so their features have no mean")
     plans = [
@@ -64,7 +65,7 @@ def collapse(options: Options, every: int | None) -> int:
     }
     lines = lines_of_plan(plan, state)
     if not session.announce(lines, models, snapshots=every, apart=store.apart, requested=False):
-        return 0
+        return Shown(None)
     folder = f"{session.options.runs}/collapse"
     for frame, own in recipes.items():
         if own is not recipe:
@@ -87,8 +88,8 @@ def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
     return {frame: wide if frame.type == "type-I" and width < num_classes else recipe for frame in FRAMES}
 
 
-def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> int:
-    """Train what is missing, measure, publish, and return the exit code; seeds are outermost in `jobs`."""
+def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> Shown:
+    """Train what is missing, measure, publish, and return the summary; seeds are outermost in `jobs`."""
     plan, setting, recipe, runs = [job for _, job in jobs], session.setting, session.recipe, session.options.runs
     labels = {job.id: job.spec.label for job in plan}
     restart(plan, setting.store, setting.snapshots)
@@ -98,17 +99,16 @@ def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> int:
         return curves, publish(recipe, curves, setting.snapshots, runs)
 
     curves, failed = session.carry_out(plan, "collapse", labels, finish)
-    print(summary_table(recipe, curves), end="", flush=True)
-    for job in plan:
-        if differs(job, setting.store):
-            say(
-                f"note: {labels[job.id]}, trained again for its snapshots, ended with other numbers than before; "
-                "the curves are of the second training"
-            )
+    said = [
+        f"note: {labels[job.id]}, trained again for its snapshots, ended with other numbers than before; "
+        "the curves are of the second training"
+        for job in plan
+        if differs(job, setting.store)
+    ]
     if curves:
-        say(f"\nfigure and data: {runs}/collapse-{recipe.dataset}.png, .svg, .csv and .json")
-    session.say_failures(failed, labels)
-    return 1 if failed else 0
+        said.append(f"\nfigure and data: {runs}/collapse-{recipe.dataset}.png, .svg, .csv and .json")
+    table = summary_table(recipe, curves) if curves else None
+    return Shown(table, [*said, *session.failures(failed, labels)], 1 if failed else 0)
 
 
 def measured_curves(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> list[Curve]:

@@ -9,26 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.experiments.checking import note, store_of
+from hierbench.experiments.checking import open_board
 from hierbench.experiments.interface.arguments import check_known
 from hierbench.experiments.interface.plots import Plots
-from hierbench.experiments.verification.checked import board_of, checked_runs, notes_of, with_limit
 from hierbench.leaderboard.board import Board as Table
-from hierbench.leaderboard.board import damaged_runs
-from hierbench.leaderboard.columns import PAPER, Column, asked_columns, further
+from hierbench.leaderboard.columns import PAPER, Column, asked_columns
+from hierbench.leaderboard.formats import Format, html, render
 from hierbench.leaderboard.paired import Comparison, Difference, compare_rows, named_rows
-from hierbench.leaderboard.render import FORMATS, metric_columns, ordered_rows, shown_columns
 from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.tables.board import board_table, metric_columns
+from hierbench.leaderboard.tables.differences import difference_records, differences_table
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hierbench.leaderboard.ledger import Ledger
-
-Format = Literal["markdown", "latex", "csv", "json", "html"]
 
 
 class Board:
@@ -52,9 +48,9 @@ class Board:
         self.plot = Plots(table, dataset, store, data_dir, frozenset(rejected))
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> Sequence[Row]:
         """The rows in the order of the table."""
-        return ordered_rows(self.table)
+        return self.table.rows
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -83,13 +79,11 @@ class Board:
         return self.render()
 
     def _repr_html_(self) -> str:
-        return self.table._repr_html_()
+        return html.notebook(board_table(self.table))
 
     def render(self, format: Format = "markdown") -> str:
         """Return the table as a text: "markdown", "latex", "csv", "json" or "html"."""
-        if format not in FORMATS:
-            raise unknown_name("format", format, FORMATS)
-        return FORMATS[format](self.table)
+        return render(board_table(self.table), format)
 
     def frame(self, by: Literal["row", "seed"] = "row") -> pd.DataFrame:
         """Return the numbers for pandas.
@@ -103,7 +97,7 @@ class Board:
 
         if by not in ("row", "seed"):
             raise unknown_name("frame", by, ("row", "seed"))
-        names = [column.name for column in shown_columns(self.table)]
+        names = [column.name for column in self.table.shown]
         lines: list[dict[str, Any]] = []
         columns = None if by == "row" else ["type", "method", "title", "metric", "seed", "value"]
         for row in self.rows:
@@ -171,22 +165,16 @@ class Differences:
         return f"<Differences {self.table.dataset}: {pairs}{more} minus {self.comparisons[0].reference.method}>"
 
     def __str__(self) -> str:
-        from hierbench.leaderboard.paired_tables import sheet
-
-        return sheet(self.table, self.comparisons).markdown()
+        return render(differences_table(self.table, self.comparisons))
 
     def _repr_html_(self) -> str:
-        from hierbench.leaderboard.paired_tables import sheet
-
-        return sheet(self.table, self.comparisons).fragment()
+        return html.notebook(differences_table(self.table, self.comparisons))
 
     def frame(self) -> pd.DataFrame:
         """Return a line per comparison and metric for pandas, numbers at full precision."""
         import pandas as pd
 
-        from hierbench.leaderboard.paired_tables import records
-
-        return pd.DataFrame(records(self.comparisons))
+        return pd.DataFrame(difference_records(self.comparisons))
 
 
 def board(
@@ -212,53 +200,19 @@ def board(
         UserError: a ValueError: no runs of the dataset, an unknown name, source, protocol or metric.
     """
     if str(source) == "both":
-        raise UserError('source "both" is of the command, hierbench leaderboard --source both; give "runs" or "paper"')
+        raise UserError('source "both" is of the command, hierbench leaderboard --numbers both; give "runs" or "paper"')
     check_known("source", source, ("runs", "paper"))
     if protocol is not None:
         check_known("protocol", protocol, PROTOCOLS)
-    return open_board(str(dataset), Path(runs), Path(data_dir), protocol, columns_of(metrics), source)
+    columns = columns_of(metrics)
+    if source == "paper":
+        if protocol is not None or columns != PAPER:
+            raise UserError("protocol and metrics are for runs; the paper's tables are as printed")
+        return Board(Table.paper(str(dataset), others=True), str(dataset), None, Path(data_dir))
+    found = open_board(str(dataset), Path(runs), Path(data_dir), protocol, columns)
+    return Board(found.board, str(dataset), found.store, Path(data_dir), found.report.rejected_ids)
 
 
 def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     """Return the columns of names in a list, or in a text as --metrics takes."""
     return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
-
-
-def open_board(
-    dataset: str,
-    runs: Path,
-    data_dir: Path,
-    protocol: Protocol | None = None,
-    columns: Sequence[Column] = PAPER,
-    source: Literal["runs", "paper"] = "runs",
-) -> Board:
-    """Return the leaderboard that `hierbench leaderboard` prints; what a reader must know goes to standard error."""
-    from hierbench.leaderboard.measured import with_columns
-    from hierbench.leaderboard.others import board_of_published
-
-    if source == "paper":
-        if protocol is not None or tuple(columns) != PAPER:
-            raise UserError("protocol and metrics are for runs; the paper's tables are as printed")
-        return Board(board_of_published(dataset), dataset, None, data_dir)
-    store = store_of(dataset, runs)
-    counted, report = checked_runs(dataset, store, data_dir, further(columns))
-    damaged = damaged_runs(dataset, counted)
-    note(damaged)
-    table = board_of(dataset, counted, report, data_dir, protocol)
-    note(with_limit(notes_of(report, damaged), store))
-    if tuple(columns) != PAPER:
-        table = with_columns(table, columns, store, data_dir)
-    return Board(table, dataset, counted, data_dir, report.rejected_ids)
-
-
-def open_ledger(dataset: str, runs: Path, data_dir: Path, protocol: Protocol | None) -> Ledger:
-    """Return our runs beside the paper's table; what a reader must know goes to standard error."""
-    from hierbench.leaderboard.ledger import ledger_from_runs
-
-    store = store_of(dataset, runs)
-    counted, report = checked_runs(dataset, store, data_dir)
-    damaged = damaged_runs(dataset, counted)
-    note(damaged)
-    both = ledger_from_runs(dataset, counted, protocol, report.rejected_ids)
-    note([*with_limit(notes_of(report, damaged), store), *([both.note] if both.note else [])])
-    return both

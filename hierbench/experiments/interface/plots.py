@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,8 +64,7 @@ class Plots:
 
         if self.store is None and kind != "tradeoff":
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
-        rows = [row for row in self.table.rows if not row.scored and row.citation is None]
-        if not rows:
+        if not self.table.of_runs.rows:
             raise UserError(
                 f"the board of {self.table.dataset} has predictions made elsewhere alone, which have no picture"
             )
@@ -79,7 +78,7 @@ class Plots:
             seed=seed,
             verified=self.store,
             rejected=self.rejected,
-            board=replace(self.table, rows=rows),
+            board=self.table,
         )
         with style.house_style():
             drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)

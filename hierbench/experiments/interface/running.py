@@ -12,7 +12,7 @@ from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.interface.arguments import check_known, whole
 from hierbench.experiments.interface.board import Board, columns_of
 from hierbench.experiments.plan_cache import answer_from_cache
-from hierbench.experiments.publishing import Ended, say_places
+from hierbench.experiments.publishing import Ended, places
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -130,8 +130,7 @@ def run(
     file = None if isinstance(tuned, bool) else Path(tuned)
     ended = run_options(options, tuned=bool(tuned), file=file, columns=columns_of(metrics))
     assert ended.published is not None  # only a dry run has none
-    say_places(ended.published.board, options)
-    for line in ended.failures:
+    for line in [*places(ended.published.board, options), *ended.failures]:
         say(line)
     found = ended.published.counted
     return Board(ended.published.board, str(dataset), found.store, options.data_dir, found.rejected)

@@ -8,7 +8,7 @@ from hierbench.experiments.publication.changes import read_changes, write_change
 from hierbench.experiments.publication.compose import Part, Publication, compose, read_board
 from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, label_of
 from hierbench.experiments.publication.intake import Submission
-from hierbench.leaderboard.board import Board, board_with_scored
+from hierbench.leaderboard.board import Board
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
@@ -132,4 +132,4 @@ def rows_not_shown(one: Submission, dataset: str, boards: Boards) -> list[str]:
 
 def board_of_submission(one: Submission, dataset: str) -> Board:
     """Return the table of a submission's own records."""
-    return board_with_scored(dataset, Store(one.folder / dataset))
+    return Board.of(dataset, Store(one.folder / dataset))

@@ -129,6 +129,28 @@ def make_statement(**content: Any) -> Statement:
         raise UserError(one_line(first_problem(error, Statement), 400)) from None
 
 
+def asked_statement(
+    card: Path | None,
+    *,
+    author: list[str] | None,
+    title: str | None,
+    licence: str | None,
+    link: list[str] | None,
+    notes: str | None,
+) -> Statement:
+    """Return the statement of --card, or else of the options that have its parts."""
+    given = {"--author": author, "--title": title, "--licence": licence, "--link": link, "--notes": notes}
+    if card is not None:
+        if extra := next((name for name, value in given.items() if value), None):
+            raise UserError(f"--card has all of it; leave out {extra}")
+        return read_statement(card)
+    if lacking := next((name for name in ("--author", "--title", "--licence") if not given[name]), None):
+        raise UserError(f"Missing option '{lacking}'; or give all of it by --card FILE")
+    return make_statement(
+        title=title, authors=author, licence=licence, links=link or [], notes=notes or "", replaces=[]
+    )
+
+
 def _read(path: Path, kind: type[Kind], *, follow: bool) -> Kind:
     try:
         return kind.model_validate(tomllib.loads(read_text(path, follow=follow)))

@@ -1,6 +1,5 @@
 """A publication in a new folder: records, tables, sources of methods, pictures and the verdict of verification."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,19 +11,18 @@ from hierbench.experiments.publication.records import Records, ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.publication.sources import write_sources
 from hierbench.experiments.verification import report as reports
-from hierbench.experiments.verification.checked import board_of, checked_board, checked_runs
+from hierbench.experiments.verification.checked import checked_board
 from hierbench.experiments.verification.findings import Report
-from hierbench.experiments.verification.tables import check_tables
-from hierbench.leaderboard.board import Board, board_with_scored
-from hierbench.leaderboard.columns import PAPER, Column, column_of, further
-from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.render import FORMATS
-from hierbench.leaderboard.statistics import METRICS
+from hierbench.experiments.verification.tables import check_tables, columns_of
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.formats import Format, render
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_json_object, read_text, write_text
+from hierbench.utils.files import read_json_object, write_text
 
-SUFFIXES = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}
+SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}
 
 
 @dataclass(frozen=True)
@@ -78,45 +76,35 @@ def compose(
     records = Records(folder / name, data_dir)
     for part in parts:
         records.add(part.store, part.ids, further(columns))
-    records.keep(ids_of(board_with_scored(dataset, records.store, protocol), records.store))
-    counted, report = checked_runs(dataset, records.store, data_dir, further(columns))
-    board = board_of(dataset, counted, report, data_dir, protocol)
+    records.keep(ids_of(Board.of(dataset, records.store, protocol=protocol), records.store))
+    opened = checked_board(dataset, records.store, data_dir, protocol, columns)
+    board, report, table = opened.board, opened.report, board_table(opened.board)
     refuse_rejected(board, report, records.store)
     report.folder = Path(name)
-    if tuple(columns) != PAPER:
-        board = with_columns(board, columns, records.store, data_dir)
     notes = write_sources(records.store, [part.store for part in parts])
     for kind, suffix in SUFFIXES.items():
-        write_text(folder / f"{name}{suffix}", FORMATS[kind](board))
+        write_text(folder / f"{name}{suffix}", render(table, kind))
     if draw:
-        verified = Counted(counted, report.rejected_ids)
+        verified = Counted(opened.store, report.rejected_ids)
         notes += pictures.draw(board, dataset, folder, verified, parts[-1].store, data_dir)
     report.tables = check_tables(report, name, records.store, data_dir)
-    for table in report.tables:
-        table.label = name
-        if table.rejected:
-            raise UserError(f"the table of {name} is not what its records give: {table.reasons[0]}")
+    for finding in report.tables:
+        finding.label = name
+        if finding.rejected:
+            raise UserError(f"the table of {name} is not what its records give: {finding.reasons[0]}")
     write_text(folder / f"{name}-verdict.json", reports.as_json([report]))
     return Publication(board, report, notes)
 
 
 def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
     """Return the table of earlier published records, with verdicts; its files give the columns alone."""
-    store, columns = Store(folder / dataset), columns_of(folder, dataset)
-    board, _ = checked_board(dataset, store, data_dir, metrics=further(columns))
-    return board if columns == PAPER else with_columns(board, columns, store, data_dir)
+    store, columns = Store(folder / dataset), columns_of_published(folder, dataset)
+    return checked_board(dataset, store, data_dir, columns=columns).board
 
 
-def columns_of(folder: Path, dataset: str) -> tuple[Column, ...]:
+def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
     """Return the columns of a published table, as far as its heading can be read."""
     try:
-        rows = read_json_object(folder / f"{dataset}.json")["rows"]
-        names = dict.fromkeys(name for row in rows for name in row["metrics"] if name not in METRICS)
-        known = {column.heading: column for column in (*PAPER, *map(column_of, names))}
-        page = folder / f"{dataset}.md"
-        heads = [head.strip() for head in read_text(page).split("\n")[0].split("|")] if os.path.lexists(page) else []
-        found = tuple(known[head] for head in heads if head in known)
-        there = tuple(column for column in PAPER if any(column.name in row["metrics"] for row in rows))
-        return PAPER if not found or found == there else found
+        return columns_of(read_json_object(folder / f"{dataset}.json"), folder / f"{dataset}.md")
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return PAPER

@@ -9,8 +9,8 @@ from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.verification.tables import STRENGTH
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.boards import BoardDifference, ChangedRow, differences_of
-from hierbench.leaderboard.render import lacking
 from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.tables.board import lacking
 from hierbench.runs.store import Store
 from hierbench.utils.text import one_line
 

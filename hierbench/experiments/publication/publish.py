@@ -9,7 +9,7 @@ from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
 from hierbench.experiments.publication.changes import read_changes, write_changes
-from hierbench.experiments.publication.compose import Part, Publication, columns_of, compose, read_board
+from hierbench.experiments.publication.compose import Part, Publication, columns_of_published, compose, read_board
 from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, names_there, replaced
 from hierbench.experiments.publication.records import ids_of
@@ -17,8 +17,7 @@ from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.verification.checked import checked_board
 from hierbench.leaderboard.board import Board, NoRunsError, damaged_runs, left_out
 from hierbench.leaderboard.boards import compare_boards
-from hierbench.leaderboard.columns import PAPER, Column, further
-from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links
@@ -61,7 +60,7 @@ def publish(request: Request) -> Said:
     folder, name = checked_place(request.folder), dataset_name(request.dataset)
     if request.runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
-    known = columns_of(folder, name) if _check_there(folder, name, request.update) else PAPER
+    known = columns_of_published(folder, name) if _check_there(folder, name, request.update) else PAPER
     columns = request.columns or known
     board, part, notes = _runs(request, columns)
     with replaced(folder, name) as staging:
@@ -124,13 +123,15 @@ def _runs(request: Request, columns: Sequence[Column]) -> tuple[Board, Part, lis
     """Return the table to publish, after verification, and its runs, with the values of further columns computed."""
     store = Store(request.runs)
     try:
-        board, report = checked_board(request.dataset, store, request.data_dir, request.protocol, further(columns))
+        opened = checked_board(request.dataset, store, request.data_dir, request.protocol, columns)
     except UserError as error:
         damaged = damaged_runs(request.dataset, store)  # perhaps why
         raise UserError("; ".join([str(error), *damaged[:1]])) from None
-    notes = [*refuse_rejected(board, report, store), *(part for part in board.remark.split("; ") if left_out(part))]
-    if further(columns):
-        with_columns(board, columns, store, request.data_dir)
+    board = opened.board
+    notes = [
+        *refuse_rejected(board, opened.report, store),
+        *(part for part in board.remark.split("; ") if left_out(part)),
+    ]
     return board, Part(store, ids_of(board, store)), notes
 
 

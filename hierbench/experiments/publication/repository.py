@@ -18,7 +18,8 @@ from hierbench.experiments.publication.place import checked_place, replaced
 from hierbench.experiments.publication.publish import Said, written
 from hierbench.experiments.verification.findings import Report
 from hierbench.experiments.verification.verify import verify
-from hierbench.leaderboard.boards_tables import FORMATS
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.tables.boards import boards_table
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, write_text
 from hierbench.utils.text import markdown_escaped, one_line
@@ -237,7 +238,7 @@ def as_markdown(found: Checked) -> str:
     for dataset, difference in found.differences.items():
         lines += ["", f"## {_escaped(dataset)}", "", *_listed(difference.lines())]
         if difference.boards is not None:
-            lines += ["", FORMATS["markdown"](difference.boards)]
+            lines += ["", render(boards_table(difference.boards))]
     for heading, those in (("Refused", found.problems), ("Notes", found.notes)):
         lines += ["", f"## {heading}", "", *_listed(those)] if those else []
     text = "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """`hierbench submit`: publications of some methods, restricted to their rows, with a card that says whose they are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hierbench.config.recipe import dataset_name
@@ -67,12 +67,15 @@ def _part(request: Request, dataset: str) -> tuple[tuple[Board, Part], list[str]
     name = dataset_name(dataset)
     published = is_published(request.runs, name) and (request.runs / name).is_dir()
     store = Store(request.runs / name if published else request.runs)
-    board, report = checked_board(dataset, store, request.data_dir)
+    opened = checked_board(dataset, store, request.data_dir)
+    board, report = opened.board, opened.report
     known = {row.method for row in board.rows}
     for method in request.methods:
         if method not in known:
             raise unknown_name(f"method in the table of {name}", method, known)
-    board.rows = [row for row in board.rows if not request.methods or row.method in request.methods]
+    board = replace(
+        board, rows=tuple(row for row in board.rows if not request.methods or row.method in request.methods)
+    )
     notes = refuse_rejected(board, report, store)
     return (board, Part(store, ids_of(board, store))), notes
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Literal
 
 from hierbench.api.registry import Found
@@ -41,6 +42,21 @@ class Compared:
     seed: int
     verdict: Verdict
     metrics: dict[str, tuple[float | None, float | None]]
+
+
+def carry_out(
+    found: Recorded, store: Store, runs: Path | None, again: dict[str, Any]
+) -> tuple[list[Compared], list[str]]:
+    """Carry the command out; a folder of its own is removed if every seed agrees, otherwise named in the notes."""
+    folder = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs
+    agree = False
+    try:
+        compared = run_again(found, store, {**again, "runs": folder})
+        agree = all(seed.verdict in ("bitwise", "close") for seed in compared)
+    finally:
+        if runs is None and (agree or not any(folder.iterdir())):
+            shutil.rmtree(folder)
+    return compared, [] if runs is None and agree else [f"the new runs are in {folder}"]
 
 
 def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list[Compared]:
@@ -110,7 +126,8 @@ def _carry_out(
         return compared, file
 
     compared, failed = session.carry_out(plan, "reproduce", labels, compare)
-    session.say_failures(failed, labels)
+    for line in session.failures(failed, labels):
+        say(line)
     return compared
 
 

@@ -1,6 +1,8 @@
 """The command of a row, planned as `hierbench run` plans it: it must give the recorded jobs."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -50,8 +52,9 @@ def check_plan(found: Recorded, data_dir: Path) -> str:
     if not recipe.model.crops:
         recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
     data = _data_of(spec, recipe, data_dir)
-    methods = [find_method(name) for name in options.methods.split(",")]
-    plan = make_plan(recipe, data, methods, [spec.type], options.seeds or 0, spec.weights)
+    with redirect_stdout(sys.stderr):  # a method may print
+        methods = [find_method(name) for name in options.methods.split(",")]
+        plan = make_plan(recipe, data, methods, [spec.type], options.seeds or 0, spec.weights)
     check_ids(found, plan)
     return ""
 

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from hierbench.api.code import digest_of_code
 from hierbench.config.sections import FEATURE_TYPES, Protocol
 from hierbench.config.spec import Spec
-from hierbench.experiments.checking import counted
+from hierbench.experiments.checking import open_board
 from hierbench.experiments.reproduction.command import code_here, command_of, needs_weights, rows_of, weights_name
-from hierbench.leaderboard.board import Board, board_from_runs
-from hierbench.leaderboard.columns import Column, column_of, further
-from hierbench.leaderboard.measured import counted_runs, with_columns
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, column_of, further
+from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.scored import is_scored_row
 from hierbench.leaderboard.statistics import Cell, Row
@@ -115,11 +115,8 @@ def find_rows(
         raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
     dataset = dataset or _only_dataset(store)
     columns = [] if metric is None else [column_of(metric)]
-    known = counted(dataset, store, data_dir, further(columns))
-    store = known.store
-    board = board_from_runs(dataset, store, protocol=protocol, rejected=known.rejected)
-    if metric is not None:
-        board = _with_metric(board, columns[0], store, data_dir)
+    opened = open_board(dataset, folder, data_dir, protocol, columns if further(columns) else PAPER)
+    board, store = opened.board, opened.store
     rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
     found = [_recorded(row, store, dataset, metric) for row in rows]
     return board, store, found
@@ -139,10 +136,6 @@ def _only_dataset(store: Store) -> str:
         what = f"runs of {len(names)} datasets ({', '.join(sorted(names))})" if names else "no runs of jobs"
         raise UserError(f"{store.root} holds {what}; name one with --dataset")
     return names.pop()
-
-
-def _with_metric(board: Board, column: Column, store: Store, data_dir: Path) -> Board:
-    return with_columns(board, [column], store, data_dir) if further([column]) else board
 
 
 def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recorded:

@@ -1,18 +1,16 @@
 """What `hierbench score` prints: a line per metric with its interval, over images or over seeds."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hierbench.experiments.scoring.score import Result
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.render import csv_text, pipe_table
-from hierbench.leaderboard.sheet import Sheet
+from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.statistics import summarise
+from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.utils.errors import unknown_name
-from hierbench.utils.files import as_json_text
-from hierbench.utils.text import markdown_escaped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,11 +48,10 @@ class Report:
         return f"<Report {self.name} on {self.of}: {shown}>"
 
     def __str__(self) -> str:
-        return markdown(self)
+        return render(report_table(self))
 
     def _repr_html_(self) -> str:
-        cells = _cells(self, lambda column: column.heading)
-        return Sheet(self.name, COLUMNS, cells, [_about(self)]).fragment()
+        return html.notebook(report_table(self))
 
     def frame(self) -> "pd.DataFrame":
         """Return a line per metric for pandas: metric, mean, and the bounds low and high of its interval."""
@@ -93,60 +90,31 @@ class Report:
         return lines
 
 
-def _cells(report: Report, heading: Callable[[Column], str]) -> list[list[str]]:
-    def number(value: float | None, digits: int) -> str:
-        return "-" if value is None or value != value else f"{value:.{digits}f}"
-
-    by_name = {column.name: column for column in report.columns}
-    return [
-        [heading(column), *(number(line[key], column.digits) for key in ("mean", "low", "high"))]
-        for line in report.lines()
-        if (column := by_name[line["metric"]])
-    ]
-
-
-COLUMNS = ("Metric", "Mean", "Low", "High")
-
-
-def _about(report: Report) -> str:
+def report_table(report: Report) -> Table:
+    """Return a line per metric with the bounds of its interval, and what it is of."""
+    by_name, lines = {column.name: column for column in report.columns}, report.lines()
+    keys = ("metric", "mean", "low", "high")
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
-    return f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
-
-
-def markdown(report: Report) -> str:
-    """Return a markdown table, and what it is of."""
-    cells = _cells(report, lambda column: markdown_escaped(column.heading))
-    return f"{pipe_table(cells, COLUMNS)}\n\n{markdown_escaped(_about(report))}\n"
-
-
-def latex(report: Report) -> str:
-    """Return a LaTeX table."""
-    from tabulate import tabulate
-
-    cells = _cells(report, lambda column: column.title)
-    return tabulate(cells, COLUMNS, tablefmt="latex", disable_numparse=True) + "\n"
-
-
-def as_csv(report: Report) -> str:
-    """Return CSV with numbers at full precision."""
-    return csv_text([{key: line[key] for key in ("metric", "mean", "low", "high")} for line in report.lines()])
-
-
-def as_json(report: Report) -> str:
-    """Return JSON; unknown numbers are null."""
+    about = f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
     over = "seeds" if len(report.results) > 1 else "images"
-    content = {
-        "schema": 1,
-        "name": report.name,
-        "of": report.of,
-        "distance": report.distance,
-        "files": [result.where for result in report.results],
-        "examples": [result.num_examples for result in report.results],
-        "interval": {"over": over, "about": report.about_interval},
-        "metrics": {line.pop("metric"): line for line in report.lines()},
-        "runs": list(report.runs),
-    }
-    return as_json_text(content)
-
-
-FORMATS: dict[str, Callable[[Report], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv, "json": as_json}
+    return Table(
+        title=f"{report.name} on {report.of}",
+        columns=("Metric", "Mean", "Low", "High"),
+        rows=[
+            Line([Text(column.heading), *(Number(line[key], f".{column.digits}f") for key in keys[1:])])
+            for line in lines
+            if (column := by_name[line["metric"]])
+        ],
+        notes=[about],
+        records=[{key: line[key] for key in keys} for line in lines],
+        content={
+            "name": report.name,
+            "of": report.of,
+            "distance": report.distance,
+            "files": [result.where for result in report.results],
+            "examples": [result.num_examples for result in report.results],
+            "interval": {"over": over, "about": report.about_interval},
+            "metrics": {line["metric"]: {key: line[key] for key in line if key != "metric"} for line in lines},
+            "runs": list(report.runs),
+        },
+    )

@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from sys import stderr
-from typing import Any
+from typing import Any, NamedTuple
 
 from optuna.trial import Trial, TrialState
 
@@ -20,6 +20,7 @@ from hierbench.config.tuned import Tuned, tuned_file, write_tuned
 from hierbench.execution.workers import seconds_to_start
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
+from hierbench.experiments.shown import Shown
 from hierbench.experiments.tuning.study import (
     OBJECTIVE,
     Record,
@@ -30,6 +31,7 @@ from hierbench.experiments.tuning.study import (
     without_password,
 )
 from hierbench.leaderboard.statistics import Cell, summarise
+from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
 from hierbench.planning.dry_run import describe, say_notes
 from hierbench.planning.estimate import time_to_train
 from hierbench.planning.extraction import extractions_of
@@ -43,8 +45,8 @@ from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
 
 
-def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> int:
-    """Run the command and return its exit code: 0, or 1 where a run failed."""
+def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> Shown:
+    """Run the command and return the ranking; the exit code is 0, or 1 where a run failed."""
     session = Session(options)
     names = names_asked(options)
     with redirect_stdout(stderr):
@@ -71,15 +73,16 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
             say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")
-        return 0
+        return Shown(None)
     say_notes(inputs.prepared)
     file = output or tuned_file(folder, recipe.dataset)
-    failed = broken > 0
+    failed, ended = broken > 0, list[Ranked]()
     for found, feature_type, space in searches:
         target = Target(recipe, inputs.prepared, found, feature_type, inputs.digest)
-        failed |= _tune_one(session, target, space, sampler, storage, file)
-    say(f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}")
-    return 1 if failed else 0
+        ranked, lost = _tune_one(session, target, space, sampler, storage, file)
+        failed, ended = failed or lost, ended + ranked
+    browse = f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}"
+    return Shown(ranking_table(ended, file) if ended else None, [browse], 1 if failed else 0)
 
 
 def _spaces(
@@ -219,8 +222,18 @@ class Tuning:
             self.execution.count(job, self.labels[job.id])
 
 
-def _tune_one(session: Session, target: Target, space: Space, sampler: str, storage: str, file: Path) -> bool:
-    """Carry out one search, write the winner, and return whether a run failed."""
+class Ranked(NamedTuple):
+    """A search that has ended, its complete trials, best first, and the winner."""
+
+    target: Target
+    results: list[tuple[dict[str, Any], Cell]]
+    best: Tuned
+
+
+def _tune_one(
+    session: Session, target: Target, space: Space, sampler: str, storage: str, file: Path
+) -> tuple[list[Ranked], bool]:
+    """Carry out one search, write the winner, and return it, if there is one, and whether a run failed."""
     name, runs, epochs = target.study(space, sampler), target.recipe.tune.runs, target.recipe.train.epochs
     record, search = Record(storage, name, session.options.runs), Search(space, sampler)
     done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
@@ -235,10 +248,9 @@ def _tune_one(session: Session, target: Target, space: Space, sampler: str, stor
     best = winner(search, name, runs)
     if best is None:
         say(f"{target.label}: no configuration was completed")
-        return True
+        return [], True
     write_tuned(file, {(target.recipe.protocol, target.found.name, target.type): best})
-    _show(target, search, best, file)
-    return bool(execution.failed)
+    return [Ranked(target, _results(search), best)], bool(execution.failed)
 
 
 def _results(search: Search) -> list[tuple[dict[str, Any], Cell]]:
@@ -273,18 +285,34 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
     )
 
 
-def _show(target: Target, search: Search, best: Tuned, file: Path) -> None:
-    from tabulate import tabulate
+def ranking_table(searches: Sequence[Ranked], file: Path) -> Table:
+    """Return the configurations of each search, best first, and below them what was chosen and written to `file`."""
+    names = dict.fromkeys(name for ranked in searches for params, _ in ranked.results for name in params)
+    return Table(
+        title=f"{searches[0].target.recipe.title}, tuning",
+        columns=["Method", "Model", "Rank", *names, f"Validation {OBJECTIVE} ↓"],
+        rows=[
+            Line(
+                [
+                    Text(target.found.name),
+                    Text(target.type),
+                    Number(rank, "d"),
+                    *(Number(params.get(name), "g") for name in names),
+                    Interval(cell.mean, cell.ci95, 4),
+                ]
+            )
+            for target, results, _ in searches
+            for rank, (params, cell) in enumerate(results, 1)
+        ],
+        items=[_choice(target, best, file) for target, _, best in searches],
+        merged=1,
+    )
 
-    lines = []
-    for rank, (params, cell) in enumerate(_results(search), 1):
-        width = "-" if cell.ci95 is None else f"{cell.ci95:.4f}"
-        lines.append([rank, *(f"{value:g}" for value in params.values()), f"{cell.mean:.4f} +/- {width}"])
-    headers = ["Rank", *search.space.grid, f"Validation {OBJECTIVE} ↓"]
-    print(f"\n{tabulate(lines, headers, tablefmt='pipe', disable_numparse=True)}\n", flush=True)
+
+def _choice(target: Target, best: Tuned, file: Path) -> str:
     why = "its interval overlaps the next one's" if best.runs > 1 else "one run each has no interval"
     certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
-    print(f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}", flush=True)
+    return f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}"
 
 
 def shown(params: Mapping[str, Any]) -> str:

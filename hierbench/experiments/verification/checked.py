@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
-from hierbench.experiments.verification.evidence import with_verdicts
 from hierbench.experiments.verification.findings import (
     NOT_FINISHED,
     TARGETS_ALONE,
@@ -20,7 +19,9 @@ from hierbench.experiments.verification.findings import (
 from hierbench.experiments.verification.inspection import inspect
 from hierbench.experiments.verification.tables import check_tables
 from hierbench.experiments.verification.verify import is_published
-from hierbench.leaderboard.board import Board, NoRunsError, board_with_scored
+from hierbench.leaderboard.board import Board, NoRunsError
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.measured import with_columns
 from hierbench.runs.known import KnownRun
 from hierbench.runs.store import Listing, Run, Store
 from hierbench.utils.errors import UserError
@@ -52,9 +53,23 @@ class Verified(Store):
         return self.listed
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A board, the runs behind it as they count, and all that verification found."""
+
+    board: Board
+    store: Verified
+    report: Report
+
+
 def checked_board(
-    dataset: str, store: Store, data_dir: Path, protocol: Protocol | None = None, metrics: Collection[str] = ()
-) -> tuple[Board, Report]:
+    dataset: str,
+    store: Store,
+    data_dir: Path,
+    protocol: Protocol | None = None,
+    columns: Sequence[Column] = PAPER,
+    compared: Collection[str] = (),
+) -> Opened:
     """Return the table of a dataset without the runs that verification rejects, and all that it found.
 
     Rejected runs count as planned and not as finished. Rows whose seeds are rejected, as one of them is missing, are
@@ -65,13 +80,37 @@ def checked_board(
         store: of a runs folder, or of the records of a published table, which is then compared with them.
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         protocol: only runs under it; None takes that of the newest.
-        metrics: names of the metrics beyond the paper's that will be shown, compared where they are kept.
+        columns: of the table; values of further ones are compared where they are kept, and else computed.
+        compared: metrics that are compared where they are kept, besides those of the columns.
 
     Raises:
-        UserError: as `board_from_runs`.
+        UserError: as `Board.of`.
     """
-    counted, report = checked_runs(dataset, store, data_dir, metrics)
-    return board_of(dataset, counted, report, data_dir, protocol), report
+    runs, report = checked_runs(dataset, store, data_dir, [*further(columns), *compared])
+    return board_of(dataset, runs, report, data_dir, protocol, columns)
+
+
+def board_of(
+    dataset: str,
+    runs: Verified,
+    report: Report,
+    data_dir: Path,
+    protocol: Protocol | None = None,
+    columns: Sequence[Column] = PAPER,
+) -> Opened:
+    """Return the table of runs that were checked; arguments and errors are those of `checked_board`."""
+    name, rejected = dataset_name(dataset), report.rejected_ids
+    try:
+        board = Board.of(dataset, runs, protocol=protocol, rejected=rejected, evidence=report.evidence)
+    except NoRunsError as error:
+        if not rejected:
+            raise
+        number = f"{len(rejected)} {'is' if len(rejected) == 1 else 'are'} rejected"
+        raise NoRunsError(f"{error}; {number}: hierbench verify {runs.root} says why") from None
+    published = name if is_published(runs.root.absolute().parent, runs.root.absolute().name) else None
+    file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
+    report.tables = check_tables(report, published, runs, data_dir, of=name, file=file)
+    return Opened(board if tuple(columns) == PAPER else with_columns(board, columns, runs, data_dir), runs, report)
 
 
 def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Verified, Report]:
@@ -105,22 +144,6 @@ def _has_a_spec(run: Run) -> bool:
     except (ValidationError, UserError):
         return False
     return True
-
-
-def board_of(dataset: str, runs: Verified, report: Report, data_dir: Path, protocol: Protocol | None) -> Board:
-    """Return the table of the runs that count, and add what is found of tables beside them to the report."""
-    name, rejected = dataset_name(dataset), report.rejected_ids
-    try:
-        board = board_with_scored(dataset, runs, protocol, rejected)
-    except NoRunsError as error:
-        if not rejected:
-            raise
-        number = f"{len(rejected)} {'is' if len(rejected) == 1 else 'are'} rejected"
-        raise NoRunsError(f"{error}; {number}: hierbench verify {runs.root} says why") from None
-    published = name if is_published(runs.root.absolute().parent, runs.root.absolute().name) else None
-    file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
-    report.tables = check_tables(report, published, runs, data_dir, of=name, file=file)
-    return with_verdicts(board, report)
 
 
 def notes_of(report: Report, said: Sequence[str] = ()) -> list[str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from hierbench.leaderboard.rows import Evidence
 from hierbench.utils.text import one_line
 
 # From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.
@@ -93,6 +94,12 @@ class Report:
     def rejected_ids(self) -> frozenset[str]:
         """The ids of the runs that are rejected."""
         return frozenset(run.id for run in self.runs if run.rejected)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What rows rest on: the verdicts of runs, and the rows that are rejected as such."""
+        apart = {run_id for row in self.rows if row.rejected for run_id in row.runs}
+        return Evidence({run.id: run.verdict for run in self.runs}, apart)
 
     def counts(self) -> dict[str, int]:
         """Return how many runs have each verdict."""

@@ -3,44 +3,31 @@
 import glob
 import math
 import os
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hierbench.config.recipe import recipe_names
 from hierbench.config.sections import PROTOCOLS
-from hierbench.experiments.verification.copies import CLOSE, compare_copies
-from hierbench.experiments.verification.evidence import EVIDENCE, ranked_anew, with_verdicts
 from hierbench.experiments.verification.findings import Finding, Report
 from hierbench.experiments.verification.records import WHAT_FAILS
-from hierbench.leaderboard.board import RECIPE_PLANS, TWO_SEEDS, Board, board_from_runs, board_with_scored
-from hierbench.leaderboard.columns import PAPER, Column, column_of
+from hierbench.leaderboard.board import Board, planned_seeds
+from hierbench.leaderboard.columns import PAPER, Column, column_of, further
+from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.render import as_json, markdown, shown_columns
+from hierbench.leaderboard.rows import VERDICTS
 from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.further_metrics import has_predictions, read_further
 from hierbench.runs.store import Store
 from hierbench.utils.files import parse_json_object, read_json_object, read_text
-from hierbench.utils.text import one_line
 
-# Parts of a remark on runs that are not among the published records.
-ELSEWHERE = re.compile(
-    r"\d+ finished runs with other settings are not in this table"
-    r"|there are runs under protocol (\w+), in a table of their own: --protocol \1"
-    r"|\d+ scored predictions are not in this table: they are of (other data, another tree or another distance"
-    r"|all test images, of which the runs leave out the last incomplete batch)"
-    r"|not all columns could be computed of (a run that has|\d+ runs that have) no predictions here"
-)
-EVIDENCE_LINE = "Evidence: "
-SAYABLE = "|".join([*EVIDENCE.values(), "rejected and not counted"])
-COUNTS = re.compile(rf"\d+ runs? ({SAYABLE})(, \d+ ({SAYABLE}))*")  # what a table can say of evidence
-STRENGTH = {verdict: place for place, verdict in enumerate(EVIDENCE)}
+STRENGTH = {verdict: place for place, verdict in enumerate(VERDICTS)}
 LATER = ("seeds", "lacking", "groups")  # keys that came after the first tables
-DEPARTURE = "not as in the recipe: "
+CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
+PAGES: dict[str, Format] = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
 
 
 def check_tables(
@@ -92,12 +79,12 @@ def _is_table(path: Path, of: str | None) -> bool:
 
 
 def check_table(path: Path, store: Store, data_dir: Path, report: Report | None = None, file: str = "") -> Finding:
-    """Compare a table's .json and .csv by value, its .md and .tex by line, with what the records in `store` give.
+    """Compare a table's .json by value with what the records in `store` give; note its pages that differ.
 
     With a report, the table is a published one of all these records, and what it says of evidence is compared too.
     `file` is that of a user's dataset, "" where it was not given.
     """
-    finding, page = Finding(str(path.with_suffix(""))), path.with_suffix(".md")
+    finding = Finding(str(path.with_suffix("")))
     try:
         content = read_json_object(path)
         lost = [run_id for row in content["rows"] for run_id in row["runs"] if not store.run(run_id).has_spec]
@@ -105,83 +92,86 @@ def check_table(path: Path, store: Store, data_dir: Path, report: Report | None 
             finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
         if lost:
             return finding
-        text = read_text(page).split("\n") if os.path.lexists(page) else []
-        lines, earlier = list(text), not any("seeds" in row for row in content["rows"])
-        board = _board(content, lines, store, data_dir, finding, published=report is not None, file=file)
-        board = _as_claimed(content, lines, board, report, finding)
-        _compare_rows(content, parse_json_object(as_json(board)), finding)
-        made = markdown(board).split("\n")
-        same_text = bool(lines) and _compare_pages(lines, made, board, finding, file or "a recipe that is not here")
-        if not text:
-            finding.note(f"{page.name} is missing")
-        if report is not None and not earlier:
-            compare_copies(path, board, finding, same_text=same_text, all_columns=bool(lines) or not text)
+        board = _board(content, path, store, data_dir, finding, report, file)
+        board = _as_claimed(content, board, report, finding)
+        _compare_rows(content, parse_json_object(render(board_table(board), "json")), finding)
+        if report is not None and not finding.rejected:
+            _note_pages(path, board, finding)
     except WHAT_FAILS as error:  # of which a UserError is one
         finding.reject(f"it cannot be made again from its records: {error}")
     return finding
 
 
+def columns_of(content: Mapping[str, Any], page: Path) -> tuple[Column, ...]:
+    """Return the columns of a table: those of the heading of its .md, else all that its .json has."""
+    names = dict.fromkeys(name for row in content["rows"] for name in row["metrics"] if name not in METRICS)
+    every = (*PAPER, *map(column_of, names))
+    known = {column.heading: column for column in every}
+    heads = [head.strip() for head in read_text(page).split("\n")[0].split("|")] if os.path.lexists(page) else []
+    found = tuple(known[head] for head in heads if head in known)
+    there = {name for row in content["rows"] for name in row["metrics"]}
+    own = tuple(column for column in PAPER if column.name in there)
+    return PAPER if not names and found in ((), own) else found or every
+
+
 def _board(
     content: dict[str, Any],
-    page: list[str],
+    path: Path,
     store: Store,
     data_dir: Path,
     finding: Finding,
-    *,
-    published: bool,
+    report: Report | None,
     file: str,
 ) -> Board:
     """Return the table of the records, with the columns that the given one has."""
     dataset, protocol = file or str(content["dataset"]), content["protocol"]
-    if published:
-        board = board_with_scored(dataset, store, protocol if protocol in PROTOCOLS else None)
+    if report is not None:
+        own = protocol if protocol in PROTOCOLS else None
+        board = Board.of(dataset, store, protocol=own, evidence=report.evidence)
     else:
-        board = board_from_runs(dataset, store, [run_id for row in content["rows"] for run_id in row["runs"]])
-    names = dict.fromkeys(name for row in content["rows"] for name in row["metrics"] if name not in METRICS)
-    known = {column.heading: column for column in (*PAPER, *map(column_of, names))}
-    heads = [cell.strip() for cell in page[0].split("|")] if page else []
-    columns: list[Column] = [known[head] for head in heads if head in known] or [*PAPER, *map(column_of, names)]
-    if not names:
-        own = shown_columns(replace(board, columns=PAPER))
-        return board if columns in (own, [*PAPER]) else with_columns(board, columns, store, data_dir)
+        board = Board.of(dataset, store, [run_id for row in content["rows"] for run_id in row["runs"]])
+    columns = columns_of(content, path.with_suffix(".md"))
+    names = set(further(columns))
     runs = [store.run(run_id) for row in board.rows for run_id in row.runs]
-    if any(has_predictions(run) and not read_further(run, store).keys() >= names.keys() for run in runs):
+    if names and any(has_predictions(run) and not read_further(run, store).keys() >= names for run in runs):
         finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
         for row in content["rows"]:
             row["metrics"] = {name: cell for name, cell in row["metrics"].items() if name in METRICS}
-        page.clear()
         return board
-    return with_columns(board, columns, store, data_dir)  # reads what is kept, and computes nothing
+    return board if columns == PAPER else with_columns(board, columns, store, data_dir)  # reads what is kept
 
 
-def _as_claimed(
-    content: dict[str, Any], page: list[str], board: Board, report: Report | None, finding: Finding
-) -> Board:
-    """Return a board with the evidence that a table claims, and so ranked, after noting where what is here shows less.
+def _note_pages(path: Path, board: Board, finding: Finding) -> None:
+    """Note each page beside a table that is not what this version writes of its records: nobody needs to read it."""
+    table = board_table(board)
+    for suffix, format in PAGES.items():
+        page = path.with_suffix(suffix)
+        if not os.path.lexists(page):
+            if suffix == ".md":
+                finding.note(f"{page.name} is missing")
+        elif read_text(page) != render(table, format):
+            finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+
+
+def _as_claimed(content: dict[str, Any], board: Board, report: Report | None, finding: Finding) -> Board:
+    """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
 
     Whoever made it may have had predictions, or have trained runs again.
     """
-    own = board if report is None else with_verdicts(board, report)
     claims = {tuple(row["runs"]): row.get("verdict", "") for row in content["rows"]}
-    claims |= {tuple(row.runs): row.verdict for row in own.rows if row.verdict == "rejected"}
-    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in own.rows]
+    claims |= {tuple(row.runs): row.verdict for row in board.rows if row.verdict == "rejected"}
+    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows]
     less = [
         row.title
-        for row, here in zip(rows, own.rows, strict=True)
+        for row, here in zip(rows, board.rows, strict=True)
         if STRENGTH.get(here.verdict, len(STRENGTH)) > STRENGTH.get(row.verdict, len(STRENGTH))
         or here.verdict == "claimed" != row.verdict
     ]
     if less:
         finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
-    if report is None:
-        return replace(board, rows=rows, seeds=rank(rows, columns=board.columns))
-    said = next((line for line in page if line.startswith(EVIDENCE_LINE)), "")
-    evidence = said.removeprefix(EVIDENCE_LINE).rstrip(".")
-    if said and not COUNTS.fullmatch(evidence):
-        finding.reject(f"what it says of evidence is free text: {one_line(evidence)!r}")
-    elif said and evidence != own.evidence:
-        finding.note(f"it says {one_line(evidence)!r}, and what is here gives {own.evidence!r}")
-    return ranked_anew(replace(board, rows=rows, evidence=evidence))
+    planned = None if report is None else planned_seeds(board.dataset, board.protocol)
+    ranked, seeds = rank(rows, planned, board.columns)
+    return replace(board, rows=ranked, seeds=seeds)
 
 
 def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
@@ -223,47 +213,3 @@ def _difference(given: Any, made: Any, place: str = "") -> str:
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given, made))
     same = math.isclose(given, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given == made
     return "" if same else f"{place} is {given!r}, the records give {made!r}"
-
-
-def _compare_pages(given: list[str], made: list[str], board: Board, finding: Finding, recipe: str) -> bool:
-    """Reject a .md with another line than the records give; what it says of runs elsewhere cannot be compared.
-
-    `recipe` is how a note names the recipe of a user's dataset.
-
-    Returns:
-        whether all text below the table is what the records give.
-    """
-    has, gives = ([line for line in lines if line.startswith("|")] for lines in (given, made))
-    for number, line in enumerate(has):
-        if number >= len(gives) or line != gives[number]:
-            finding.reject(f"line {given.index(line) + 1} of the .md is not what the records give")
-            break
-    else:
-        if len(has) < len(gives):
-            finding.reject(f"the .md lacks {len(gives) - len(has)} lines of the table")
-    below = [_parts(lines) for lines in (given, made)]
-    own = board.dataset not in recipe_names()  # remarks may quote the recipe of a user's dataset, as it was then
-    quoted = {part for lines in (given, made) for part in _parts([line for line in lines if _is_settings(line)])}
-    more = [part for part in below[0] if part not in below[1]]
-    lacking = [part for part in below[1] if part not in below[0]]
-    for part in [*(part for part in more if not ELSEWHERE.fullmatch(part)), *lacking]:
-        if part.startswith((RECIPE_PLANS, TWO_SEEDS)) and part in below[1]:  # tables did not say so from the start
-            finding.note(f"the .md does not say that {part}")
-        elif own and part in quoted:
-            finding.note(f"the .md and what is here differ in settings, which quote {recipe}: {part!r}")
-        elif part.startswith(DEPARTURE):  # from the recipe of this version, which may be another than it was then
-            finding.note(f"the .md and this version differ in what departs from the recipe: {part!r}")
-        else:
-            finding.reject(f"the text below the .md's table differs from what the records give: {part!r}")
-    return not more and not lacking
-
-
-def _is_settings(line: str) -> bool:
-    return line.startswith("Settings: ")
-
-
-def _parts(lines: list[str]) -> list[str]:
-    """Return the statements below a table, which may come in any order."""
-    below = [line for line in lines if line and not line.startswith("|")]
-    parts = [part.rstrip(".") for line in below for part in line.removeprefix("Settings: ").split("; ")]
-    return [", ".join(sorted(part.split(", "))) if part.startswith(DEPARTURE) else part for part in parts]

@@ -17,7 +17,7 @@ from PIL import Image
 from hierbench.config.recipe import title_of
 from hierbench.data.image import Images
 from hierbench.hierarchy.tree import IntArray
-from hierbench.leaderboard.render import TITLES
+from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.selection import parameters
 from hierbench.reports.mistakes.pair import Pair, Side
 from hierbench.reports.selection import COVERAGES, Floats
@@ -159,7 +159,7 @@ def metric_rows(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[st
     """Return (name, direction, texts of A and B) of each metric; both have those that the number of classes allows."""
     return [
         (title, direction, ["-" if math.isnan(value) else f"{value:.2f}" for value in (a[name], b[name])])
-        for name, (title, direction) in TITLES.items()
+        for name, title, direction in ((one.name, one.title, "up" if one.higher else "down") for one in PAPER)
         if name in a
     ]
 

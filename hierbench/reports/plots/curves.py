@@ -8,7 +8,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, name_of, remarks_on
@@ -51,7 +50,7 @@ def _bands_of(row: Row, runs: Sequence[Run]) -> dict[str, Band] | None:
 def draw(request: Request) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
     board = board_of(request)
-    rows = [row for row in ordered_rows(board) if row.n]
+    rows = [row for row in board.rows if row.n]
     looks = style.looks_of(rows)
     bands = [(row, _bands_of(row, finished_runs(request, row))) for row in rows]
     trained = [(row, band) for row, band in bands if band is not None]

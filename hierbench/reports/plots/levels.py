@@ -9,7 +9,6 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.measured import measure
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on, tree_of
@@ -40,7 +39,7 @@ def draw(request: Request) -> style.Drawing:
     names = level_names(len(sizes))
     measured = measure([run for of in runs.values() for run in of], names, request.store, request.data_dir)
     known = {key: [measured[run.folder.name] for run in of] for key, of in runs.items()}
-    shown = [row for row in ordered_rows(board) if row.n and all(of.keys() >= set(names) for of in known[id(row)])]
+    shown = [row for row in board.rows if row.n and all(of.keys() >= set(names) for of in known[id(row)])]
     if not shown:
         raise UserError(NOTHING.format(request.dataset))
     lines: list[tuple[Row, dict[str, Floats]]] = []

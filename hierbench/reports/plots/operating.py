@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from hierbench.leaderboard.measured import measure
-from hierbench.leaderboard.render import number, ordered_rows
 from hierbench.leaderboard.statistics import Cell, Row, summarise
+from hierbench.leaderboard.table import Interval
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, remarks_on
 from hierbench.reports.selection import CLIMBING, COVERAGES, risk_over_coverage
@@ -33,7 +33,7 @@ def draw(request: Request) -> style.Drawing:
     """Draw a panel per type of model, in it a curve per method; the legends have the areas under them."""
     board = board_of(request)
     runs = {id(row): finished_runs(request, row) for row in board.rows}
-    shown = [row for row in ordered_rows(board) if row.n and all(map(has_predictions, runs[id(row)]))]
+    shown = [row for row in board.rows if row.n and all(map(has_predictions, runs[id(row)]))]
     if not shown:
         raise UserError(f"the runs of {request.dataset} have no predictions.npz: published records have none")
     of_shown = [run for row in shown for run in runs[id(row)]]
@@ -78,5 +78,5 @@ def _curves(request: Request, runs: Sequence[Run]) -> dict[str, Floats]:
 def _curve(axes: Axes, row: Row, band: Floats, area: Cell, look: style.Look, position: int) -> None:
     mean, half_width = band
     axes.fill_between(COVERAGES, mean - half_width, mean + half_width, color=look.colour, alpha=0.15, linewidth=0)
-    label = f"{style.plain(row.title)}: {number(area, digits=4)}"
+    label = f"{style.plain(row.title)}: {Interval(area.mean, area.ci95, 4)}"
     axes.plot(COVERAGES, mean, markevery=(position * 2, MARKS), label=label, **style.line_of(look))

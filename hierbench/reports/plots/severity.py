@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, finished_runs, heading, name_of, remarks_on
@@ -50,7 +49,7 @@ def _shares_of(run: Run) -> Floats:
 def draw(request: Request) -> style.Drawing:
     """Draw a panel per type of model, in it a group of bars per distance, one bar per method."""
     board = board_of(request)
-    rows = [row for row in ordered_rows(board) if row.n]
+    rows = [row for row in board.rows if row.n]
     looks = style.looks_of(rows)
     bars: list[tuple[Row, Floats]] = []
     for row in rows:

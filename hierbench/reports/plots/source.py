@@ -9,10 +9,10 @@ from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
-from hierbench.leaderboard.board import Board, board_from_paper, board_from_runs
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.measured import counted_runs
-from hierbench.leaderboard.render import lacking
 from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.tables.board import lacking
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
@@ -84,10 +84,11 @@ def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> T
 def board_of(request: Request) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
     if request.board is None and request.source == "paper":
-        return board_from_paper(request.dataset)
-    board = request.board or board_from_runs(
+        return Board.paper(request.dataset)
+    board = request.board or Board.of(
         request.dataset, request.store, protocol=request.protocol, rejected=request.rejected
     )
+    board = board.of_runs
     if not any(row.n for row in board.rows):
         raise UserError(f"no run of {request.dataset} in {request.runs} is finished yet")
     return board

@@ -10,7 +10,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hierbench.leaderboard.render import ordered_rows
 from hierbench.leaderboard.statistics import TOLERANCE, Row, printed, ranked_rows
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request, board_of, heading, remarks_on
@@ -45,7 +44,7 @@ def competitive_band(rows: Sequence[Row]) -> tuple[float, float]:
 def draw(request: Request) -> style.Drawing:
     """Draw the rows of a leaderboard; the better corner is the upper left one."""
     board = board_of(request)
-    rows = [row for row in ordered_rows(board) if all(row.metrics[name].mean is not None for name in AXES)]
+    rows = [row for row in board.rows if all(row.metrics[name].mean is not None for name in AXES)]
     if not rows:
         raise UserError(f"no row of {request.dataset} has a mistake severity to draw")
     looks = style.looks_of(rows)

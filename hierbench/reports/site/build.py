@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hierbench.leaderboard.render import shown_columns
-from hierbench.reports.site import citing
+from hierbench.reports.site import citing, tables
 from hierbench.reports.site.content import Command, Table, read_card, read_changes
 from hierbench.reports.site.feed import EPOCH, Entry, atom
 from hierbench.reports.site.folders import Folder, write_table
@@ -72,14 +71,17 @@ def write_site(site: Site, target: Path) -> int:
 
 
 def _write_methods(writer: Writer, methods: Methods, made: Sequence[Folder]) -> None:
-    of_table = {id(one.table): one for one in made}
+    places = {id(one.table): (one.title, one.places) for one in made}
     for method in methods.known.values():
-        cells = [(of_table[id(table)], row) for table, row in method.cells]
         bibtex = citing.bibtex_of_method(method.name, method.title, method.about.source)
-        code = highlighted(method.text)
-        columns = list(dict.fromkeys(column for table, _ in method.cells for column in shown_columns(table.board)))
-        content = {"method": method, "cells": cells, "columns": columns, "bibtex": bibtex, "code": code}
-        writer.page(f"methods/{method.slug}.html", "method", **content)
+        found = method.about.hyperparameters
+        content = {
+            "hyperparameters": [(one.name, one.kind, one.default, one.bounds or "–", one.grid or "–") for one in found],
+            "grid": tables.method_page(method, places, "../"),
+            "bibtex": bibtex,
+            "code": highlighted(method.text),
+        }
+        writer.page(f"methods/{method.slug}.html", "method", method=method, **content)
 
 
 def _feed(site: Site, made: Sequence[Folder]) -> str:

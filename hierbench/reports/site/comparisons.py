@@ -18,7 +18,6 @@ from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.letters import MOST_ROWS
 from hierbench.leaderboard.paired import Difference, difference, holm, values_by_seed
 from hierbench.leaderboard.power import effect_of_values, seeds_needed
-from hierbench.leaderboard.render import ordered_rows, shown_columns
 from hierbench.leaderboard.statistics import Row, ranked_rows
 from hierbench.leaderboard.ties import pairwise_p
 
@@ -109,9 +108,9 @@ def tests_of(board: Board) -> Tests:
 
 def pairs_of(board: Board) -> list[Pair]:
     """Return the comparisons of a board, in the order of its rows."""
-    rows = [row for row in ordered_rows(board) if not row.scored and row.citation is None]
+    rows = board.of_runs.rows
     best, baselines, tests = best_row(rows), _baselines(rows), tests_of(board)
-    columns = shown_columns(board)
+    columns = board.shown
     found = []
     for row in rows:
         of_type = baselines.get(row.type)

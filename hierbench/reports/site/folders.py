@@ -7,9 +7,10 @@ from pydantic import ValidationError
 
 from hierbench.config.recipe import title_of
 from hierbench.config.spec import Spec
-from hierbench.leaderboard import render
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import values_by_seed
 from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.tables.board import board_table
 from hierbench.reports.site import citing, tables
 from hierbench.reports.site.comparisons import Pair, best_row, pairs_of
 from hierbench.reports.site.content import Card, Command, Said, Table, claimed_counts, read_changes
@@ -71,7 +72,7 @@ class _Pages:
 
     def write(self, methods: Methods, base_url: str) -> None:
         """Write everything."""
-        rows = render.ordered_rows(self.table.board)
+        rows = self.table.board.rows
         self.made.methods = {id(row): methods.add(self.table, row) for row in rows}
         pairs = pairs_of(self.table.board)
         of_row: dict[int, list[Pair]] = {}
@@ -81,7 +82,7 @@ class _Pages:
         for row in rows:
             self.write_row(row, of_row.get(id(row), []), said)
         for pair in pairs:
-            self.page(self.places.pair(pair.row, pair.reference), "comparison", pair=pair)
+            self.page(self.places.pair(pair.row, pair.reference), "comparison", pair=pair, grid=tables.gaps_page(pair))
         shown = {run for row in rows for run in row.runs}
         for run_id in self.table.runs:
             if run_id not in shown:
@@ -107,8 +108,7 @@ class _Pages:
             "row",
             row=row,
             method=self.made.methods[id(row)],
-            columns=render.shown_columns(self.table.board),
-            runs=_runs_of(self.table, row),
+            grid=tables.seeds_page(self.table, self.places, row, _runs_of(self.table, row)),
             pairs=pairs,
             verdict=self.table.verdict_of(row),
             said=list({id(said[run]): said[run] for run in row.runs if run in said}.values()),
@@ -154,10 +154,10 @@ class _Pages:
         """Write the table in its parts, its downloads and its pictures."""
         table, board, made = self.table, self.table.board, self.made
         lines = tables.lines_of(table, self.places, made.methods)
-        parts = tables.parts_of(lines, render.shown_columns(board))
-        downloads = FORMATS if board.rows else {}
+        parts = tables.parts_of(lines, board.shown)
+        downloads, own = FORMATS if board.rows else {}, board_table(board)
         for name, file in downloads.items():
-            self.writer.write(f"{self.places.folder}/{file}", render.FORMATS[name](board))
+            self.writer.write(f"{self.places.folder}/{file}", render(own, name))
         bibtex = self.bibtex(base_url)
         self.writer.write(f"{self.places.folder}/table.bib", "\n".join(bibtex))
         for part in parts:
@@ -170,9 +170,9 @@ class _Pages:
                 card=made.card,
                 changes=read_changes(table),
                 bibtex=bibtex[0],
-                units=render.units_of(board),
+                grid=tables.page_of(table, part, lines, "../../"),
                 downloads=downloads,
-                **tables.content_of(table, lines),
+                **tables.content_of(lines),
             )
         pictures = pictures_of(table.folder, table.dataset)
         for picture in pictures:
@@ -206,7 +206,7 @@ class _Pages:
                 "checks",
                 page=name,
                 pages=names,
-                runs=runs[start : start + PER_LIST],
+                grid=tables.runs_page(runs[start : start + PER_LIST], self.places),
                 first=start == 0,
                 claimed=claimed_counts(self.table),
                 caveat=self.caveat,
@@ -220,7 +220,7 @@ def _spec(content: object) -> Spec | None:
         return None
 
 
-def _runs_of(table: Table, row: Row) -> list[tuple[str, int | None, Said, dict[str, float]]]:
+def _runs_of(table: Table, row: Row) -> list[tables.Seed]:
     """Return (id, seed, what is said, metrics) of a row's runs; seed and metrics of those that count."""
     said = {run: table.runs.get(run, Said(run, "")) for run in row.runs}
     counted = [run for run in row.runs if said[run].verdict not in ("unfinished", "rejected")]

@@ -31,8 +31,12 @@ def name_of(text: Any) -> str:
 
 def block(text: str, limit: int = 20_000) -> Markup:
     """Return text of several lines for a <pre>, escaped; what does not print is replaced."""
-    shown = text if len(text) <= limit else f"{text[:limit]}\n… {len(text) - limit:,} more characters"
-    return escape("".join(c if c.isprintable() or c == "\n" else REPLACEMENT for c in shown.expandtabs(4)))
+    return escape(printable(text if len(text) <= limit else f"{text[:limit]}\n… {len(text) - limit:,} more characters"))
+
+
+def printable(text: str) -> str:
+    """Return text of several lines in which what does not print is replaced."""
+    return "".join(c if c.isprintable() or c == "\n" else REPLACEMENT for c in text.expandtabs(4))
 
 
 def slug_of(name: str) -> str:

@@ -1,16 +1,19 @@
 """Writes pages: templates in which every expression is cleaned and escaped, and the addresses of everything."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from hierbench.leaderboard.letters import compact, listed
-from hierbench.leaderboard.render import ordered_rows
+from hierbench.leaderboard.formats import html
+from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.table import Line, Text
+from hierbench.leaderboard.table import Table as Sheet
 from hierbench.reports.site import svg
 from hierbench.reports.site.content import Table
 from hierbench.reports.site.names import Slugs, block, clean, name_of, slug_of, web_link
@@ -35,18 +38,20 @@ def environment() -> Environment:
         "block": block,
         "name": name_of,
         "web_link": web_link,
-        "minus": lambda text: text.replace("-", "\u2212"),
     }
-    made.filters |= {"runs": _runs, "letters": compact, "listed": listed}
+    made.filters["listed"] = listed
     made.globals["svg"] = svg
     return made
 
 
-def _runs(row: Row) -> str:
-    """Return how many runs are behind a row, "n of planned" while some are not finished or rejected."""
-    if row.citation is not None:
-        return row.citation["sample"]
-    return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+def shown(table: Sheet) -> Markup:
+    """Return a table as a part of a page."""
+    return Markup(html.fragment(table, table.title))
+
+
+def plain(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
+    """Return a table of texts."""
+    return shown(Sheet(title, heads, [Line([Text(clean(str(value))) for value in row]) for row in rows]))
 
 
 class Places:
@@ -60,9 +65,7 @@ class Places:
         self.folder = f"tables/{slug}"
         self._runs, self._rows = Slugs(), Slugs()
         self._of_run: dict[str, str] = {}
-        self.rows = {
-            id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in ordered_rows(table.board)
-        }
+        self.rows = {id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in table.board.rows}
 
     def row(self, row: Row) -> str:
         """Return the page of a row."""
@@ -88,14 +91,15 @@ class Writer:
 
     def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
         self.root, self.title, self.files, self._wrote = root, title, list[str](), wrote
-        package = resources.files("hierbench.reports.site") / "templates"
+        package, own = resources.files("hierbench.reports.site") / "templates", html.style()
         for name in ASSETS:
-            self.write(name, (package / name).read_bytes())
+            self.write(name, (own if name == "style.css" else "").encode() + (package / name).read_bytes())
 
     def page(self, path: str, template: str, **content: Any) -> None:
         """Render a page."""
         up = "../" * path.count("/")
-        text = environment().get_template(f"{template}.html.j2").render(site=self.title, up=up, **content)
+        made = environment().get_template(f"{template}.html.j2")
+        text = made.render(site=self.title, up=up, plain=plain, **content)
         self.write(path, text)
 
     def write(self, path: str, content: str | bytes) -> None:

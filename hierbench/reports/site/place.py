@@ -23,7 +23,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
         staging = temporary_beside(target)
         staging.mkdir()
     except OSError as error:
-        raise UserError(f"--out {target}: {error.strerror or error}") from None
+        raise UserError(f"--output {target}: {error.strerror or error}") from None
     try:
         yield staging
         check_place(target)  # files may have been added there meanwhile
@@ -47,27 +47,27 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 def check_place(target: Path) -> None:
     """Raise a UserError unless `target` is free, an empty folder, or a site that this command wrote and no more."""
     if target.is_symlink():
-        raise UserError(f"--out {target} is a symbolic link, which is not followed")
+        raise UserError(f"--output {target} is a symbolic link, which is not followed")
     if not target.exists():
         return
     if not target.is_dir():
-        raise UserError(f"--out {target} is not a folder")
+        raise UserError(f"--output {target} is not a folder")
     found = _files_in(target)
     if not found:
         return
     try:
         made = set(map(str, read_json_object(target / MARKER)["files"]))
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"--out {target} was not made by hierbench site build; give a new folder") from None
+        raise UserError(f"--output {target} was not made by hierbench site build; give a new folder") from None
     if foreign := sorted(found - made - {MARKER}):
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise UserError(f"--out {target} holds {foreign[0]}{more}, which is not of the site; move it away")
+        raise UserError(f"--output {target} holds {foreign[0]}{more}, which is not of the site; move it away")
 
 
 def check_apart(source: Path, target: Path) -> None:
     """Raise a UserError if what is read lies in what is replaced."""
     if source.resolve().is_relative_to(target.resolve()):
-        raise UserError(f"{source} lies in --out {target}, which is replaced as a whole; give another folder")
+        raise UserError(f"{source} lies in --output {target}, which is replaced as a whole; give another folder")
 
 
 def write_marker(folder: Path, files: Sequence[str]) -> None:

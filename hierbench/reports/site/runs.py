@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hierbench.leaderboard.render import HEADINGS
+from hierbench.leaderboard.tables.board import HEADINGS
 from hierbench.reports.site import svg
 from hierbench.utils.files import read_bytes, read_json_object
 

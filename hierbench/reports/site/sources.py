@@ -1,18 +1,14 @@
 """What the file of a method says of it, read without importing it: a stranger's code is never run."""
 
 import ast
-import io
-import keyword
-import tokenize
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from hierbench.reports.site.names import block
+from hierbench.reports.site.names import block, printable
 
 LONGEST = 60_000  # characters of a file that a page shows
-MARKS = {tokenize.COMMENT: "c", tokenize.STRING: "s"}
 
 
 @dataclass(frozen=True)
@@ -109,34 +105,12 @@ def _hyperparameter(name: str, kind: str, value: ast.expr | None) -> Hyperparame
 
 
 def highlighted(source: str) -> Markup:
-    """Return Python source for a <pre>: comments, strings and keywords marked, all of it escaped."""
+    """Return Python source for a <pre> with Pygments' classes of tokens, all of it escaped."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
     if len(source) > LONGEST:
         return block(source, LONGEST)
-    lines = source.splitlines(keepends=True)
-    parts: list[Markup] = []
-    row, column = 1, 0
-
-    def up_to(end: tuple[int, int]) -> str:
-        nonlocal row, column
-        taken = []
-        while row < end[0] and row <= len(lines):
-            taken.append(lines[row - 1][column:])
-            row, column = row + 1, 0
-        if row <= len(lines):
-            taken.append(lines[row - 1][column : end[1]])
-            column = end[1]
-        return "".join(taken)
-
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            word = token.type == tokenize.NAME and keyword.iskeyword(token.string)
-            mark = "k" if word else MARKS.get(token.type)
-            if mark:
-                parts += [block(up_to(token.start)), _marked(mark, up_to(token.end))]
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        return block(source)
-    return Markup("").join([*parts, block(up_to((len(lines) + 1, 0)))])
-
-
-def _marked(mark: str, text: str) -> Markup:
-    return Markup('<span class="{}">{}</span>').format(escape(mark), block(text))
+    lexer = PythonLexer(stripnl=False, ensurenl=False)
+    return Markup(highlight(printable(source), lexer, HtmlFormatter(nowrap=True)))

@@ -1,52 +1,57 @@
-"""The difference of two boards in every format; its markdown is what is posted below a proposed update."""
+"""The difference of two boards; its markdown is what is posted below a proposed update."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from typing import Any
 
 from hierbench.leaderboard.boards import BoardDifference
 from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.paired import Difference
-from hierbench.leaderboard.paired_tables import EFFECT, cell_of, correction, how_paired, seeds_of
-from hierbench.leaderboard.render import csv_text, number, shown_columns
-from hierbench.leaderboard.sheet import Sheet
 from hierbench.leaderboard.statistics import Row
-from hierbench.utils.files import as_json_text
+from hierbench.leaderboard.table import Line, Table, Text
+from hierbench.leaderboard.tables.board import cell_of
+from hierbench.leaderboard.tables.differences import EFFECT, correction, gap_of, how_paired, seeds_of
 from hierbench.utils.text import one_line
 
 NUMBERS = ("ci95", "effect", "n", "test", "p", "p_holm", "significant")
-COLUMNS = ("type", "method", "title", "change", "metric", "old", "new", "difference", *NUMBERS)
 
 
-def sheet(found: BoardDifference) -> Sheet:
-    """Return a table of the rows whose results changed, and below it how, the worse first."""
+def boards_table(found: BoardDifference) -> Table:
+    """Return the rows whose results changed, and below them how, the worse first."""
     new = found.new
     moved = [row for row in found.changed if row.differences or row.row.runs != row.old.runs]
-    columns = shown_columns(new)
-
-    def means(row: Row) -> list[str]:
-        return [number(row.metrics.get(column.name), digits=column.digits) for column in columns]
-
-    lines = [[row.type, row.title, "added", *means(row), _seeds(row)] for row in found.added]
-    lines += [[row.type, row.title, "removed", *means(row), _seeds(row)] for row in found.removed]
-    for changed in moved:
-        cells = [cell_of(changed.differences.get(column.name), column) for column in columns]
-        lines.append([changed.row.type, changed.row.title, "new - old", *cells, seeds_of(changed.differences)])
+    columns, gaps = new.shown, [row.differences for row in moved]
     head = f"{new.dataset}, protocol {new.protocol}: "
     if found.same:
         runs = sum(row.n for row in new.rows)
-        text = f"{head}no difference in {_count(len(new.rows), 'row')} of {_count(runs, 'run')}."
-        return Sheet(f"{new.dataset}, no difference", [], [], [text])
-    notes = []
-    if moved:
-        gaps = [row.differences for row in moved]
-        notes.append(f"new - old: difference, +/- half-width of its 95% t-interval. {EFFECT}")
-        notes.append(f"Bold: p below 0.05 after {correction(gaps)}. {how_paired(gaps)}")
-    return Sheet(
-        title=f"{new.dataset}, old and new",
-        headings=["Model", "Method", "Change", *(column.heading for column in columns), "Seeds"],
-        lines=lines,
-        notes=notes,
+        above = f"{head}no difference in {_count(len(new.rows), 'row')} of {_count(runs, 'run')}."
+    else:
+        above = head + ", ".join(_parts(found)) + "."
+    rows = [
+        Line(
+            [
+                Text(row.type),
+                Text(row.title),
+                Text(what),
+                *(replace(cell_of(row, column), letters="", strong=False) for column in columns),
+                Text(_seeds(row)),
+            ]
+        )
+        for what, of in (("added", found.added), ("removed", found.removed))
+        for row in of
+    ]
+    for changed in moved:
+        cells = [gap_of(changed.differences.get(column.name), column) for column in columns]
+        names = [Text(changed.row.type), Text(changed.row.title), Text("new - old")]
+        rows.append(Line([*names, *cells, Text(seeds_of(changed.differences))]))
+    return Table(
+        title=f"{new.dataset}, {'no difference' if found.same else 'old and new'}",
+        columns=["Model", "Method", "Change", *(column.heading for column in columns), "Seeds"],
+        rows=rows,
+        above=[above],
+        notes=[f"new - old: difference, +/- half-width of its 95% t-interval. {EFFECT}", how_paired(gaps)]
+        if moved
+        else [],
         items=[
             *(f"Worse: {_name(worse.row)}: {'; '.join(worse.reasons)}" for worse in found.worse),
             *(
@@ -56,7 +61,11 @@ def sheet(found: BoardDifference) -> Sheet:
             ),
             *_specs(found),
         ],
-        above=[head + ", ".join(_parts(found)) + "."],
+        merged=1,
+        bold=f"p below 0.05 after {correction(gaps)}" if moved else "",
+        records=_records(found),
+        keys=("type", "method", "title", "change", "metric", "old", "new", "difference", *NUMBERS),
+        content=_content(found),
     )
 
 
@@ -94,7 +103,7 @@ def _specs(found: BoardDifference) -> Iterable[str]:
         yield f"{text} ({'all rows' if every else ', '.join(rows)})"
 
 
-def records(found: BoardDifference) -> list[dict[str, Any]]:
+def _records(found: BoardDifference) -> list[dict[str, Any]]:
     """Return a record per metric of each row that came, went or has other results."""
     lines = [line for row in found.added for line in _lines("added", None, row, {})]
     lines += [line for row in found.removed for line in _lines("removed", row, None, {})]
@@ -126,46 +135,28 @@ def _mean(row: Row | None, metric: str) -> float | None:
     return row.metrics[metric].mean if row is not None and metric in row.metrics else None
 
 
-def as_csv(found: BoardDifference) -> str:
-    """Return a line per row and metric, numbers at full precision; only the header for equal boards."""
-    lines = records(found)
-    return csv_text(lines) if lines else ",".join(COLUMNS) + "\n"
-
-
-def as_json(found: BoardDifference) -> str:
+def _content(found: BoardDifference) -> dict[str, Any]:
     """Return all of the difference."""
 
     def name(row: Row) -> dict[str, Any]:
         return {"type": row.type, "method": one_line(row.method), "title": one_line(row.title), "seeds": row.seeds}
 
-    return as_json_text(
-        {
-            "schema": 1,
-            "dataset": found.new.dataset,
-            "protocol": found.new.protocol,
-            "added": [name(row) for row in found.added],
-            "removed": [name(row) for row in found.removed],
-            "changed": [
-                name(changed.row)
-                | {
-                    "old seeds": changed.old.seeds,
-                    "metrics": {
-                        metric: asdict(gap) | {"significant": gap.significant}
-                        for metric, gap in changed.differences.items()
-                    },
-                    "specs": [asdict(change) for change in changed.specs],
-                }
-                for changed in found.changed
-            ],
-            "worse": [name(worse.row) | {"reasons": list(worse.reasons)} for worse in found.worse],
-        }
-    )
-
-
-FORMATS: dict[str, Callable[[BoardDifference], str]] = {
-    "markdown": lambda found: sheet(found).markdown(),
-    "latex": lambda found: sheet(found).latex(),
-    "csv": as_csv,
-    "json": as_json,
-    "html": lambda found: sheet(found).html(),
-}
+    return {
+        "dataset": found.new.dataset,
+        "protocol": found.new.protocol,
+        "added": [name(row) for row in found.added],
+        "removed": [name(row) for row in found.removed],
+        "changed": [
+            name(changed.row)
+            | {
+                "old seeds": changed.old.seeds,
+                "metrics": {
+                    metric: asdict(gap) | {"significant": gap.significant}
+                    for metric, gap in changed.differences.items()
+                },
+                "specs": [asdict(change) for change in changed.specs],
+            }
+            for changed in found.changed
+        ],
+        "worse": [name(worse.row) | {"reasons": list(worse.reasons)} for worse in found.worse],
+    }

@@ -1,0 +1,210 @@
+"""What every command has: options, help with an example, old spellings, the format of its table, and an exit code."""
+
+import sys
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, getdoc, signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+from typer.core import TyperCommand
+
+from hierbench.cli.options import TableOptions
+from hierbench.config.options import Options
+from hierbench.experiments.shown import Shown
+from hierbench.leaderboard.formats import Format, render
+from hierbench.leaderboard.table import Table
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+Result = Table | Shown | int | None
+OLD = {  # spellings that work until the next release; --source of a path is the copy of the data
+    "data import": {"--out": "--output"},
+    "methods new": {"--folder": "--output"},
+    "publish": {"--to": "--output"},
+    "site build": {"--out": "--output"},
+    "submit": {"--to": "--output"},
+    **{name: {"--source": "--numbers"} for name in ("ablate", "leaderboard", "plot", "power")},
+}
+NUMBERS = ("runs", "paper", "both")
+FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  # parameters
+
+
+def command(
+    example: str, *, table: Format | None = None, **fixed: Any
+) -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """Turn a function into a command that exits with the code it returns, by default 0.
+
+    Of a parameter `Annotated[kind, help]`, or with more than help in a `typer.Option`, an option is made. So it is of
+    the fields of a dataclass, such as `Options` or `Place`, of which a parameter of the same name replaces one.
+
+    Args:
+        example: arguments of `hierbench` that the help ends with; a test runs them.
+        table: default of --format, for a function that returns a table or `Shown`; it is printed or written once.
+        fixed: values of fields that are not options of the command.
+    """
+
+    def decorate(function: Callable[..., Result]) -> Callable[..., None]:
+        own = dict(signature(function, eval_str=True).parameters)
+        groups = {name: (p.annotation, _fields(p.annotation, fixed)) for name, p in own.items() if _is_group(p)}
+        parameters: dict[str, Parameter] = {}
+        for name, parameter in own.items():
+            parameters |= groups[name][1] if name in groups else {name: parameter}
+        if table is not None:
+            of_table = _fields(TableOptions, fixed)
+            of_table["format_"] = of_table["format_"].replace(default=table)
+            parameters |= {name: p for name, p in of_table.items() if name not in own}
+
+        @wraps(function)
+        def run(**values: Any) -> None:
+            from hierbench.utils.console import say
+
+            if table is not None:
+                if values["as_json"] and values["format_"] not in (table, "json"):
+                    raise UserError(f"--json does not go with --format {values['format_']}")
+                values["format_"] = "json" if values["as_json"] else values["format_"]
+                values["as_json"] = values["format_"] == "json"
+            passed = {name: values[name] for name in own if name not in groups}
+            for name, (kind, options) in groups.items():
+                passed[name] = kind(**fixed, **{option: values[option] for option in options})
+            output = None if "output" in own else values.get("output")
+            trains = any(kind is Options for kind, _ in groups.values())
+            if trains and output is not None and not output.resolve().parent.is_dir():  # not after the training
+                raise UserError(f"--output {output}: no such folder")
+            result = function(**passed)
+            shown = Shown(result) if isinstance(result, Table) else result
+            if not isinstance(shown, Shown):
+                raise typer.Exit(shown or 0)
+            if shown.table is not None:
+                write_result(render(shown.table, values["format_"]), output)
+            for line in shown.said:
+                say(line)
+            raise typer.Exit(shown.code)
+
+        words = [p.replace(kind=Parameter.KEYWORD_ONLY, annotation=_worded(p)) for p in parameters.values()]
+        vars(run)["__signature__"] = Signature(words)
+        run.__annotations__ = {p.name: p.annotation for p in words}
+        vars(run)["example"] = example
+        return run
+
+    return decorate
+
+
+def group(help: str, *commands: Callable[..., None]) -> typer.Typer:
+    """Return commands under one name; lists show the first paragraph of their help whole."""
+    app = typer.Typer(
+        help=help, short_help=help, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+    app.callback()(lambda: None)  # keeps the name of a command that is alone
+    for function in commands:
+        about = " ".join((getdoc(function) or "").partition("\n\n")[0].split())
+        epilog = f"\b\nExample: hierbench {vars(function)['example']}"
+        name = function.__name__.strip("_")
+        app.command(name, cls=Command, short_help=about, epilog=epilog)(function)
+    return app
+
+
+class Command(TyperCommand):
+    """A command that takes old spellings, and whose help names arguments by words, without their Python types."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        """Make the command that Typer has read from a function."""
+        super().__init__(*args, **more)
+        self.arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
+        for argument in self.arguments:
+            vars(argument)["display_type_rich"] = lambda ctx: None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments in today's spelling."""
+        return super().parse_args(ctx, _respelled(ctx.command_path.partition(" ")[2], args, ctx.resilient_parsing))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the command's name: [OPTIONS] A [B]."""
+        return ["[OPTIONS]", *(f"{of.metavar}" if of.required else f"[{of.metavar}]" for of in self.arguments)]
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter was on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+
+def write_result(text: str, output: Path | None, *, follow: bool = True) -> None:
+    """Print a result, or write it to the file of --output; `follow` allows that to be a symbolic link."""
+    from hierbench.utils.files import write_text
+
+    if output is None:
+        print(text, end="", flush=True)
+        return
+    target = output.resolve() if follow else output
+    try:
+        if follow and target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")  # a device or a pipe is written to, not replaced
+        else:
+            write_text(target, text)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"--output {output}: {reason}") from None
+
+
+def print_said(notes: Sequence[str], lines: Sequence[str]) -> None:
+    """Print notes on standard error, each in one line, and what was done on standard output."""
+    for line in notes:
+        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+    for line in lines:
+        print(one_line(line), flush=True)
+
+
+def _is_group(parameter: Parameter) -> bool:
+    return isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation)
+
+
+def _fields(kind: Any, fixed: dict[str, Any]) -> dict[str, Parameter]:
+    """Return the fields of a dataclass as parameters."""
+    made = {field.name: field.default_factory() for field in fields(kind) if field.default_factory is not MISSING}
+    found = signature(kind, eval_str=True).parameters.items()
+    return {name: p.replace(default=made.get(name, p.default)) for name, p in found if name not in fixed}
+
+
+def _worded(parameter: Parameter) -> Any:
+    """Return the annotation of a parameter with its option, and with the word that help shows for its value."""
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter.annotation  # typer.Context
+    kind, info = get_args(parameter.annotation)
+    name = parameter.name.strip("_").replace("_", "-")
+    info = typer.Option(f"--{name}", help=info) if isinstance(info, str) else copy(info)
+    if kind is not bool and info.metavar is None:
+        info.metavar = _word(parameter.name, kind)
+    return Annotated[kind, info]
+
+
+def _word(name: str, kind: Any) -> str:
+    if get_origin(kind) in (Union, UnionType):
+        return _word(name, next(part for part in get_args(kind) if part is not NoneType))
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    if get_origin(kind) is list:
+        return _word(name, *get_args(kind))
+    if kind is Path:
+        return "FOLDER" if name in FOLDERS else "PATH" if name in ("images", "source") else "FILE"
+    return "N" if kind in (int, float) else name.strip("_").rpartition("_")[2].upper()
+
+
+def _respelled(name: str, words: Sequence[str], silent: bool) -> list[str]:
+    """Return the arguments of a command with today's spelling of its options, and say which are old."""
+    old, found = OLD.get(name, {}), list(words)
+    for place, word in enumerate(words[: words.index("--")] if "--" in words else words):
+        option, _, value = word.partition("=")
+        value = value or "".join(words[place + 1 : place + 2])
+        if (new := old.get(option)) is None or (new == "--numbers" and value not in NUMBERS):
+            continue
+        found[place] = new + word.removeprefix(option)
+        if not silent:
+            print(
+                f"note: {option} is {new} now; the old spelling goes with the next release", file=sys.stderr, flush=True
+            )
+    return found

@@ -1,0 +1,28 @@
+"""One file per format, of a `Table` alone, named as the format; each escapes what data may hold in one place."""
+
+from importlib import import_module
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal
+
+from hierbench.leaderboard.table import Table
+from hierbench.utils.errors import unknown_name
+
+FORMATS = tuple(
+    sorted(
+        file.name.removesuffix(".py")
+        for file in files(__name__).iterdir()
+        if file.name.endswith(".py") and not file.name.startswith("_")
+    )
+)
+if TYPE_CHECKING:
+    Format = str
+else:
+    Format = Literal[FORMATS]
+
+
+def render(table: Table, format: str = "markdown") -> str:
+    """Return a table as text in one of FORMATS; a UserError for another."""
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS)
+    text: str = import_module(f"{__name__}.{format}").render(table)
+    return text

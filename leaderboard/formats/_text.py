@@ -1,0 +1,55 @@
+"""What formats of text share: how a cell is written, and a table with sentences around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hierbench.leaderboard.table import Cell, Flag, Interval, Table, Text
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a format of text prints a cell; `{}` stands for what is marked."""
+
+    escaped: Callable[[str], str]
+    strong: str = "{}"
+    letters: str = " {}"
+    star: str = " *"
+
+    def shown(self, cell: Cell) -> str:
+        """Return a cell as text."""
+        if isinstance(cell, Flag):
+            return self.escaped(cell.text)
+        if isinstance(cell, Text):
+            text = self.escaped(cell.text) + (self.star if cell.star else "")
+        else:
+            text = self.escaped(str(cell))  # the sign of a share
+            if isinstance(cell, Interval):
+                text = self.strong.format(text) if cell.strong else text
+                text += self.letters.format(cell.letters) if cell.letters else ""
+        return f"{text} ({self.escaped(cell.small)})" if cell.small else text
+
+    def lines(self, table: Table) -> list[list[str]]:
+        """Return the cells of all rows as text."""
+        return [[self.shown(cell) for cell in line.cells] for line in table.rows]
+
+
+def legend_lines(table: Table, star: str, bold: str) -> list[str]:
+    """Return the line that says what the marks are, which each format prints in its own way."""
+    meanings = [f"{mark}{meaning}." for mark, meaning in ((star, table.star), (bold, table.bold)) if mark and meaning]
+    return [" ".join(meanings)] if meanings else []
+
+
+def text_of(table: Table, style: Style, form: str, star: str, bold: str) -> str:
+    """Return a table as tabulate's `form` has it, `star` and `bold` before what these marks mean."""
+    from tabulate import tabulate
+
+    heads = [style.escaped(text) for text in table.columns]
+    parts = [list(map(style.escaped, table.above))]
+    if table.rows:
+        parts.append([tabulate(style.lines(table), heads, tablefmt=form, disable_numparse=True)])
+    notes = list(map(style.escaped, table.notes))
+    parts.append([*notes[:1], *legend_lines(table, star, bold), *notes[1:]])
+    parts.append([f"- {style.escaped(text)}" for text in table.items])
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -1,0 +1,32 @@
+"""The records of a table as CSV."""
+
+import csv
+import io
+from typing import Any
+
+from hierbench.leaderboard.table import Table
+
+FORMULA = ("=", "+", "-", "@")  # what a spreadsheet computes if a cell begins with it
+
+
+def render(table: Table) -> str:
+    """Return the records with their keys as header, numbers at full precision, nothing for None."""
+    records, text = table.as_records(), io.StringIO()
+    names = list(records[0]) if records else table.keys or [column.rstrip(" ↑↓") for column in table.columns]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _plain(value) for name, value in record.items()} for record in records)
+    return text.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that no spreadsheet computes: an apostrophe stands before text that begins like a formula."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -1,0 +1,113 @@
+"""HTML: a page, the part of one, and what a notebook shows; any markup in the data is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import resources
+
+from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Number, Table, Text
+from hierbench.utils.text import one_line
+
+
+def render(table: Table) -> str:
+    """Return a page of HTML that stands on its own and can be read on a telephone."""
+    head = (
+        '<!DOCTYPE html>\n<html lang="en" class="hierbench"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_safe(table.title)}</title>"
+    )
+    body = (
+        f'<body style="margin: 1rem; background: var(--paper)">\n<style>\n{style()}</style>\n{fragment(table)}</body>'
+    )
+    return f"{head}\n{body}\n</html>\n"
+
+
+def notebook(table: Table) -> str:
+    """Return the HTML that a notebook shows."""
+    return f'<div class="hierbench">\n<style>\n{style()}</style>\n{fragment(table)}</div>\n'
+
+
+def style() -> str:
+    """Return the style sheet of tables, which the site has too."""
+    return (resources.files("hierbench.leaderboard.formats") / "table.css").read_text(encoding="utf-8")
+
+
+def fragment(table: Table, name: str = "Table") -> str:
+    """Return a table with its sentences as a part of a page, called `name` for readers that cannot see it.
+
+    Any markup in the data is escaped.
+    """
+    numeric = table.numeric
+    heads = "".join(_head(text, number) for text, number in zip(table.columns, numeric, strict=True))
+    rows = "\n".join(_html_row(line, table.merged) for line in table.rows)
+    grid = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{_safe(name)}">'
+        f'<table class="board sortable" aria-label="{_safe(name)}">\n<thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody>\n</table></div>\n"
+    )
+    star = f'<span class="star">★</span> {_safe(table.star)}. ' if table.star else ""
+    bold = f"<b>Bold</b>: {_safe(table.bold)}. " if table.bold else ""
+    width = any(isinstance(cell, Interval) for line in table.rows for cell in line.cells)
+    marks = star + bold + ("±: half the width of the 95% interval." if width else "")
+    parts = [*([marks] if marks else []), *map(_safe, table.notes)]
+    legend = "".join(f"<p>{text}</p>\n" for text in parts)
+    items = "".join(f"<li>{_safe(text)}</li>\n" for text in table.items)
+    above = "".join(f"<p>{_safe(text)}</p>\n" for text in table.above)
+    below = f'<div class="legend">\n{legend}</div>\n' if legend else ""
+    return above + (grid if table.rows else "") + below + (f"<ul>\n{items}</ul>\n" if items else "")
+
+
+def _safe(text: str) -> str:
+    return escape(one_line(text))
+
+
+def _head(text: str, number: bool) -> str:
+    kind = ' class="n" data-sort="number"' if number else ' data-sort="text"'
+    first = ' data-first="descending"' if text.endswith("↑") else ""
+    return f'<th scope="col"{kind}{first}>{_safe(text).replace(" ↑", "&#160;↑").replace(" ↓", "&#160;↓")}</th>'
+
+
+def _html_row(line: Line, head: int) -> str:
+    """Return a row whose cell `head` is its heading."""
+    kind = line.kind or ("on" if line.starred else "")
+    tags = "".join(f' data-{name}="{_safe(value)}"' for name, value in line.tags.items())
+    tags += f' class="{kind}"' if kind else ""
+    cells = "".join(_html_cell(cell, place == head) for place, cell in enumerate(line.cells))
+    return f"<tr{tags}>{cells}</tr>"
+
+
+def _html_cell(cell: Cell, heads_row: bool) -> str:
+    if isinstance(cell, Flag):
+        return f'<td><span class="verdict {cell.kind}">{_safe(cell.text)}</span></td>' if cell.text else "<td></td>"
+    small = f"<small>{_linked(cell.small, cell.small_link if isinstance(cell, Text) else '')}</small>"
+    small = small if cell.small else ""
+    if isinstance(cell, Text):
+        star = ' <span class="star" title="competitive">★<span class="unseen"> competitive</span></span>'
+        inner = f"{_linked(cell.text, cell.link)}{star if cell.star else ''}{small}{cell.drawing}"
+        return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
+    if isinstance(cell, Number):
+        number = str(cell)
+        return f'<td class="n">{"–" if number == "-" else number.replace("-", "−")}{small}</td>'
+    mean = cell.printed_mean
+    if cell.mean is None:
+        return '<td class="n">–</td>'
+    shown = f"<b>{mean}</b>" if cell.strong else f"<span>{mean}</span>"
+    width = "" if cell.ci95 is None and cell.bounds is None else f" <small>{cell.spread('±&#8239;')}</small>"
+    letters = f'<small class="letters">{_safe(cell.letters)}</small>' if cell.letters else ""
+    return f'<td class="n">{shown.replace("-", "−")}{width}{_bar(cell)}{letters}{small}</td>'
+
+
+def _linked(text: str, link: str) -> str:
+    shown = f"<bdi>{_safe(text)}</bdi>"
+    return f'<a href="{escape(link)}">{shown}</a>' if link else shown
+
+
+def _bar(cell: Interval) -> str:
+    """Return an interval as a bar on the axis of its column."""
+    if cell.ends is None or cell.mean is None:
+        return ""
+    low, high = cell.ends
+    places = [cell.mean + sign * (cell.ci95 or 0.0) for sign in (-1.0, 0.0, 1.0)]
+    left, middle, right = (3.0 + 90.0 * ((x - low) / (high - low) if high > low else 0.5) for x in places)
+    line = f'<path d="M{left:.1f} 4H{right:.1f}"/>' if cell.ci95 else ""
+    return f'<svg viewBox="0 0 96 8" aria-hidden="true">{line}<circle cx="{middle:.1f}" cy="4" r="2"/></svg>'

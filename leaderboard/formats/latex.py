@@ -1,0 +1,110 @@
+"""LaTeX, in the look of the paper's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from hierbench.leaderboard.formats._text import Style, legend_lines
+from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Table
+from hierbench.utils.text import one_line
+
+ARROWS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+FLAGS = {"yes": r"\cellcolor{green!15} \cmark", "no": r"\cellcolor{red!15} \xmark"}
+LAST_LATIN = "\u0180"  # TeX's standard fonts have the characters before it, except these
+NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
+
+
+def render(table: Table) -> str:
+    """Return a LaTeX document with the table; two comments mark the table itself."""
+    style = Style(latex_escaped, letters=r"\textsuperscript{{{}}}", star="")
+    lines = [
+        [
+            style.shown(cell) if place < table.merged else _tex_cell(cell, line, style)
+            for place, cell in enumerate(line.cells)
+        ]
+        for line in table.rows
+    ]
+    merged = [[_span(lines, row, place) for place in range(table.merged)] for row in range(len(lines))]
+    notes = list(map(latex_escaped, table.notes))
+    light, dark = ("Light: ", "Dark: ") if table.star else ("", "Bold: ")
+    return _render(
+        table=table,
+        heads=list(map(latex_escaped, table.columns)),
+        form=_column_forms(table),
+        lines=list(zip(lines, merged, strict=True)),
+        above=list(map(latex_escaped, table.above)),
+        notes=[*notes[:1], *map(latex_escaped, legend_lines(table, light, dark)), *notes[1:]],
+        items=list(map(latex_escaped, table.items)),
+        checked=any(isinstance(cell, Flag) and cell.kind in FLAGS for line in table.rows for cell in line.cells),
+    )
+
+
+def _tex_cell(cell: Cell, line: Line, style: Style) -> str:
+    """Return a cell, shaded where its row has a star, darker where it is bold; grey in a row that is not ranked."""
+    if isinstance(cell, Flag) and cell.kind in FLAGS:
+        return FLAGS[cell.kind]
+    text, strong = style.shown(cell), isinstance(cell, Interval) and cell.strong
+    if isinstance(cell, Interval) and cell.letters:
+        text = text.replace(f"{{{cell.letters}}}", f"{{{cell.letters.replace('-', '--')}}}")
+    if strong and not line.starred:
+        text = rf"\textbf{{{text}}}"
+    shade = rf"\cellcolor{{blue!{35 if strong else 15}}}" if line.starred else ""
+    return shade + (r"\color{gray}" if line.kind == "lacking" else "") + text
+
+
+def _column_forms(table: Table) -> str:
+    """Return LaTeX's forms of the columns: text to the left, numbers centred, a rule behind each text."""
+    numeric = table.numeric
+    return "".join("c" if number else "l" + "|" * (place + 1 < len(numeric)) for place, number in enumerate(numeric))
+
+
+def _span(lines: Sequence[Sequence[str]], row: int, place: int) -> int:
+    """Return over how many rows a merged cell goes, 0 for one that an earlier row has printed."""
+
+    def key(number: int) -> Sequence[str]:
+        return lines[number][: place + 1]
+
+    if row and key(row - 1) == key(row):
+        return 0
+    end = row
+    while end < len(lines) and key(end) == key(row):
+        end += 1
+    return end - row
+
+
+def latex_escaped(text: str) -> str:
+    """Return one line of text that TeX prints literally, with a question mark for what its standard fonts lack."""
+    special = {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        **ARROWS,
+        **dict.fromkeys(NOT_IN_TEX, "?"),
+        **{char: "\\" + char for char in "&%$#_{}"},
+    }
+    return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
+
+
+def _render(**content: object) -> str:
+    """Return the filled template; it uses << >>, <% %> and <# #>, because TeX needs the braces."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        variable_start_string="<<",
+        variable_end_string=">>",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # TeX, escaped before
+    )
+    text = (resources.files("hierbench.leaderboard.formats") / "table.tex.j2").read_text(encoding="utf-8")
+    return environment.from_string(text).render(content)

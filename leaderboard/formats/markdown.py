@@ -1,0 +1,10 @@
+"""A pipe table of markdown."""
+
+from hierbench.leaderboard.formats._text import Style, text_of
+from hierbench.leaderboard.table import Table
+from hierbench.utils.text import markdown_escaped
+
+
+def render(table: Table) -> str:
+    """Return a pipe table with sentences around it; what markdown would act upon is escaped."""
+    return text_of(table, Style(markdown_escaped, "**{}**"), "pipe", r"\* ", "**Bold**: ")

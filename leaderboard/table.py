@@ -1,0 +1,172 @@
+"""What anything prints: columns, rows of typed cells, and notes; `hierbench.leaderboard.formats` renders it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Text:
+    """Words, a name or a count.
+
+    Attributes:
+        text: shown verbatim; no format acts on what is in it.
+        small: what is said beside it, in brackets where there is no smaller type.
+        link: address that a page links the text to, "" for none.
+        small_link: the same of `small`.
+        star: whether the row is marked with a star, whose meaning is `Table.star`.
+        drawing: an SVG image that a page shows below it: of numbers alone, markup as it is.
+    """
+
+    text: str
+    small: str = ""
+    link: str = ""
+    small_link: str = ""
+    star: bool = False
+    drawing: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number, None or NaN where it is undefined; `form` is its format specification."""
+
+    value: float | None
+    form: str = ".2f"
+    small: str = ""
+
+    def __str__(self) -> str:
+        """Return the number as it is printed, "-" where it is undefined."""
+        return "-" if self.value is None or math.isnan(self.value) else f"{self.value:{self.form}}"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the half-width of its interval, either None where it is undefined.
+
+    Attributes:
+        mean: as it is.
+        ci95: half-width of the 95% interval.
+        digits: after the decimal point, of both.
+        ci_digits: of the half-width, where it is printed with others: the paper's.
+        signed: whether a positive mean is printed with its sign, as of a difference.
+        strong: whether it is printed bold, whose meaning is `Table.bold`.
+        letters: of its groups, printed behind it.
+        small: what is said beside it.
+        bounds: of the interval, where it is not one around the mean: those of one scored file.
+        ends: smallest and largest end of any interval of the column, for a bar beside it; None for no bar.
+    """
+
+    mean: float | None
+    ci95: float | None
+    digits: int = 2
+    ci_digits: int | None = None
+    signed: bool = False
+    strong: bool = False
+    letters: str = ""
+    small: str = ""
+    bounds: tuple[float, float] | None = None
+    ends: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        """Return the mean and how far it is known, "-" where it is undefined."""
+        return self.printed_mean if self.mean is None else f"{self.printed_mean} {self.spread('+/- ')}"
+
+    @property
+    def printed_mean(self) -> str:
+        """The mean as it is printed, "-" where it is undefined."""
+        return "-" if self.mean is None else f"{self.mean:{'+' if self.signed else ''}.{self.digits}f}"
+
+    def spread(self, plus_minus: str) -> str:
+        """Return the half-width behind a sign, or the bounds in brackets."""
+        if self.bounds is not None:
+            return "[{:.{digits}f}, {:.{digits}f}]".format(*self.bounds, digits=self.digits)
+        digits = self.digits if self.ci_digits is None else self.ci_digits
+        return f"{plus_minus}{'-' if self.ci95 is None else f'{self.ci95:.{digits}f}'}"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A word of a few that a column has, such as yes, no or a verdict; `kind` is what it is coloured by."""
+
+    text: str
+    kind: str = ""
+
+
+Cell = Text | Number | Interval | Flag
+CHECK, CROSS = Flag("✓", "yes"), Flag("✗", "no")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table.
+
+    Attributes:
+        cells: one per column.
+        kind: "" for a plain row, "lacking" for one that is not ranked, "printed" for numbers of others.
+        tags: what a page filters rows by.
+    """
+
+    cells: Sequence[Cell]
+    kind: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def starred(self) -> bool:
+        """Whether a cell has a star."""
+        return any(isinstance(cell, Text) and cell.star for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that any format can show.
+
+    Attributes:
+        title: of a page of its own.
+        columns: headings; an arrow at the end says which direction is better.
+        rows: of as many cells as there are columns.
+        above, notes: sentences above and below it.
+        items: a list below the notes.
+        star, bold: what a star behind a name and a bold number mean, "" where there are none.
+        merged: number of leading columns in which LaTeX prints equal neighbours once.
+        floats: whether LaTeX makes a figure of one page with a caption of it, as the paper's tables are.
+        records: what CSV has, a dictionary per line; None for the cells themselves.
+        keys: header of a CSV without lines.
+        content: what JSON has; None for the records under "rows".
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Line]
+    notes: Sequence[str] = ()
+    items: Sequence[str] = ()
+    above: Sequence[str] = ()
+    star: str = ""
+    bold: str = ""
+    merged: int = 0
+    floats: bool = False
+    records: Sequence[Mapping[str, Any]] | None = None
+    keys: Sequence[str] = ()
+    content: Mapping[str, Any] | None = None
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Of each column whether it holds numbers."""
+        lines = [line.cells for line in self.rows]
+        return [any(isinstance(of[place], Number | Interval) for of in lines) for place in range(len(self.columns))]
+
+    def as_records(self) -> Sequence[Mapping[str, Any]]:
+        """Return a dictionary per line, numbers at full precision."""
+        if self.records is not None:
+            return self.records
+        names = [column.rstrip(" ↑↓") for column in self.columns]
+        return [
+            {key: value for name, cell in zip(names, line.cells, strict=True) for key, value in _values(name, cell)}
+            for line in self.rows
+        ]
+
+
+def _values(name: str, cell: Cell) -> list[tuple[str, Any]]:
+    if isinstance(cell, Interval):
+        return [(name, cell.mean), (f"{name} ci95", cell.ci95)]
+    return [(name, cell.value if isinstance(cell, Number) else cell.text)]

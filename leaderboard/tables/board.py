@@ -1,0 +1,177 @@
+"""A board as a table, and what tables of boards print alike."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hierbench.leaderboard.board import PUBLISHED, Board, with_values
+from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
+from hierbench.leaderboard.letters import MOST_ROWS, compact, listed
+from hierbench.leaderboard.statistics import METRICS, Row, ranked_rows
+from hierbench.leaderboard.statistics import Cell as Value
+from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
+from hierbench.utils.text import one_line
+
+HEADINGS = {column.name: column.heading for column in PAPER}
+PRINTED_DIGITS = 4  # of the half-widths in the paper's tables
+STAR = "competitive: mistake severity at most 0.05 above the smallest"
+BOLD = "best of the competitive"
+MEAN = "Mean +/- half-width of the 95% t-interval over runs."
+CITED = (
+    "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
+    "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
+)
+MARKED = {"claimed": "claimed", "rejected": "not ranked"}  # verdicts that are said beside a row's number of runs
+
+
+def board_table(board: Board) -> Table:
+    """Return a leaderboard: a line per row, with how many runs are behind it."""
+    columns, tuned, sources = board.shown, any(row.tuning for row in board.rows), cited_sources(board)
+    lines = []
+    for row in board.rows:
+        title = f"{row.title} [{sources[row.citation['source']]}]" if row.citation else row.title
+        budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
+        cells: list[Cell] = [
+            Text(row.type),
+            Text(title, small=lacking(row), star=row.competitive),
+            *(cell_of(row, column, printed=board.protocol == PUBLISHED) for column in columns),
+            Text(seeds(row)),
+            *([Text(budget)] if tuned else []),
+        ]
+        lines.append(Line(cells, "printed" if row.citation else "lacking" if row.lacking else ""))
+    notes = [f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. {MEAN}", *notes_of(board)]
+    cited = [
+        f"[{sources[name]}] {name}; {about['where']}. {about['setting']}."
+        for name in sources
+        if (about := next(row.citation for row in board.rows if row.citation and row.citation["source"] == name))
+    ]
+    return Table(
+        title=f"{board.dataset}, protocol {board.protocol}",
+        columns=["Model", "Method", *(column.heading for column in columns), "Runs", *(["Tuning"] if tuned else [])],
+        rows=lines,
+        notes=[*notes, CITED] if cited else notes,
+        items=cited,
+        star=STAR,
+        bold=BOLD,
+        merged=1,
+        floats=True,
+        records=records(board),
+        content=board.as_json(),
+    )
+
+
+def notes_of(board: Board) -> list[str]:
+    """Return the sentences on tuning, letters, units, settings and evidence that a board's table needs."""
+    found = []
+    if any(row.tuning for row in board.rows):
+        found.append("Tuning: configurations tried on validation data x runs of each.")
+    found += filter(None, [meaning_of_letters(board), units_of(board)])
+    if board.remark:
+        found.append(f"Settings: {board.remark}.")
+    if board.evidence:
+        found.append(f"Evidence: {board.evidence}.")
+    return found
+
+
+def cell_of(row: Row, column: Column, *, printed: bool = False) -> Interval:
+    """Return a row's cell in a column; `printed` for the paper's, whose half-widths have four digits."""
+    cell = row.metrics.get(column.name, Value(None, None))
+    return Interval(
+        cell.mean,
+        cell.ci95,
+        column.digits,
+        PRINTED_DIGITS if printed or row.citation else None,
+        strong=cell.best,
+        letters=compact(cell.groups),
+        bounds=cell.interval,
+    )
+
+
+def shown_metrics(rows: Iterable[Row]) -> list[str]:
+    """Return the metrics that at least one row has, in the paper's order."""
+    known = {metric for row in with_values(list(rows)) for metric in row.metrics}
+    return [metric for metric in METRICS if metric in known]
+
+
+def cited_sources(board: Board) -> dict[str, int]:
+    """Return the number in brackets of each source that the board's rows cite, from 1 in the order of the table."""
+    sources = dict.fromkeys(row.citation["source"] for row in board.rows if row.citation)
+    return {source: number for number, source in enumerate(sources, 1)}
+
+
+def seeds(row: Row) -> str:
+    """Return how many runs are finished, "n of planned" while some are not; for a cited row what its numbers are of."""
+    if row.citation is not None:
+        return row.citation["sample"]
+    number = f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
+    return f"{number}, {MARKED[row.verdict]}" if row.verdict in MARKED else number
+
+
+def lacking(row: Row) -> str:
+    """Return which seeds of the table a row lacks, "" for a row that has all."""
+    if not row.lacking:
+        return ""
+    return f"lacks seed{'s' if len(row.lacking) > 1 else ''} {listed(row.lacking)}; not ranked"
+
+
+def records(board: Board) -> list[dict[str, Any]]:
+    """Return the lines of a board's CSV.
+
+    A table of runs has the seeds that a row lacks and the tie groups, separated by blanks; one of verified runs a
+    column verdict; one with rows of other authors the columns sample and source.
+    """
+    metrics, cited = [column.name for column in board.shown], bool(cited_sources(board))
+    verified = any(row.verdict for row in board.rows)
+    return [
+        {
+            "type": row.type,
+            "method": one_line(row.method),
+            "title": one_line(row.title),
+            "n": row.n,
+            "planned": row.planned,
+            "competitive": int(row.competitive),
+            **({"lacking": " ".join(map(str, row.lacking))} if board.seeds else {}),
+            **metric_columns(row, metrics, groups=bool(board.seeds)),
+            **({name: (row.citation or {}).get(name) for name in ("sample", "source")} if cited else {}),
+            **({"verdict": row.verdict} if verified else {}),
+        }
+        for row in board.rows
+    ]
+
+
+def metric_columns(row: Row, metrics: Sequence[str], *, groups: bool = False) -> dict[str, Any]:
+    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, and its tie groups."""
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        cell = row.metrics.get(metric, Value(None, None))
+        found |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
+        if groups:
+            found[f"{metric} groups"] = " ".join(cell.groups)
+    return found
+
+
+def meaning_of_letters(board: Board) -> str:
+    """Return the sentence that explains the letters, "" for a table without."""
+    held = [
+        sum(bool(row.metrics[column.name].groups) for row in board.rows if column.name in row.metrics)
+        for column in board.shown
+    ]
+    tests = sum(rows * (rows - 1) // 2 for rows in held)
+    if len(board.seeds) > 1 and len(ranked_rows(board.rows)) > MOST_ROWS:
+        return f"No letters: they are for tables of at most {MOST_ROWS} ranked rows."
+    if not tests:
+        return ""
+    number = "1 comparison" if tests == 1 else f"all {tests:,} comparisons"
+    return (
+        "Letters: rows that share none in a column differ significantly there (p below 0.05 after Holm's correction "
+        f"over {number} of the table)."
+    )
+
+
+def units_of(board: Board) -> str:
+    """Return a sentence on the units of the columns that are not the paper's, "" where there are none."""
+    titles: dict[str, list[str]] = {}
+    for column in board.shown:
+        if column.name not in PAPER_BY_NAME:
+            titles.setdefault(f"in {column.unit}" if column.unit else "between 0 and 1", []).append(column.title)
+    parts = [f"{', '.join(of)} {unit}" for unit, of in titles.items()]
+    return f"{'; '.join(parts)}." if parts else ""

@@ -1,0 +1,146 @@
+"""The help of every command: its words, its example, which is run; and the old spellings of options."""
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+import typer
+
+from hierbench.cli.command import OLD
+from hierbench.cli.main import app
+from hierbench.leaderboard.formats import FORMATS
+
+
+def commands(command, name=""):
+    """Yield the name of every command, without `hierbench`, and the command."""
+    for word, of in getattr(command, "commands", {}).items():
+        yield from commands(of, f"{name} {word}".strip())
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.fixture(scope="module")
+def examples(page, miniatures):
+    """Run examples in one folder, with small data, each once: `examples("publish")` is how it ended."""
+    folder, done = page.make_folder("examples"), {}
+    needs = dict.fromkeys("export compare reproduce plot mistakes verify submit publish leaderboard".split(), "run")
+    needs |= {"site build": "publish", "repository new": "submit", "repository build": "repository new"}
+    needs |= {"data verify": "data prepare", "repository check": "repository new"}
+    miniatures.birds(folder)
+    rng = np.random.default_rng(0)
+    np.savez(folder / "predictions.npz", scores=rng.random((8, 100), "float32"), targets=np.arange(8))
+
+    def prepare(name):
+        if name == "job":
+            plan = page.cli(folder, *shlex.split("run --dataset shapes --methods ce --plan-only --json")).ok()
+            return {"ID": json.loads(plan.out)["jobs"][0]["id"][:12]}
+        if name == "data import":
+            import datasets
+
+            images = [datasets.Image().encode_example(np.zeros((8, 8, 3), np.uint8)) for _ in range(8)]
+            kinds = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+            part = datasets.Dataset.from_dict({"image": images, "label": [0, 1] * 4}, features=kinds)
+            datasets.DatasetDict({"train": part, "test": part}).save_to_disk(folder / "food101")
+        if name == "repository build":
+            shutil.copytree(folder / "submission", folder / "results/submissions/ours")
+        if name == "repository check":
+            shutil.copytree(folder / "results", folder / "before")
+        return {}
+
+    def example(name):
+        if name not in done:
+            if name in needs:
+                example(needs[name])
+            with page._small(folder):
+                words = prepare(name)
+                text = COMMANDS[name].epilog.partition("Example: hierbench ")[2]
+                done[name] = page.cli(folder, *(words.get(word, word) for word in shlex.split(text)))
+        return done[name]
+
+    return example
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_of_its_help_runs(examples, monkeypatch, name):
+    if name == "data import" and importlib.util.find_spec("datasets") is None:
+        pytest.skip("needs the package datasets, the extra hf")
+    if name == "bench":
+        from hierbench.experiments import bench
+
+        levels = ("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2),) * 2, (4, 8, 4, 2), 4, 1, 32)
+        monkeypatch.setattr(bench, "QUICK", bench.Sizes(*levels))
+    examples(name).ok()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_values_by_words_and_ends_with_the_example(cli, tmp_path, name):
+    text = cli(tmp_path, *name.split(), "--help").ok().out
+    assert not re.search(r"<[a-z]|[{}]|\[OPTIONS\].*[a-z]", text), text
+    assert text.rstrip().splitlines()[-1].strip().startswith(f"Example: hierbench {name}")
+
+
+def test_help_shows_every_description_whole(cli, tmp_path):
+    text = cli(tmp_path, "--help").ok().out
+    assert "..." not in text.replace("[ARGS]...", "")
+    shown = re.sub(r"[\s-]", "", text)
+    for name, command in COMMANDS.items():
+        assert " " in name or re.sub(r"[\s-]", "", command.short_help) in shown
+
+
+TABLES = [*"run ablate leaderboard compare power score collapse tune bench env".split(), "methods list", "data list"]
+
+
+def test_commands_with_a_table_take_all_formats(cli, tmp_path):
+    options = {name: {option for p in command.params for option in p.opts} for name, command in COMMANDS.items()}
+    assert {name for name, known in options.items() if {"--format", "--json", "--output"} <= known} == set(TABLES)
+    for form in FORMATS:
+        out = cli(tmp_path, "methods", "list", "--format", form).ok().out
+        cli(tmp_path, "methods", "list", "--format", form, "--output", "table").ok()
+        assert "HAFrame" in out and (tmp_path / "table").read_text() == out
+    assert cli(tmp_path, "data", "list", "--json").ok().out == cli(tmp_path, "data", "list", "--format", "json").out
+    cli(tmp_path, "data", "list", "--json", "--format", "csv").one_line("--json does not go with --format csv")
+    cli(tmp_path, "run", "--dataset", "shapes", "--output", "a/b").one_line("--output a/b: no such folder")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("data import nowhere --out there", "there is there already"),
+        ("methods new mine --folder there", "wrote there/mine.py"),
+        ("publish --dataset shapes --to boards", "no runs"),
+        ("site build nowhere --out=site", "no folder nowhere"),
+        ("submit nowhere --to out --dataset shapes --author A --title T --licence MIT", "nowhere"),
+        ("ablate --dataset fgvc --source paper", "FGVC-Aircraft"),
+        ("leaderboard --dataset fgvc --source=both", "Published"),
+        ("plot tradeoff --dataset fgvc --source paper", "wrote runs/plots/tradeoff-fgvc-published.svg"),
+        ("power haframe:type-II hafeature:type-I --dataset cifar100 --source paper", "Seeds"),
+    ],
+)
+def test_an_old_spelling_works_and_is_said(cli, tmp_path, words, said):
+    name = next(name for name in OLD if words.startswith(name))
+    ((old, new),) = OLD[name].items()
+    places = tmp_path / "old", tmp_path / "new"
+    for place in places:
+        (place / "there").mkdir(parents=True)
+    before = cli(places[0], *words.split())
+    note, _, rest = before.err.partition("\n")
+    assert note == f"note: {old} is {new} now; the old spelling goes with the next release" and said in before.said
+    assert before._replace(err=rest) == cli(places[1], *words.replace(old, new).split())
+
+
+def test_every_old_spelling_is_tested():
+    asked = test_an_old_spelling_works_and_is_said.pytestmark[0].args[1]
+    assert {name for name in OLD for words, _ in asked if words.startswith(name)} == set(OLD)
+
+
+def test_a_copy_of_the_data_is_no_old_spelling(cli, tmp_path):
+    done = cli(tmp_path, "ablate", "--dataset", "tiny-imagenet", "--source", "nowhere.zip")
+    done.one_line("no archive nowhere.zip")
+    assert "is --numbers now" not in done.err
