@@ -88,6 +88,8 @@ class Board:
         protocol: Protocol | None = None,
         rejected: Collection[str] = (),
         evidence: Evidence | None = None,
+        *,
+        scored: bool = True,
     ) -> Board:
         """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored here.
 
@@ -100,6 +102,7 @@ class Board:
             protocol: only runs under it; None takes that of the newest.
             rejected: ids of runs that count as planned but not as finished, as verification found them false.
             evidence: what verification found of the runs, where they were verified.
+            scored: whether with the scored rows.
 
         Raises:
             NoRunsError: no runs of the dataset under the protocol, or no such dataset.
@@ -110,18 +113,18 @@ class Board:
         try:
             board = cls._of_runs(dataset, store, ids, protocol, rejected, evidence)
         except NoRunsError:
-            rows, data, remarks = scored_rows(name, store, None, rejected) if ids is None else ([], None, [])
+            rows, data, remarks = scored_rows(name, store, None, rejected) if scored and ids is None else ([], None, [])
             if not rows or data is None or protocol is not None:
                 raise
             rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
             ranked, _ = rank(rows)
             remarks += _remark_on_two(rows)
             return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=evidence.said(rows))
-        if ids is not None:
+        if ids is not None or not scored:
             return board
         spec = spec_of(store.run(board.rows[0].runs[0]))
-        scored, _, remarks = scored_rows(name, store, spec, rejected)
-        rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in scored)]
+        more, _, remarks = scored_rows(name, store, spec, rejected)
+        rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in more)]
         remark = "; ".join(filter(None, [board.remark, *remarks]))
         return replace(board, rows=tuple(rows), remark=remark, evidence=evidence.said(rows))
 

@@ -114,7 +114,7 @@ def ledger_from_runs(
         raise UserError(f"the paper has no table of {dataset} to compare with; --numbers both takes: {known}")
     published, note = Board.paper(dataset), ""
     try:
-        ours = Board.of(dataset, store, protocol=protocol, rejected=rejected)
+        ours = Board.of(dataset, store, protocol=protocol, rejected=rejected, scored=False)
     except NoRunsError as error:
         ours, note = Board(dataset, protocol or "paper", published.distance, ()), str(error)
     return replace(

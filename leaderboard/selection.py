@@ -108,7 +108,7 @@ def named_run(
         raise unknown_name("type", rest[0], types_to_train)
     if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
         raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
-    board = Board.of(dataset, store, protocol=protocol, rejected=rejected).of_runs
+    board = Board.of(dataset, store, protocol=protocol, rejected=rejected, scored=False)
     methods = {row.method for row in board.rows}
     if method in methods:
         kind, seed = rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0

@@ -72,8 +72,8 @@ def compare(
 
     column = None if ties is None else column_of(ties)
     columns = asked_columns(metrics if column is None else f"+{column.name}")
-    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns)
-    board, store = found.board.of_runs, found.store
+    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns, scored=False)
+    board, store = found.board, found.store
     _refuse_missing(names, board)
     if column is not None:
         from hierbench.leaderboard.scored import refuse_scored

@@ -83,7 +83,7 @@ def _effects(
         board = Board.paper(dataset)
         return board, effects_of_paper(board, rows, column)
     columns = [column] if further([column]) else PAPER
-    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns)
+    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns, scored=False)
     return found.board, effects_of_runs(found.board, found.store, rows, column, paired=not unpaired)
 
 

@@ -63,6 +63,8 @@ def open_board(
     data_dir: Path,
     protocol: Protocol | None = None,
     columns: Sequence[Column] = PAPER,
+    *,
+    scored: bool = True,
 ) -> Opened:
     """Return the board that a command was asked for, verified; what a reader must know goes to standard error.
 
@@ -72,14 +74,16 @@ def open_board(
         data_dir: prepared data, which gives the tree for further columns.
         protocol: of the runs; None takes that of the newest.
         columns: of the table.
+        scored: whether with the rows of predictions made elsewhere.
     """
     store = store_of(dataset, runs)
     known, report = checked_runs(dataset, store, data_dir, further(columns))
     damaged = damaged_runs(dataset, known)
     note(damaged)  # said first: they may be why there is no table
-    found = board_of(dataset, known, report, data_dir, protocol, columns)
-    note(with_limit(notes_of(report, damaged), store))
-    return found
+    try:
+        return board_of(dataset, known, report, data_dir, protocol, columns, scored=scored)
+    finally:
+        note(with_limit(notes_of(report, damaged), store))  # also where they are why there is no table
 
 
 def counted(dataset: str, store: Store, data_dir: Path, metrics: Collection[str] = ()) -> Counted:

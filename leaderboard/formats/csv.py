@@ -22,7 +22,7 @@ def render(table: Table) -> str:
 def _plain(value: Any) -> Any:
     """Return a value that no spreadsheet computes: an apostrophe stands before text that begins like a formula."""
     if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
+        value = " ".join(map(str, value))
     if not isinstance(value, str) or not value.startswith(FORMULA):
         return value
     try:

@@ -64,7 +64,8 @@ class Plots:
 
         if self.store is None and kind != "tradeoff":
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
-        if not self.table.of_runs.rows:
+        board = self.table.of_runs
+        if not board.rows:
             raise UserError(
                 f"the board of {self.table.dataset} has predictions made elsewhere alone, which have no picture"
             )
@@ -78,7 +79,7 @@ class Plots:
             seed=seed,
             verified=self.store,
             rejected=self.rejected,
-            board=self.table,
+            board=board,
         )
         with style.house_style():
             drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)

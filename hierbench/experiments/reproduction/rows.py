@@ -115,7 +115,7 @@ def find_rows(
         raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
     dataset = dataset or _only_dataset(store)
     columns = [] if metric is None else [column_of(metric)]
-    opened = open_board(dataset, folder, data_dir, protocol, columns if further(columns) else PAPER)
+    opened = open_board(dataset, folder, data_dir, protocol, columns if further(columns) else PAPER, scored=False)
     board, store = opened.board, opened.store
     rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
     found = [_recorded(row, store, dataset, metric) for row in rows]

@@ -97,11 +97,13 @@ def board_of(
     data_dir: Path,
     protocol: Protocol | None = None,
     columns: Sequence[Column] = PAPER,
+    *,
+    scored: bool = True,
 ) -> Opened:
-    """Return the table of runs that were checked; arguments and errors are those of `checked_board`."""
+    """Return the table of runs that were checked, perhaps without scored rows; otherwise as `checked_board`."""
     name, rejected = dataset_name(dataset), report.rejected_ids
     try:
-        board = Board.of(dataset, runs, protocol=protocol, rejected=rejected, evidence=report.evidence)
+        board = Board.of(dataset, runs, protocol=protocol, rejected=rejected, evidence=report.evidence, scored=scored)
     except NoRunsError as error:
         if not rejected:
             raise

@@ -86,9 +86,8 @@ def board_of(request: Request) -> Board:
     if request.board is None and request.source == "paper":
         return Board.paper(request.dataset)
     board = request.board or Board.of(
-        request.dataset, request.store, protocol=request.protocol, rejected=request.rejected
+        request.dataset, request.store, protocol=request.protocol, rejected=request.rejected, scored=False
     )
-    board = board.of_runs
     if not any(row.n for row in board.rows):
         raise UserError(f"no run of {request.dataset} in {request.runs} is finished yet")
     return board

@@ -109,21 +109,11 @@ def page_of(table: Table, part: Part, lines: Sequence[Line], up: str) -> Markup:
     board, columns = table.board, table.board.shown
     ends = svg.ranges([line.row for line in lines], [column.name for column in columns])
     grouped = any(cell.groups for line in lines for cell in line.row.metrics.values())
+    lacks = any(line.row.lacking for line in lines)
     notes = [
         "Bars are 95% intervals, all of a column on the same axis.",
-        *(
-            [
-                "Letters: rows that share one do not differ significantly in that column (p below 0.05 after Holm's "
-                "correction over all comparisons of the table)."
-            ]
-            if grouped
-            else []
-        ),
-        *(
-            ["Grey rows lack seeds that the table asks for, so they are shown and not ranked."]
-            if any(line.row.lacking for line in lines)
-            else []
-        ),
+        *([LETTERS] if grouped else []),
+        *(["Grey rows lack seeds that the table asks for, so they are shown and not ranked."] if lacks else []),
         *filter(None, [units_of(board)]),
         *(f"As printed: {source}, {setting}" for source, setting in _sources(lines)),
         *([f"Settings: {board.remark}."] if board.remark else []),
