@@ -110,6 +110,10 @@ def test_other_readers_leave_it_out_or_say_so(cli, place, made):
     cli(place, "compare", "ce", "vitt", "--dataset", "shapes").one_line("unknown row 'vitt'")
     for name in ("vit", "vit (scored)", "vit:scored", "vit:top1"):
         cli(place, "reproduce", "runs", name).one_line("it cannot be trained")
+    save(place, "ce.npz", 6, made)
+    cli(place, "score", "ce.npz", "--dataset", "shapes").ok()
+    assert "(scored)" not in cli(place, "plot", "tradeoff", "--dataset", "shapes").ok().out
+    assert "hierbench run --methods ce " in cli(place, "reproduce", "runs", "ce").ok().out  # the runs, not the file
     (place / "runs" / id_ / "metrics.json").write_text("{}")
     done = cli(place, "leaderboard", "--dataset", "shapes").ok()
     assert "vit" not in done.out and "score the file again" in done.err
