@@ -73,7 +73,7 @@ def run_plan(
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
 
         train_on_ray(queue, setting)
-    if setting.workers == 1 or setting.executor == "ray":
+    if setting.in_process or setting.executor == "ray":
         _run_here(queue, setting.of_worker(0))
     else:
         _run_in_workers(queue, setting)

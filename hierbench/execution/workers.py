@@ -40,10 +40,10 @@ def start_server() -> None:
             forkserver.ensure_running()
 
 
-def seconds_to_start(workers: int) -> float:
-    """Return how long workers take to start: one that does nothing is started, a single one is this process."""
+def seconds_to_start(setting: Setting) -> float:
+    """Return how long workers take to start: one that does nothing is started, unless this process is the only one."""
     began = time.perf_counter()
-    if workers == 1:
+    if setting.in_process:
         import_fabric()
     else:
         start_server()

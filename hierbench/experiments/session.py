@@ -100,7 +100,7 @@ class Session:
         options, variant = self.options, variant_name(self.recipe.dataset, self.recipe.data.jpeg_quality)
         if options.dry_run or options.plan_only or options.executor != "local" or find(variant, options.data_dir):
             return False
-        return make_setting(options, 2).workers > 1
+        return not make_setting(options, 2).in_process
 
     def announce(
         self, lines: Sequence[Line], models: Callable[[], Costs], methods: Sequence[Found] = (), **more: Any
@@ -120,7 +120,7 @@ class Session:
         per_job = seconds_per_job(recipe, kinds, inputs.prepared, self.setting, measure=measure)
         seconds = None if per_job is None else total_seconds(per_job, kinds, self.setting, needed) if kinds else 0.0
         if seconds:  # small jobs take less time than the processes that run them take to start
-            seconds += workers.seconds_to_start(self.setting.workers)
+            seconds += workers.seconds_to_start(self.setting)
         if options.dry_run or inputs.prepared is None:
             shown = models()
             if options.dry_run and per_job:
@@ -129,7 +129,7 @@ class Session:
             return False
         say_notes(inputs.prepared)
         say(summary(recipe, lines, seconds, options.device, ""))
-        if kinds and self.setting.workers > 1 and options.executor == "local" and not options.plan_only:
+        if kinds and not self.setting.in_process and options.executor == "local" and not options.plan_only:
             workers.start_server()  # it imports while this process goes on
         for extraction in needed:
             if not extraction.cached:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from hierbench.config.options import Device, Options
+from hierbench.config.options import Device, Options, is_path
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.processes import num_cores
@@ -20,6 +20,7 @@ class Setting:
     data_dir: Path
     device: str = "cpu"
     workers: int = 1
+    isolated: bool = False  # whether a single worker is a process of its own too, as a user's file may crash it
     threads: int | None = None  # of each computing process; None for PyTorch's default
     devices: int = 1  # that share one job
     jobs_per_gpu: int = 1
@@ -35,6 +36,11 @@ class Setting:
     def store(self) -> Store:
         """The runs folder."""
         return Store(self.runs, self.apart)
+
+    @property
+    def in_process(self) -> bool:
+        """Whether jobs train in the command's own process."""
+        return self.workers == 1 and not self.isolated
 
     def of_worker(self, slot: int) -> Self:
         """Return the setting of one worker; workers take turns over the CUDA devices, in groups of `devices`."""
@@ -97,6 +103,7 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         data_dir=options.data_dir.resolve(),
         device=options.device,
         workers=workers,
+        isolated=options.jobs is None and any(map(is_path, options.methods.split(","))),
         threads=threads,
         devices=options.devices,
         jobs_per_gpu=options.jobs_per_gpu,

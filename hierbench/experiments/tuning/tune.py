@@ -69,7 +69,7 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
             say(describe(extraction, recipe))
         seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting, needed)
         if seconds:
-            seconds += seconds_to_start(session.setting.workers)
+            seconds += seconds_to_start(session.setting)
             say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")
