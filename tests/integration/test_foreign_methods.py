@@ -201,3 +201,13 @@ def test_several_files_are_checked_and_one_that_fails_is_the_exit_code(cli, tmp_
     (tmp_path / "first.py").write_text(text.replace("loss", "lost"))
     found = cli(tmp_path, "methods", "check", "./first.py", "./second.py")
     assert found.code != 0
+
+
+def test_a_crash_of_a_single_job_is_a_failed_run(cli, tmp_path, data_dir):
+    """A file of the user's has a process of its own; what is left is a record with the signal, and no lock."""
+    file = method(tmp_path, loss="import os; os.abort()")
+    done = cli(tmp_path, "run", "--methods", file, "--dataset", "shapes", "--data-dir", data_dir, *FAST)
+    (status,) = (tmp_path / "runs").glob("*/status.json")
+    record = json.loads(status.read_text())
+    assert done.code == 1 and record["state"] == "failed" and "signal 6 (SIGABRT)" in record["error"]
+    assert record["error"] in done.err and not list(status.parent.glob(".lock*"))
