@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import Any
@@ -18,7 +18,7 @@ from hierbench.config.spec import Spec
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.others import other_rows
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import Evidence, Record, rows_of
+from hierbench.leaderboard.rows import Evidence, Record, Verified, rows_of
 from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import departures, recipe_of, remark_of, tuning_of
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
@@ -86,8 +86,6 @@ class Board:
         store: Store,
         ids: Sequence[str] | None = None,
         protocol: Protocol | None = None,
-        rejected: Collection[str] = (),
-        evidence: Evidence | None = None,
         *,
         scored: bool = True,
     ) -> Board:
@@ -97,11 +95,10 @@ class Board:
 
         Args:
             dataset: its name, or the file of a user's dataset.
-            store: where the runs are.
+            store: where the runs are; of a verified one, runs that are rejected count as planned and not as finished,
+                and each row has the weakest verdict of its runs.
             ids: only these runs, and no scored rows; by default all that are comparable with the newest run.
             protocol: only runs under it; None takes that of the newest.
-            rejected: ids of runs that count as planned but not as finished, as verification found them false.
-            evidence: what verification found of the runs, where they were verified.
             scored: whether with the scored rows.
 
         Raises:
@@ -109,11 +106,11 @@ class Board:
             UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
         """
         name = dataset_name(dataset)
-        evidence = evidence or Evidence()
+        evidence = store.evidence if isinstance(store, Verified) else Evidence()
         try:
-            board = cls._of_runs(dataset, store, ids, protocol, rejected, evidence)
+            board = cls._of_runs(dataset, store, ids, protocol, evidence)
         except NoRunsError:
-            rows, data, remarks = scored_rows(name, store, None, rejected) if scored and ids is None else ([], None, [])
+            rows, data, remarks = scored_rows(name, store, None) if scored and ids is None else ([], None, [])
             if not rows or data is None or protocol is not None:
                 raise
             rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
@@ -123,7 +120,7 @@ class Board:
         if ids is not None or not scored:
             return board
         spec = spec_of(store.run(board.rows[0].runs[0]))
-        more, _, remarks = scored_rows(name, store, spec, rejected)
+        more, _, remarks = scored_rows(name, store, spec)
         rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in more)]
         remark = "; ".join(filter(None, [board.remark, *remarks]))
         return replace(board, rows=tuple(rows), remark=remark, evidence=evidence.said(rows))
@@ -135,7 +132,6 @@ class Board:
         store: Store,
         ids: Sequence[str] | None,
         protocol: Protocol | None,
-        rejected: Collection[str],
         evidence: Evidence,
     ) -> Board:
         name = dataset_name(dataset)
@@ -146,7 +142,7 @@ class Board:
         found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
         if not found:
             raise _no_runs(dataset, store, protocol)
-        done = {run.folder.name for _, run in found if run.folder.name not in rejected and run.done}
+        done = {run.folder.name for _, run in found if run.folder.name not in store.rejected and run.done}
         finished = [(spec, run) for spec, run in found if run.folder.name in done]
         newest = (finished or found)[-1][0]
         found = _comparable(found, newest, with_bases=ids is None)

@@ -226,8 +226,8 @@ NUMBERS, PAPER = "--difference 1 --deviation 1", "--dataset cifar100 --numbers p
         f"crm cee {PAPER}": "unknown row 'cee'",
         f"ce ce {PAPER}": "nothing to compare with ce",
         f"crm ce {PAPER} --metric topp": "topp",
-        f"ce crm {PAPER} --metric ece": "its own metrics",
-        f"ce crm {PAPER} --protocol paper": "no protocols",
+        f"ce crm {PAPER} --metric ece": "other metrics",
+        f"ce crm {PAPER} --protocol paper": "a protocol",
     }.items(),
 )
 def test_mistakes_are_one_line(cli, tmp_path, words, said):
