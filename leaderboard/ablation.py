@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from hierbench.config.sections import FeatureType
-from hierbench.leaderboard.board import PAPER_RUNS, PUBLISHED, Board, paper_distance, paper_lines
+from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.printed import PAPER_RUNS, paper_distance, paper_lines
 from hierbench.leaderboard.statistics import Cell, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
 from hierbench.leaderboard.tables.board import MEAN, cell_of, metric_columns, seeds, shown_metrics

@@ -9,7 +9,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.paired import difference, values_by_seed
 from hierbench.leaderboard.power import (
     MOST_SEEDS,
@@ -20,6 +20,7 @@ from hierbench.leaderboard.power import (
     power_of,
     seeds_needed,
 )
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import summarise
 from hierbench.runs.store import Store
 
