@@ -21,9 +21,7 @@ from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.cost import Cost
-from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary, timed
-from hierbench.planning.estimate import seconds_per_job, total_seconds
-from hierbench.planning.extraction import Extraction, extractions_of
+from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
 from hierbench.planning.inputs import Inputs, obtain
 from hierbench.planning.plan import check_request
 from hierbench.planning.resources import Setting, choose_device, make_setting
@@ -31,6 +29,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
+from hierbench.speed.estimate import estimate, with_times
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
@@ -114,17 +113,12 @@ class Session:
         num_training = sum(line.trains for line in lines)
         self.setting = make_setting(options, num_training, weights=inputs.weights, **more)
         kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
-        measure, needed = options.dry_run, list[Extraction]()
-        if recipe.model.frozen:
-            needed = extractions_of(recipe, kinds, inputs.prepared, inputs.digest, self.setting, measure=measure)
-        per_job = seconds_per_job(recipe, kinds, inputs.prepared, self.setting, measure=measure)
-        seconds = None if per_job is None else total_seconds(per_job, kinds, self.setting, needed) if kinds else 0.0
-        if seconds:  # small jobs take less time than the processes that run them take to start
-            seconds += workers.seconds_to_start(self.setting)
+        found = estimate(recipe, kinds, inputs, self.setting, measure=options.dry_run)
+        seconds, needed = found.seconds, found.extractions
         if options.dry_run or inputs.prepared is None:
             shown = models()
-            if options.dry_run and per_job:
-                shown = timed(shown, recipe, methods, per_job, self.setting)
+            if options.dry_run:
+                shown = with_times(shown, recipe, methods, found.per_job, self.setting)
             show_dry_run(recipe, lines, seconds, shown, options.device, inputs.missing, needed, as_json=options.as_json)
             return False
         say_notes(inputs.prepared)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hierbench.config.recipe import Recipe
@@ -16,9 +16,8 @@ if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
-    from hierbench.planning.extraction import Extraction
-    from hierbench.planning.resources import Setting
     from hierbench.runs.job import Job, State
+    from hierbench.speed.estimate import Extraction
 
 
 @dataclass(frozen=True)
@@ -66,41 +65,6 @@ def costs(
         for found in methods
         if feature_type in found.cls.types and found.trains
     }
-
-
-def timed(
-    models: Mapping[tuple[FeatureType, str], Cost],
-    recipe: Recipe,
-    methods: Sequence[Found],
-    seconds: Mapping[FeatureType, float],
-    setting: Setting,
-) -> dict[tuple[FeatureType, str], Cost]:
-    """Return the costs with the time of head and loss in a step, and that of a job, where it is known by type.
-
-    A job takes that of the baseline, plus the difference of the heads at every step.
-    """
-    import torch
-
-    from hierbench.api.registry import find_method
-    from hierbench.planning.cost import stand_in_tree
-    from hierbench.planning.estimate import steps_of
-    from hierbench.planning.head import head_seconds
-
-    tree, found_costs = stand_in_tree(recipe.expected.level_sizes), dict(models)
-    batch, steps = steps_of(recipe, recipe.expected.train)
-    baseline, threads = find_method("ce"), torch.get_num_threads()
-    torch.set_num_threads(setting.threads or threads)
-    try:
-        for kind, of_job in seconds.items():
-            own = {found.name: found for found in methods if (kind, found.name) in models}
-            heads = head_seconds(list(({"ce": baseline} | own).values()), recipe, tree, kind, setting.device, batch)
-            for name, head in heads.items():
-                if name in own and head is not None:
-                    job = max(0.0, of_job + (head - (heads["ce"] or head)) * steps)
-                    found_costs[kind, name] = replace(models[kind, name], head=head, job=job)
-    finally:
-        torch.set_num_threads(threads)
-    return found_costs
 
 
 def say_notes(prepared: Prepared) -> None:

@@ -6,8 +6,7 @@ from hierbench.config.rates import PREFIX, RATE_NAMES, check_group_names, own_ra
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.head import num_features
+from hierbench.planning.cost import num_features, stand_in_tree
 from hierbench.utils.errors import UserError
 
 

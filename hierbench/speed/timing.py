@@ -1,15 +1,16 @@
 """Measures the speed of this machine: a clock, noise in place of data, and the real training step.
 
-Shapes: B batch, K classes, D features.
+Shapes: B batch, N examples, K classes, D features.
 """
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,13 +18,15 @@ from hierbench.api.method import Method
 from hierbench.config.rates import Rates
 from hierbench.config.sections import Augment, FeatureType, Model, Precision
 from hierbench.config.spec import TrainSpec
-from hierbench.data.augment import crop_of, normalise
-from hierbench.data.loader import resize_to
+from hierbench.data.augment import crop_of
+from hierbench.data.feature_split import FeatureSplit
+from hierbench.data.loader import Split
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
 from hierbench.models.compiled import compile_embedding
 from hierbench.models.frozen import cached_backbone
+from hierbench.training.fabric import make_fabric
 from hierbench.training.step import Step, make_optimizer
 
 RATE = 1e-4  # small, so that the loss on noise stays finite
@@ -31,15 +34,14 @@ RATE = 1e-4  # small, so that the loss on noise stays finite
 
 def seconds_of(function: Callable[[], object], device: str) -> float:
     """Return the seconds of a call, including the work that it starts on the device."""
-    wait_for(device)
+    _wait_for(device)
     start = time.perf_counter()
     function()
-    wait_for(device)
+    _wait_for(device)
     return time.perf_counter() - start
 
 
-def wait_for(device: str) -> None:
-    """Wait until CUDA has finished its work."""
+def _wait_for(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -69,9 +71,25 @@ def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
+def head_pass(method: Method, targets: Tensor) -> Callable[[], Any]:
+    """Return a function that does forward pass, loss and backward pass of a method alone, and returns its outputs.
+
+    It gets noise in place of features [B, D]; `targets` are [B].
+    """
+    features = torch.randn(len(targets), method.num_features, device=targets.device)
+
+    def call() -> Any:
+        method.zero_grad()
+        outputs = method(features.detach().requires_grad_())
+        torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
+        return outputs
+
+    return call
+
+
 @dataclass
 class Workload:
-    """The configuration of a model, and uint8 noise on the device in place of a dataset."""
+    """The configuration of a model, and noise on the device in place of a dataset."""
 
     model: Model
     augment: Augment
@@ -80,88 +98,98 @@ class Workload:
     batch: int  # B
     device: str  # "cpu" or "cuda"
     precision: Precision  # of backbone and feature extractor; the rest is float32
+    batches: int = 4  # N / B
 
     def __post_init__(self) -> None:
-        num = 4 * self.batch
-        if self.model.frozen:  # cached features stand for images
-            self.images = torch.randn(num, cached_backbone(self.model).num_channels, device=self.device)
-        else:
-            self.images = torch.randint(0, 256, (num, 3, *self.image_size), dtype=torch.uint8, device=self.device)
-        self.labels = torch.arange(num, device=self.device) % self.hierarchy.num_classes
-        self.mean = torch.tensor(self.augment.mean, device=self.device)
-        self.std = torch.tensor(self.augment.std, device=self.device)
-        self.crop = crop_of(self.augment)
+        self.split = NoiseFeatures(self) if self.model.frozen else NoiseImages(self)
+        self.targets = torch.arange(self.batch, device=self.device) % self.hierarchy.num_classes
 
     def autocast(self) -> torch.autocast:
         """Return the context of a forward pass."""
         return torch.autocast(self.device, torch.bfloat16, enabled=self.precision == "bfloat16")
 
-    def train_batch(self) -> tuple[Tensor, Tensor]:
-        """Return augmented images [B, 3, H, W], or features [B, C], float32 and labels [B] of random rows."""
-        rows = torch.randint(len(self.labels), (self.batch,)).to(self.device)
-        if self.model.frozen:
-            return self.images.index_select(0, rows), self.labels[rows]
-        images = normalise(self.crop(self.images, rows), self.mean, self.std)
-        return resize_to(images, self.model.input_size), self.labels[rows]
+    def train_batches(self, steps: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield inputs and labels [B] of random rows, as a job's training does."""
+        return self.split.train_batches(list(torch.randint(len(self.split), (steps, self.batch))))
 
-    def eval_batch(self) -> tuple[Tensor, Tensor]:
-        """Return images [B, 3, H, W], or features [B, C], float32 and labels [B]."""
-        if self.model.frozen:
-            return self.images[: self.batch], self.labels[: self.batch]
-        images = normalise(self.images[: self.batch], self.mean, self.std)
-        return resize_to(images, self.model.input_size), self.labels[: self.batch]
+
+class NoiseImages(Split):
+    """A split of uint8 noise [N, 3, H, W], of which B images are evaluated."""
+
+    def __init__(self, work: Workload) -> None:
+        images = torch.randint(0, 256, (work.batches * work.batch, 3, *work.image_size), dtype=torch.uint8)
+        _hold_noise(self, images, work)
+        self.crop, self.input_size = crop_of(work.augment), work.model.input_size
+        self.mean = torch.tensor(work.augment.mean, device=work.device)
+        self.std = torch.tensor(work.augment.std, device=work.device)
+
+
+class NoiseFeatures(FeatureSplit):
+    """A split of noise in place of cached features [N, C] of one view, of which B vectors are evaluated."""
+
+    def __init__(self, work: Workload) -> None:
+        self.num_views = 1
+        _hold_noise(self, torch.randn(work.batches * work.batch, cached_backbone(work.model).num_channels), work)
+
+
+def _hold_noise(split: Split, noise: Tensor, work: Workload) -> None:
+    labels = np.arange(len(noise)) % work.hierarchy.num_classes
+    split._hold(noise.numpy(), labels, torch.device(work.device), 0, 1, resident=True)
+    split.evaluated = torch.arange(work.batch)
 
 
 class Trainee:
     """A model on the workload: its training step, its evaluation, and the parts of a step outside the network.
 
-    With `compiled` it is compiled on CUDA, as in training.
+    It is set up as jobs are, with Fabric and, on CUDA, compiled; not so with `bare`, which starts seconds sooner.
     """
 
-    def __init__(
-        self, work: Workload, method: type[Method], feature_type: FeatureType, *, compiled: bool = True
-    ) -> None:
+    def __init__(self, work: Workload, method: type[Method], feature_type: FeatureType, *, bare: bool = False) -> None:
         self.work = work
         torch.backends.cudnn.benchmark = True  # as in training
         model = build_classifier(method, work.hierarchy, feature_type, work.model)
         self.model = model.to(work.device).to(memory_format=torch.channels_last)
-        self.features = torch.randn(work.batch, model.method.num_features, device=work.device)
+        self.head = head_pass(model.method, work.targets)
         rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
         how = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
-        self.step = Step(model.method, self.outputs, make_optimizer(model, how))
-        if work.device == "cuda" and compiled and not work.model.frozen:
-            compile_embedding(model, (work.batch, 3, *(work.model.input_size or work.image_size)), work.autocast)
+        optimizer = make_optimizer(model, how)
+        if bare:
+            self.step = Step(model.method, self.outputs, optimizer)
+            return
+        fabric = make_fabric(work.device, work.precision)
+        wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
+        self.step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
+        if work.device == "cuda" and not work.model.frozen:
+            compile_embedding(model, (work.batch, 3, *(work.model.input_size or work.image_size)), fabric.autocast)
 
     def outputs(self, images: Tensor) -> Any:
         """Return the method's outputs for images [B, 3, H, W]."""
         with self.work.autocast():
             return self.model(images)
 
-    def train(self) -> None:
-        """Gather, augment and normalise a batch, and do a training step on it."""
+    def train(self, steps: int = 1) -> None:
+        """Gather, augment and normalise batches, and do a training step on each."""
         self.model.train()
-        self.step([self.work.train_batch()], self.work.batch)
+        for part in self.work.train_batches(steps):
+            self.step([part], self.work.batch)
 
     def besides_the_model(self, times: int = 1) -> None:
         """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""
-        for _ in range(times):
-            _, targets = self.work.train_batch()
-            method = self.model.method
-            outputs = method(self.features.detach().requires_grad_())
-            torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
+        for _, targets in self.work.train_batches(times):
+            outputs = self.head()
             with torch.inference_mode():
-                self._count(outputs, targets)
+                self._count([(outputs, targets)])
 
     @torch.inference_mode()
     def evaluate(self) -> None:
         """Normalise a batch, score it and compute metrics."""
         self.model.eval()
-        images, targets = self.work.eval_batch()
-        self._count(self.outputs(images), targets)
+        self._count((self.outputs(images), targets) for images, targets in self.work.split.eval_batches())
 
-    def _count(self, outputs: Any, targets: Tensor) -> None:
+    def _count(self, parts: Iterable[tuple[Any, Tensor]]) -> None:
         tally = Tally(self.work.hierarchy)
-        tally.add(self.model.method.scores(outputs), targets)
+        for outputs, targets in parts:
+            tally.add(self.model.method.scores(outputs), targets)
         tally.metrics()
 
 
@@ -170,9 +198,8 @@ class BareBackbone:
 
     def __init__(self, work: Workload) -> None:
         self.work = work
-        backbone = build_backbone(work.model)
-        self.backbone = backbone.to(work.device).to(memory_format=torch.channels_last)
-        self.images, _ = work.train_batch()
+        self.backbone = build_backbone(work.model).to(work.device).to(memory_format=torch.channels_last)
+        self.images, _ = next(work.train_batches())
         self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone
 
     def __call__(self) -> None:
