@@ -15,10 +15,10 @@ from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import find, variant_name
 from hierbench.data.user.opening import with_sizes
 from hierbench.execution import workers
-from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
+from hierbench.execution.train_job import extract_features
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
@@ -114,18 +114,17 @@ class Session:
         self.setting = make_setting(options, num_training, weights=inputs.weights, **more)
         kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
         found = estimate(recipe, kinds, inputs, self.setting, measure=options.dry_run)
-        seconds, needed = found.seconds, found.extractions
         if options.dry_run or inputs.prepared is None:
             shown = models()
             if options.dry_run:
                 shown = with_times(shown, recipe, methods, found.per_job, self.setting)
-            show_dry_run(recipe, lines, seconds, shown, options.device, inputs.missing, needed, as_json=options.as_json)
+            show_dry_run(recipe, lines, found, shown, options.device, inputs.missing, as_json=options.as_json)
             return False
         say_notes(inputs.prepared)
-        say(summary(recipe, lines, seconds, options.device, ""))
+        say(summary(recipe, lines, found.seconds, options.device, ""))
         if kinds and not self.setting.in_process and options.executor == "local" and not options.plan_only:
             workers.start_server()  # it imports while this process goes on
-        for extraction in needed:
+        for extraction in found.extractions:
             if not extraction.cached:
                 say(describe(extraction, recipe))
         return True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
     from hierbench.runs.job import Job, State
-    from hierbench.speed.estimate import Extraction
+    from hierbench.speed.estimate import Estimate, Extraction
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,10 @@ def describe(extraction: Extraction, recipe: Recipe) -> str:
 def show_dry_run(
     recipe: Recipe,
     lines: Sequence[Line],
-    seconds: float | None,
+    found: Estimate,
     models: dict[tuple[FeatureType, str], Cost],
     device: str,
     blocked: str,
-    extractions: Sequence[Extraction] = (),
     *,
     as_json: bool,
 ) -> None:
@@ -116,7 +115,7 @@ def show_dry_run(
             "dataset": recipe.dataset,
             "protocol": recipe.protocol,
             **({"blocked": blocked} if blocked else {}),
-            "estimated_seconds": seconds,
+            "estimated_seconds": found.seconds,
             "models": [
                 {
                     "type": type_,
@@ -128,16 +127,16 @@ def show_dry_run(
                 }
                 for (type_, name), cost in models.items()
             ],
-            **({"features": list(map(vars, extractions))} if recipe.model.frozen else {}),
+            **({"features": list(map(vars, found.extractions))} if recipe.model.frozen else {}),
             "jobs": [
                 {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
             ],
         }
         print(json.dumps(content, indent=1))
         return
-    say(summary(recipe, lines, seconds, device, blocked))
+    say(summary(recipe, lines, found.seconds, device, blocked))
     height, width = recipe.model.input_size or recipe.expected.image_size
-    for extraction in extractions:
+    for extraction in found.extractions:
         say(describe(extraction, recipe))
     trained = f"on features of {recipe.model.backbone}" if recipe.model.frozen else recipe.model.backbone
     say(f"models ({trained}, {height}x{width}):")

@@ -126,16 +126,6 @@ def trained_methods() -> list[type[Method]]:
     return [cls for cls in found if issubclass(cls, Method)]
 
 
-def repeated(times: int, function: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that calls another one several times."""
-
-    def several() -> None:
-        for _ in range(times):
-            function()
-
-    return several
-
-
 def measure_steps(device: str, precision: Precision, sizes: Sizes) -> list[dict[str, Any]]:
     """Measure all methods on all types in turn, in each round the bare backbone before every one.
 
@@ -188,10 +178,10 @@ def measure_methods(device: str, rounds: int, batch: int, tree: Hierarchy) -> li
     """
     targets = torch.randint(tree.num_classes, (batch,)).to(device)
 
-    def passes(cls: type[Method]) -> tuple[int, Callable[[], None]]:
+    def passes(cls: type[Method]) -> tuple[int, Callable[[], Any]]:
         num_features = tree.num_classes if "type-II" in cls.types else UNITS
         method = cls(tree, num_features, cls.Params()).to(device).train()
-        return num_features, repeated(PASSES, head_pass(method, targets))
+        return num_features, head_pass(method, targets, PASSES)
 
     _, haframe = passes(HAFrame)
     measured = {cls.name: passes(cls) for cls in trained_methods()}

@@ -6,6 +6,7 @@ Shapes: B batch, D features.
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,38 +40,23 @@ LONGEST = 0.5  # seconds of those, at the speed of the first
 
 @dataclass(frozen=True)
 class Extraction:
-    """A cache of features that a plan needs.
+    """A cache of features that a plan needs."""
 
-    Attributes:
-        pool: "average" or "max".
-        cached: whether it is there.
-        images: N of all splits.
-        vectors: with the views of training images.
-        bytes: of its files.
-        seconds: to extract it here; 0 if cached, None if not known.
-    """
-
-    pool: str
-    cached: bool
-    images: int
-    vectors: int
-    bytes: int
-    seconds: float | None
+    pool: str  # "average" or "max"
+    cached: bool  # whether it is there
+    images: int  # N of all splits
+    vectors: int  # with the views of training images
+    bytes: int  # of its files
+    seconds: float | None  # to extract it here; 0 if cached, None if not known
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the jobs of a plan that train will take on this machine.
+    """What the jobs of a plan that train will take on this machine."""
 
-    Attributes:
-        per_job: seconds of one job with the baseline's head, by type.
-        seconds: of all jobs, with their extractions and the start of the processes that run them.
-        extractions: the caches of features that they train on.
-    """
-
-    per_job: Mapping[FeatureType, float]
-    seconds: float | None
-    extractions: Sequence[Extraction]
+    per_job: Mapping[FeatureType, float]  # seconds of one job with the baseline's head, by type
+    seconds: float | None  # of all jobs, with their extractions and the start of the processes that run them
+    extractions: Sequence[Extraction]  # the caches of features that they train on
 
 
 def estimate(
@@ -83,13 +69,11 @@ def estimate(
     """
     here = setting.workers > 0 and (setting.device == "cpu" or (setting.device == "cuda" and measure))
     extractions = _extractions(recipe, kinds, inputs, setting.device if here else None)
-    if not kinds:
-        return Estimate({}, 0.0, extractions)
+    if not kinds or not here:
+        return Estimate({}, None if kinds else 0.0, extractions)
     try:
-        per_job = _seconds_per_job(recipe, kinds, inputs, setting) if here else {}
+        per_job = _seconds_per_job(recipe, kinds, inputs, setting)
     except RuntimeError:  # a model that does not fit in memory: its jobs will report it
-        per_job = {}
-    if not per_job:
         return Estimate({}, None, extractions)
     jobs = [per_job[kind] for kind in kinds]
     seconds = max(sum(jobs) / setting.workers, max(jobs)) + sum(each.seconds or 0.0 for each in extractions)
@@ -218,7 +202,10 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
     found, per_image = dict[str, Extraction](), None
     for kind in dict.fromkeys(kinds):
         pool = model.type_i_pool if kind == "type-I" else "average"
-        cached = prepared is not None and _is_cached(Wanted.by(prepared, model, recipe.augment, inputs.digest, kind))
+        cached = False
+        if prepared is not None:
+            with suppress(UserError):  # damaged, which the jobs will say
+                cached = find_features(Wanted.by(prepared, model, recipe.augment, inputs.digest, kind)) is not None
         if not cached and device is not None and per_image is None:
             per_image = _seconds_to_extract(recipe, device)
         seconds = 0.0 if cached else None if per_image is None else per_image * vectors
@@ -226,19 +213,8 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
     return list(found.values())
 
 
-def _is_cached(wanted: Wanted) -> bool:
-    try:
-        return find_features(wanted) is not None
-    except UserError:  # damaged, which the jobs will say
-        return False
-
-
 def _seconds_to_extract(recipe: Recipe, device: str) -> float:
-    """Return the seconds of one image's features on this machine.
-
-    As many blocks as in extraction are computed at the same time, since cores share caches and memory; they are smaller
-    where the backbone is slow.
-    """
+    """Return the seconds of one image's features, in as many blocks at a time as in extraction."""
     backbone = frozen_backbone(recipe.model, None).to(device)
     height, width = recipe.model.input_size or recipe.expected.image_size
     at_once = blocks_at_once(device, (height, width))

@@ -34,16 +34,12 @@ RATE = 1e-4  # small, so that the loss on noise stays finite
 
 def seconds_of(function: Callable[[], object], device: str) -> float:
     """Return the seconds of a call, including the work that it starts on the device."""
-    _wait_for(device)
+    wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
     start = time.perf_counter()
     function()
-    _wait_for(device)
+    wait()
     return time.perf_counter() - start
-
-
-def _wait_for(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def in_turn(
@@ -71,17 +67,18 @@ def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
-def head_pass(method: Method, targets: Tensor) -> Callable[[], Any]:
+def head_pass(method: Method, targets: Tensor, times: int = 1) -> Callable[[], Any]:
     """Return a function that does forward pass, loss and backward pass of a method alone, and returns its outputs.
 
-    It gets noise in place of features [B, D]; `targets` are [B].
+    It gets noise in place of features [B, D], `times` times; `targets` are [B].
     """
     features = torch.randn(len(targets), method.num_features, device=targets.device)
 
     def call() -> Any:
-        method.zero_grad()
-        outputs = method(features.detach().requires_grad_())
-        torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
+        for _ in range(times):
+            method.zero_grad()
+            outputs = method(features.detach().requires_grad_())
+            torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
         return outputs
 
     return call
