@@ -4,6 +4,7 @@ Shapes: B batch, N examples, D features, K classes.
 """
 
 import platform
+import resource
 import statistics
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
 from hierbench.planning.cost import stand_in_tree
-from hierbench.speed.timing import RATE, BareBackbone, Trainee, Workload, head_pass, in_turn, median_ratio
+from hierbench.speed.timing import RATE, Trainee, Workload, bare_backbone, head_pass, in_turn, median_ratio
 from hierbench.training.posthoc import rescored_chunks
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.console import Meter
@@ -44,6 +46,7 @@ INAT = (3, 4, 9, 34, 57, 72, 1010)  # nodes per level of iNaturalist 2019
 SMALL_IMAGES = Augment(crop="pad", pad=4, pad_mode="reflect", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 LARGE_IMAGES = Augment(crop="random-resized", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 PREPARED_SIZE = (224, 224)
+FLOAT32: Precision = "float32"
 UNITS = 600  # D of type I, as in the paper
 LIMIT = 10.0  # seconds after which no further round of a type's steps begins
 # Between two clock readings:
@@ -79,45 +82,41 @@ def bench(device: str, sizes: Sizes) -> dict[str, Any]:
 
     Returns:
         JSON types: "device", its "name", "threads", "precision" of auto, "backbone" and "batch" of the steps; "steps"
-        as `measure_steps` for each precision; "methods": their "batch" and "classes", and "rows" as `measure_methods`;
-        "features" as `measure_features`, "evaluation" as `_evaluation`, "prepare" as `_prepare`, "card" as
-        `measure_card`, None but on CUDA; "peak_mib" of this process, None where it is not known; "seconds" that the
-        measurement took.
+        as `measure_steps`; "methods": their "batch" and "classes", and "rows" as `measure_methods`;
+        "features" as `measure_features`; "evaluation": "metrics_s", "crm_s" with the metrics of its scores, "frame_s",
+        and "extra_mib" that the first two took on top of the scores; "prepare" as `_prepare`; "card" as `measure_card`,
+        None but on CUDA; "peak_mib" of this process; "seconds" that the measurement took.
     """
-    start, best, tree = time.perf_counter(), resolve_precision("auto", device), stand_in_tree(sizes.levels)
+    start, tree = time.perf_counter(), stand_in_tree(sizes.levels)
     torch.manual_seed(0)
-    # Evaluation first, while the peak of the memory is its own.
-    parts: dict[str, Callable[[], Any]] = {"evaluation": partial(_evaluation, device, sizes, tree)}
-    precisions: list[Precision] = [best] if best == "float32" else [best, "float32"]
-    parts |= {f"steps in {precision}": partial(measure_steps, device, precision, sizes) for precision in precisions}
-    parts["methods"] = partial(measure_methods, device, sizes.method_rounds, sizes.method_batch, tree)
-    parts["features"] = partial(measure_features, device, sizes.rounds, sizes)
-    parts["preparing"] = partial(_prepare, sizes)
-    if device == "cuda":
-        parts["card"] = partial(measure_card, device, sizes)
-    found = dict[str, Any]()
+    parts: dict[str, Callable[[], Any]] = {
+        "evaluation": lambda: _evaluation(device, sizes, tree),  # first, while the peak of the memory is its own
+        "steps": lambda: measure_steps(device, sizes),
+        "methods": lambda: {
+            "batch": sizes.method_batch,
+            "classes": tree.num_classes,
+            "rows": measure_methods(device, sizes.method_rounds, sizes.method_batch, tree),
+        },
+        "features": lambda: measure_features(device, sizes.rounds, sizes),
+        "prepare": lambda: _prepare(sizes),
+        **({"card": lambda: measure_card(device, sizes)} if device == "cuda" else {}),
+    }
+    found: dict[str, Any] = {
+        "device": device,
+        "name": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "precision": resolve_precision("auto", device),
+        "backbone": sizes.backbone,
+        "batch": sizes.batch,
+        "card": None,
+    }
     with Meter("measuring", len(parts)) as meter:
         for number, (name, measure) in enumerate(parts.items(), 1):
             meter.part(name, 0.0, 1.0)
             meter.say(f"measuring: {name} ({number} of {len(parts)})")
             found[name] = measure()
             meter.end_part(name, 1.0)
-    return {
-        "device": device,
-        "name": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "precision": best,
-        "backbone": sizes.backbone,
-        "batch": sizes.batch,
-        "steps": [row for precision in precisions for row in found[f"steps in {precision}"]],
-        "methods": {"batch": sizes.method_batch, "classes": tree.num_classes, "rows": found["methods"]},
-        "features": found["features"],
-        "evaluation": found["evaluation"],
-        "prepare": found["preparing"],
-        "card": found.get("card"),
-        "peak_mib": _peak_mib(),
-        "seconds": time.perf_counter() - start,
-    }
+    return found | {"peak_mib": _peak_mib(), "seconds": time.perf_counter() - start}
 
 
 def trained_methods() -> list[type[Method]]:
@@ -126,38 +125,32 @@ def trained_methods() -> list[type[Method]]:
     return [cls for cls in found if issubclass(cls, Method)]
 
 
-def measure_steps(device: str, precision: Precision, sizes: Sizes) -> list[dict[str, Any]]:
+def measure_steps(device: str, sizes: Sizes) -> list[dict[str, Any]]:
     """Measure all methods on all types in turn, in each round the bare backbone before every one.
 
     Returns:
-        A dict per method and type: "step_ms" of a batch from gather to SGD, "bare_ms" forward and backward pass of the
-        backbone alone, and the medians over rounds of "ratio", the step over the bare, and of "share", head, loss,
-        metrics and data path over the bare; "peak_mib" of the device, None but on CUDA.
+        A dict per precision, method and type: "step_ms" of a batch from gather to SGD, "bare_ms" forward and backward
+        pass of the backbone alone, and the medians over rounds of "ratio", the step over the bare, and of "share",
+        head, loss, metrics and data path over the bare; "peak_mib" of the device, None but on CUDA.
     """
     tree, rows = Hierarchy.from_paths(shipped_paths("cifar100")), list[dict[str, Any]]()
-    work = Workload(Model(backbone=sizes.backbone), SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
-    bare = BareBackbone(work)
-    for feature_type in FEATURE_TYPES:
+    for precision, feature_type in product(dict.fromkeys([resolve_precision("auto", device), FLOAT32]), FEATURE_TYPES):
+        work = Workload(Model(backbone=sizes.backbone), SMALL_IMAGES, (32, 32), tree, sizes.batch, device, precision)
+        bare, functions = bare_backbone(work), list[Callable[[], object]]()
         trainees = [Trainee(work, cls, feature_type) for cls in trained_methods() if feature_type in cls.types]
-        functions: list[Callable[[], object]] = []
         for trainee in trainees:  # each next to the backbone: the machine's speed drifts
             functions += [bare, trainee.train, partial(trainee.besides_the_model, BESIDES)]
-        # Without compilation the networks are alike, so that one step warms up all of them.
-        first = functions if device == "cuda" else [*functions[:2], *functions[2::3]]
-        columns = iter(in_turn(functions, sizes.rounds, device, LIMIT, first))
+        columns = iter(in_turn(functions, sizes.rounds, device, LIMIT))
         for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
-            rows.append(
-                {
-                    "method": trainee.model.method.name,
-                    "type": feature_type,
-                    "precision": precision,
-                    "step_ms": 1000 * statistics.median(whole),
-                    "bare_ms": 1000 * statistics.median(alone),
-                    "ratio": median_ratio(whole, alone),
-                    "share": median_ratio(besides, alone) / BESIDES,
-                    "peak_mib": _device_peak_mib(trainee) if device == "cuda" else None,
-                }
-            )
+            row = {"method": trainee.model.method.name, "type": feature_type, "precision": precision}
+            row |= {
+                "step_ms": 1000 * statistics.median(whole),
+                "bare_ms": 1000 * statistics.median(alone),
+                "ratio": median_ratio(whole, alone),
+                "share": median_ratio(besides, alone) / BESIDES,
+                "peak_mib": _device_peak_mib(trainee) if device == "cuda" else None,
+            }
+            rows.append(row)
     return rows
 
 
@@ -241,10 +234,7 @@ def _plain_loop(work: Workload, feature_type: FeatureType) -> Callable[[], None]
 
 
 def _evaluation(device: str, sizes: Sizes, tree: Hierarchy) -> dict[str, Any]:
-    """Measure metrics, CRM with the metrics of its scores, and the frame, in turn, for N scores of K classes.
-
-    "extra_mib" is the memory that the first two took on top of the scores, None where it is not known.
-    """
+    """Measure metrics, CRM with the metrics of its scores, and the frame, in turn, for N scores of K classes."""
     place, num = torch.device(device), sizes.examples
     scores = torch.randn(num, tree.num_classes, device=place)
     targets, posthoc = torch.arange(num, device=place) % tree.num_classes, CRM(tree)
@@ -272,16 +262,12 @@ def _evaluation(device: str, sizes: Sizes, tree: Hierarchy) -> dict[str, Any]:
         "metrics_s": metrics_s,
         "crm_s": crm_s,
         "frame_s": frame_s,
-        "extra_mib": None if before is None or after is None else after - before,
+        "extra_mib": after - before,
     }
 
 
-def _peak_mib() -> float | None:
-    """Return the most memory that this process has held so far, None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+def _peak_mib() -> float:
+    """Return the most memory that this process has held so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
@@ -373,7 +359,7 @@ def bench_table(report: dict[str, Any]) -> Table:
     rates = [
         f"metrics, {asked['examples']:,} x {asked['classes']}: {asked['metrics_s']:.2f} s",
         f"softmax, CRM and its metrics: {asked['crm_s']:.2f} s",
-        f"memory of both on top of the scores: {_mib(asked['extra_mib'])}",
+        f"memory of both on top of the scores: {asked['extra_mib']:.0f} MiB",
         f"frame, K = {asked['classes']}: {asked['frame_s']:.2f} s",
         f"preparing {prepare['width']}x{prepare['height']} JPEGs: {prepare['images_per_s']:.0f} images/s, "
         f"{prepare['ratio']:.2f} of torchvision's decoding ({prepare['decoded_per_s']:.0f})",
@@ -384,7 +370,7 @@ def bench_table(report: dict[str, Any]) -> Table:
             f"matmul in bfloat16: {card['matmul_tflops']:.1f} TFLOP/s",
             f"WideResNet-28-8 at 32x32, of that rate: {100 * card['wrn28_8_share']:.1f} %",
         ]
-    rates += [f"peak memory of this process: {_mib(report['peak_mib'])}", f"measured in {report['seconds']:.0f} s"]
+    rates += [f"peak memory of this process: {report['peak_mib']:.0f} MiB", f"measured in {report['seconds']:.0f} s"]
     return Table(
         title=f"{report['name']}, speed",
         columns=["What", "Method", "ms", "Alone, ms", "Ratio", "Head, loss, metrics, data"],
@@ -412,10 +398,6 @@ def _lines(report: dict[str, Any]) -> Iterator[Line]:
     for what, row in rows:
         besides = f"{100 * row['share']:.1f} %" if "share" in row else ""
         if row.get("peak_mib") is not None:
-            besides += f", peak {_mib(row['peak_mib'])}"
+            besides += f", peak {row['peak_mib']:.0f} MiB"
         numbers = [Number(row.get("step_ms", row.get("ms")), ".1f"), Number(row.get("bare_ms"), ".1f")]
         yield Line([Text(what), Text(row.get("method", "")), *numbers, Number(row["ratio"]), Text(besides)])
-
-
-def _mib(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0f} MiB"

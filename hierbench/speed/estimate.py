@@ -131,17 +131,15 @@ def seconds_per_image(
         batch = min(PROBE_BATCH[device], batch_size)
         trainee = trainee_of(batch)
         trainee.train()  # warm-up
-        # A step on features takes milliseconds, of which one alone says little.
-        looks = 5 if recipe.model.frozen else 1
-        seconds = min(seconds_of(trainee.train, device) for _ in range(looks))
-        if seconds >= BUDGET:  # or something else ran meanwhile
-            seconds = min(seconds, *(seconds_of(trainee.train, device) for _ in range(2)))
+        seconds = min(seconds_of(trainee.train, device) for _ in range(ROUNDS))  # something else may run meanwhile
         if seconds >= BUDGET:
             return seconds / batch, seconds_of(trainee.evaluate, device) / batch
         larger = min(batch_size, int(batch * BUDGET / seconds))
         if larger > batch:
             batch, trainee = larger, trainee_of(larger)
-        train, forward = map(statistics.median, in_turn([trainee.train, trainee.evaluate], ROUNDS * looks, device))
+        # A step on features takes milliseconds, of which one alone says little.
+        rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
+        train, forward = map(statistics.median, in_turn([trainee.train, trainee.evaluate], rounds, device))
         return train / batch, forward / batch
 
 

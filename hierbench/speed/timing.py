@@ -43,18 +43,13 @@ def seconds_of(function: Callable[[], object], device: str) -> float:
 
 
 def in_turn(
-    functions: Sequence[Callable[[], object]],
-    rounds: int,
-    device: str,
-    limit: float = math.inf,
-    warm_up: Iterable[Callable[[], object]] = (),
+    functions: Sequence[Callable[[], object]], rounds: int, device: str, limit: float = math.inf
 ) -> list[list[float]]:
     """Return seconds of each function in each round, [functions][rounds]; after `limit` seconds no round begins.
 
-    Functions alternate, so that drifts of the machine's speed affect all alike; those of `warm_up` run once before, all
-    by default.
+    Functions run once before. They alternate, so that drifts of the machine's speed affect all alike.
     """
-    for function in dict.fromkeys(warm_up or functions):
+    for function in dict.fromkeys(functions):
         function()
     start, seconds = time.perf_counter(), list[list[float]]()
     while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
@@ -190,18 +185,16 @@ class Trainee:
         tally.metrics()
 
 
-class BareBackbone:
-    """Forward and backward pass of the backbone alone, on a prepared batch."""
+def bare_backbone(work: Workload) -> Callable[[], None]:
+    """Return a function that does forward and backward pass of the backbone alone, on a prepared batch."""
+    backbone = build_backbone(work.model).to(work.device).to(memory_format=torch.channels_last)
+    forward = torch.compile(backbone, dynamic=False) if work.device == "cuda" else backbone
+    images, _ = next(work.train_batches())
 
-    def __init__(self, work: Workload) -> None:
-        self.work = work
-        self.backbone = build_backbone(work.model).to(work.device).to(memory_format=torch.channels_last)
-        self.images, _ = next(work.train_batches())
-        self.forward = torch.compile(self.backbone, dynamic=False) if work.device == "cuda" else self.backbone
-
-    def __call__(self) -> None:
-        """Do one forward and backward pass."""
-        self.backbone.zero_grad()
-        with self.work.autocast():
-            features = self.forward(self.images)
+    def call() -> None:
+        backbone.zero_grad()
+        with work.autocast():
+            features = forward(images)
         features.float().mean().backward()
+
+    return call

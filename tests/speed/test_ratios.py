@@ -146,10 +146,11 @@ def test_frame(reference, inat, dtype, asked):
 def test_overhead_of_a_step():
     """Head, loss, metrics and data path against the bare WRN-28-2's forward and backward pass at B=64, K=100."""
     ours = {cls.name for cls in (CrossEntropy, Flamingo, HAFeature, HAFrame)}
-    rows = measure_steps("cpu", "float32", Sizes(rounds=5))
+    rows = measure_steps("cpu", Sizes(rounds=5))
     for row in rows:
         share = f"{100 * row['share']:.1f} % of WRN-28-2"
         print(f"\n{row['method']} {row['type']}: head, loss, metrics and data path are {share}")
+    rows = [row for row in rows if row["precision"] == "float32"]
     assert not [row for row in rows if row["share"] > (0.05 if row["method"] in ours else 0.15)]
 
 
