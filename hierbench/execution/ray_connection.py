@@ -57,13 +57,26 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
 
 
 def _chosen(address: str | None) -> str:
-    """Return the cluster that is meant: HOST:PORT of its head node, "auto" for this machine's, or LOCAL."""
-    return address or os.environ.get("RAY_ADDRESS") or LOCAL
+    """Return the cluster that is meant: HOST:PORT of its head node, "auto" for this machine's, or LOCAL.
+
+    Raises:
+        UserError: nothing listens at that address, where Ray itself would try for minutes.
+    """
+    where = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if where in (LOCAL, "auto"):
+        return where
+    host, _, port = where.rpartition(":")
+    if "/" in where or not host or not port.isdigit():
+        raise UserError(f"--address: HOST:PORT of a cluster's head node, or auto; got {where!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"no Ray cluster at {where}: {getattr(error, 'strerror', None) or error}") from None
+    return where
 
 
 def _resources(where: str) -> dict[str, float]:
     """Return the resources of a cluster, asked from a child process: Ray may hang, log for pages or end the process."""
-    _knock(where)
     command = [sys.executable, "-P", "-m", "hierbench.execution.ray_connection", where]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=DEADLINE)
@@ -78,19 +91,6 @@ def _resources(where: str) -> dict[str, float]:
     return answer
 
 
-def _knock(where: str) -> None:
-    """Raise a UserError unless something listens at an address: Ray itself would try for minutes."""
-    if where in (LOCAL, "auto"):
-        return
-    host, _, port = where.rpartition(":")
-    if "/" in where or not host or not port.isdigit():
-        raise UserError(f"--address: HOST:PORT of a cluster's head node, or auto; got {where!r}")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at {where}: {getattr(error, 'strerror', None) or error}") from None
-
-
 @contextmanager
 def connected(address: str | None) -> Iterator[Watch]:
     """Connect to a cluster, and leave it; a cluster of this machine alone ends with it.
@@ -100,7 +100,6 @@ def connected(address: str | None) -> Iterator[Watch]:
         ConnectionError: it is lost.
     """
     where = _chosen(address)
-    _knock(where)
     with our_environment():
         import ray
 

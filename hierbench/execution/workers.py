@@ -10,7 +10,7 @@ import sys
 import time
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from hierbench.api.isolation import ending
@@ -25,7 +25,7 @@ from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.processes import starting_children
 
 
-def start_server() -> BaseContext:
+def start_server() -> ForkServerContext | SpawnContext:
     """Return how workers start; where they are forked, their server is started, without waiting for its imports."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
@@ -43,7 +43,7 @@ def seconds_to_start(setting: Setting) -> float:
     if setting.in_process:
         import_fabric()
     else:
-        process = start_server().Process(target=import_fabric)  # type: ignore[attr-defined]
+        process = start_server().Process(target=import_fabric)
         with starting_children():
             process.start()
         process.join()
@@ -85,7 +85,7 @@ class Worker:
         self.connection, theirs = context.Pipe()
         # A daemon may have no children, which a job on several devices has; it ends with the pipe in any case.
         work, daemon = (theirs, setting, dict(os.environ)), setting.devices == 1
-        self.process = context.Process(target=_work, args=work, daemon=daemon)  # type: ignore[attr-defined]
+        self.process = context.Process(target=_work, args=work, daemon=daemon)
         with starting_children():
             self.process.start()
         theirs.close()

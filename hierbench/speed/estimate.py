@@ -160,7 +160,16 @@ def with_times(
     try:
         for kind, seconds in per_job.items():
             own = {found.name: found for found in methods if (kind, found.name) in models}
-            heads = _head_seconds({"ce": find_method("ce")} | own, recipe, tree, kind, setting.device, batch)
+            passes = dict[str, Callable[[], object]]()
+            with torch.random.fork_rng(devices=[]):
+                for name, found in ({"ce": find_method("ce")} | own).items():
+                    try:
+                        passes[name] = _head_pass(recipe, found, tree, kind, setting.device, batch)
+                    except BaseException as error:  # a foreign method may raise anything; its job reports it
+                        if is_interrupt(error):
+                            raise
+                rounds = in_turn(list(passes.values()), HEAD_ROUNDS, setting.device, HEAD_LIMIT)
+            heads = dict(zip(passes, map(statistics.median, rounds), strict=True))
             for name in own.keys() & heads:
                 job = max(0.0, seconds + (heads[name] - heads.get("ce", heads[name])) * steps)
                 timed[kind, name] = replace(models[kind, name], head=heads[name], job=job)
@@ -169,25 +178,15 @@ def with_times(
     return timed
 
 
-def _head_seconds(
-    methods: Mapping[str, Found], recipe: Recipe, tree: Hierarchy, kind: FeatureType, device: str, batch: int
-) -> dict[str, float]:
-    """Return by method the seconds of one step's head and loss; without methods that cannot be run alone."""
-    targets, passes = torch.arange(batch, device=device) % tree.num_classes, dict[str, Callable[[], object]]()
-    with torch.random.fork_rng(devices=[]):
-        for name, found in methods.items():
-            assert issubclass(found.cls, Method)
-            try:
-                method = found.cls(tree, num_features(recipe, tree, kind), found.params(recipe.params_of(name)))
-                call = head_pass(method.to(device).train(), targets)
-                call()
-            except BaseException as error:  # a foreign method may raise anything; its job reports it
-                if is_interrupt(error):
-                    raise
-            else:
-                passes[name] = call
-        rounds = in_turn(list(passes.values()), HEAD_ROUNDS, device, HEAD_LIMIT) if passes else []
-    return dict(zip(passes, map(statistics.median, rounds), strict=True))
+def _head_pass(
+    recipe: Recipe, found: Found, tree: Hierarchy, kind: FeatureType, device: str, batch: int
+) -> Callable[[], object]:
+    """Return a step of a method's head and loss, after it has run once."""
+    assert issubclass(found.cls, Method)
+    method = found.cls(tree, num_features(recipe, tree, kind), found.params(recipe.params_of(found.name)))
+    call = head_pass(method.to(device).train(), torch.arange(batch, device=device) % tree.num_classes)
+    call()
+    return call
 
 
 def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:

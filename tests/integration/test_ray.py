@@ -48,20 +48,12 @@ def work(tmp_path_factory):
 def undisturbed(cli, work, data_dir):
     """The same jobs here, one after another with one thread each: {name of the run: its folder}."""
     arguments = ["run", "--methods", f"ce,crm,{work}/patient.py,{work}/calm.py", *FAST]
-    plan = cli(work, *arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir)
-    assert plan.code == 0, plan.err
+    plan = cli(work, *arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir).ok()
     for job in json.loads(plan.out)["jobs"]:
-        done = cli(work, *job["command"][1:])
-        assert done.code == 0, done.err
+        cli(work, *job["command"][1:]).ok()
     for path in [*work.glob("steps-*"), *work.glob("place-*")]:
         path.unlink()
     return work / "here"
-
-
-@pytest.fixture
-def device_known(monkeypatch):
-    """Spares the process that asks the cluster for its devices, which the other tests start."""
-    monkeypatch.setattr("hierbench.execution.ray_connection._resources", lambda where: {"CPU": 2.0})
 
 
 def trained(folder):
@@ -149,17 +141,18 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
 
 
 @pytest.mark.thorough
-def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, device_known, monkeypatch):
+def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
     """The same numbers, winner and table as on this machine with one thread for each job."""
     tune = ["tune", "--method", "haframe", "--dataset", "shapes", "--data-dir", data_dir, "--mlflow", "off", *SHORT]
     for value in ("runs=1", "grid.haframe.gamma=[2]", "grid.haframe.alpha=[0.3,0.5]"):
         tune += ["--set", f"tune.{value}"]
     on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
     tables, metrics, winners = [], [], []
+    # Spares the process that asks the cluster for its devices, which the other tests start.
+    monkeypatch.setattr("hierbench.execution.ray_connection._resources", lambda where: {"CPU": 2.0})
     monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
     for where in (on_ray, ("--runs", work / "grid-here")):
-        done = cli(work, *tune, *where, "--output", work / "tuned.toml")
-        assert done.code == 0, done.err
+        done = cli(work, *tune, *where, "--output", work / "tuned.toml").ok()
         tables.append(done.out.rpartition("written to")[0])
         metrics.append({path.parent.name: path.read_bytes() for path in where[1].glob("*/metrics.json")})
         winners.append((work / "tuned.toml").read_text())
