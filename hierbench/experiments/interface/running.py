@@ -70,7 +70,7 @@ def run(
     Runs are kept in the folder `runs` and never computed twice. Progress goes to standard error. A job that fails is
     reported there, and its row has fewer runs.
 
-    A class or an instance may come from a notebook's cell or a script: its source is kept with what it needs in
+    A class or an instance may come from a notebook's cell or a script: its source and its imports are kept in
     `runs/.methods/`, as if it had been given as a file. It must be defined at the top level.
 
     Args:
