@@ -2,20 +2,15 @@
 
 import json
 import os
-import platform
 import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-import hierbench.experiments.plan_cache as module
 from hierbench.config.options import Options
-from hierbench.config.recipe import load_recipe
-from hierbench.config.spec import Spec
-from hierbench.data.prepared import find
+from hierbench.experiments import plan_cache
 from hierbench.experiments.plan_cache import answer_from_cache
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
@@ -82,22 +77,7 @@ def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
 
 
 OPTIONS = Options(
-    methods="ce,crm",
-    dataset="shapes",
-    types="type-I",
-    seeds=1,
-    overrides=["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4"],
-    protocol="paper",
-    weights=None,
-    runs=Path("runs"),
-    data_dir=Path("data"),
-    device="auto",
-    jobs=None,
-    devices=1,
-    jobs_per_gpu=1,
-    mlflow=None,
-    dry_run=False,
-    as_json=False,
+    methods="ce,crm", dataset="shapes", types="type-I", seeds=1, overrides=[word for word in COMMAND if "=" in word]
 )
 
 
@@ -110,7 +90,7 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         {"methods": "crm,ce"},
         {"types": "type-I,type-II"},
         {"seeds": 2},
-        {"overrides": ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"]},
+        {"overrides": ["train.epochs=2", *OPTIONS.overrides[1:]]},
         {"overrides": ["train.epochs=1", "train.batch=96"]},  # a mistake is the planner's to tell
         {"protocol": "authors"},
         {"dataset": "cifar100"},
@@ -125,67 +105,46 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         assert capsys.readouterr().out == ""
 
 
-def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkeypatch, tmp_path):
+def test_it_does_not_answer_when_anything_else_has_changed(folder, first, cli, monkeypatch, tmp_path):
     shutil.copytree(folder, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
-    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
-    assert answer_from_cache(off)
-    others = {
-        "PACKAGES": ("hierbench",),
-        "version": lambda package: "another",
-        "platform": SimpleNamespace(node=lambda: "another", python_version=platform.python_version),
-        "entry_points": lambda group: ["an installed method"],
-    }
-    for name, another in others.items():
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, another)
-            assert not answer_from_cache(off), name
-    meta = Path("data/prepared/shapes/meta.json")
-    before = meta.read_text()
-    meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
-    assert not answer_from_cache(off)
-    meta.write_text(before)
-    assert answer_from_cache(off)
-    (plan,) = Path("runs/.plans").iterdir()
-    for damaged in (
-        "",
-        "{}",
-        "[{}]",
-        "[1]",
-        "null",
-        '[{"spec": {"seed": 0}, "shown": true}]',
-    ):
-        kept = plan.read_text()
-        plan.write_text(damaged)
-        assert not answer_from_cache(off), damaged
-        plan.write_text(kept)
-    run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
-    (run / "status.json").unlink()
-    assert not answer_from_cache(off)
-
-
-def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tmp_path):
-    """Of one that is added to the packages, so that the real ones are left alone."""
-    shutil.copytree(folder, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
-    off = replace(OPTIONS, mlflow="off")
-    assert {"hierbench", "hierbench.methods", "hierbench.benchmarks"} <= set(module.PACKAGES)
-    package = tmp_path / "one_more_package"
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "one_more_package"  # so that the real ones are left alone
     package.mkdir()
     files = [package / name for name in ("__init__.py", "method.py", "recipe.toml", "tree.csv")]
     for file in files:
         file.touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, package.name))
-    assert not answer_from_cache(off)
+    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
+    assert answer_from_cache(off)
+    others = {
+        "PACKAGES": (*plan_cache.PACKAGES, package.name),
+        "version": lambda package: "another",
+        "this_machine": lambda: "another",
+        "entry_points": lambda group: ["an installed method"],
+    }
+    for name, another in others.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(plan_cache, name, another)
+            assert not answer_from_cache(off), name
     (plan,) = Path("runs/.plans").iterdir()
-    kept = json.loads(plan.read_text())
-    jobs = [SimpleNamespace(spec=Spec.model_validate(job["spec"]), shown=job["shown"]) for job in kept]
-    module.plan_writer(off, load_recipe("shapes", off.overrides), find("shapes", Path("data")))(jobs)
+    kept, meta = plan.read_text(), Path("data/prepared/shapes/meta.json")
+    for damaged in ("", "{}", "[{}]", "[1]", "null", '{"a": true}'):
+        plan.write_text(damaged)
+        assert not answer_from_cache(off), damaged
+    plan.write_text(kept)
+    before = meta.read_text()
+    meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
+    assert not answer_from_cache(off)
+    meta.write_text(before)
+    monkeypatch.setattr(plan_cache, "PACKAGES", others["PACKAGES"])
+    cli(tmp_path / "copy", *COMMAND, "--mlflow", "off").ok()
     assert answer_from_cache(off)
     for file in files:
-        before = file.stat().st_mtime_ns
-        os.utime(file, ns=(before, before + 1))
+        stamp = file.stat().st_mtime_ns
+        os.utime(file, ns=(stamp, stamp + 1))
         assert not answer_from_cache(off), file.name
-        os.utime(file, ns=(before, before))
+        os.utime(file, ns=(stamp, stamp))
     assert answer_from_cache(off)
+    run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
+    (run / "status.json").unlink()
+    assert not answer_from_cache(off)
