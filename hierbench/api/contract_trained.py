@@ -210,20 +210,17 @@ def _check_level_scores(cls: type[Method]) -> None:
             require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
 
 
-METHOD_CHECKS: dict[str, Check] = {
-    "shapes and finite values": _check_shapes,
-    "loss terms keep their names": _check_loss_names,
-    "gradients reach every parameter": _check_gradients,
-    "the loss depends on the targets": _check_targets,
-    "same seed, same numbers": _check_determinism,
-    "examples do not mix": _check_independence,
-    "relabelling permutes the scores": _check_relabelling,
-    "checkpoint round trip": _check_checkpoint,
-    "every hyperparameter acts": _check_hyperparameters,
-    "progress changes only the loss": _check_progress,
-}
-# By the function that a method may define; only then they are carried out.
-METHOD_HOOKS: dict[str, tuple[str, Check]] = {
-    "own groups share no parameter": ("parameter_groups", _check_groups),
-    "scores for every level": ("level_scores", _check_level_scores),
-}
+CHECKS = (
+    Check("shapes and finite values", Method, _check_shapes),
+    Check("loss terms keep their names", Method, _check_loss_names),
+    Check("gradients reach every parameter", Method, _check_gradients),
+    Check("the loss depends on the targets", Method, _check_targets),
+    Check("same seed, same numbers", Method, _check_determinism),
+    Check("examples do not mix", Method, _check_independence),
+    Check("relabelling permutes the scores", Method, _check_relabelling),
+    Check("checkpoint round trip", Method, _check_checkpoint),
+    Check("every hyperparameter acts", Method, _check_hyperparameters),
+    Check("progress changes only the loss", Method, _check_progress),
+    Check("own groups share no parameter", Method, _check_groups, "parameter_groups"),
+    Check("scores for every level", Method, _check_level_scores, "level_scores"),
+)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hierbench import Method, PostHoc
-from hierbench.api.contract import TREE, check_method
+from hierbench.api.contract import check_method
+from hierbench.api.contract_setup import TREE
 from hierbench.api.method import groups_of
 from hierbench.api.registry import find_method, method_group, method_names
 from hierbench.config.recipe import load_recipe
