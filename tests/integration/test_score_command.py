@@ -173,15 +173,15 @@ def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch)
     before = sorted((place / "runs").iterdir())
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    name = temporary_beside(place / "runs/scored-x").name.split(".")
+    name = temporary_beside(place / "runs/scored").name.split(".")
     left = place / "runs" / ".".join([*name[:-2], str(gone.pid), "tmp"])
     left.mkdir()
     (left / "spec.json").touch()
-    left.with_name(left.name.replace("scored-x", "probe")).touch()  # of the check that the folder can be written
+    left.with_name(left.name.replace("scored", "probe")).touch()  # of the check that the folder can be written
     rename, renamed = Path.rename, []
 
     def full(path, target):
-        if path.name.startswith(".scored-"):
+        if path.parent.name.startswith(".scored."):
             renamed.append(target)
             if len(renamed) == 2:
                 raise OSError(28, "No space left on device")
@@ -194,7 +194,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch)
     assert len(renamed) == 2 and sorted((place / "runs").iterdir()) == before
 
     def overtaken(path, target):
-        if path.name.startswith(".scored-"):  # another command has scored the file in the meantime
+        if path.parent.name.startswith(".scored."):  # another command has scored the file in the meantime
             shutil.copytree(path, target)
         return rename(path, target)
 
