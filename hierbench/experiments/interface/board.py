@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.checking import open_board
-from hierbench.experiments.interface.arguments import check_known
 from hierbench.experiments.interface.plots import Plots
 from hierbench.leaderboard.board import Board as Table
 from hierbench.leaderboard.columns import PAPER, Column, asked_columns
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Board:
     """A leaderboard. A notebook shows it as a table, `print` as markdown; iterating gives its rows in that order.
 
@@ -36,16 +37,22 @@ class Board:
     Attributes:
         table: what it shows, see `hierbench.leaderboard.board.Board`.
         dataset: as it was given, a name or a file.
+        store: its verified runs; None for published numbers.
+        data_dir: folder of prepared datasets.
+        rejected: ids of runs that do not count.
         plot: its pictures: `board.plot.tradeoff()`, see `Plots`.
     """
 
-    def __init__(
-        self, table: Table, dataset: str, store: Store | None, data_dir: Path, rejected: Collection[str] = ()
-    ) -> None:
-        """Keep a table, its verified runs (None for published numbers), and the ids of those that do not count."""
-        self.table, self.dataset = table, dataset
-        self._store, self._data_dir = store, data_dir
-        self.plot = Plots(table, dataset, store, data_dir, frozenset(rejected))
+    table: Table
+    dataset: str
+    store: Store | None
+    data_dir: Path
+    rejected: frozenset[str] = frozenset()
+
+    @property
+    def plot(self) -> Plots:
+        """Its pictures."""
+        return Plots(self)
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -127,9 +134,9 @@ class Board:
         Raises:
             UserError: no such row, or nothing to compare; or the numbers are published ones, without runs.
         """
-        if self._store is None:
+        if self.store is None:
             raise UserError("published numbers have no seeds to compare; a board of runs has")
-        return Differences(self.table, compare_rows(self.table, self._store, reference, rows))
+        return Differences(self.table, compare_rows(self.table, self.store, reference, rows))
 
 
 @dataclass(frozen=True, repr=False)
@@ -210,9 +217,26 @@ def board(
             raise UserError("protocol and metrics are for runs; the paper's tables are as printed")
         return Board(Table.paper(str(dataset), others=True), str(dataset), None, Path(data_dir))
     found = open_board(str(dataset), Path(runs), Path(data_dir), protocol, columns)
-    return Board(found.board, str(dataset), found.store, Path(data_dir), found.report.rejected_ids)
+    return Board(found.board, str(dataset), found.store, Path(data_dir), frozenset(found.report.rejected_ids))
 
 
 def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     """Return the columns of names in a list, or in a text as --metrics takes."""
     return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
+
+
+def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """Raise a UserError for an argument that is none of the known ones."""
+    if not isinstance(value, str) or value not in known:
+        raise unknown_name(name, str(value), known)
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number, also of NumPy; a UserError for anything else, and below the least."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UserError(f"{name} is a whole number, got {value!r}") from None
+    if number < least or isinstance(value, bool):
+        raise UserError(f"{name} must be at least {least}, got {value!r}")
+    return number

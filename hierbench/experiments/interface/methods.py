@@ -22,7 +22,6 @@ from hierbench.utils.errors import BrokenMethodError, UserError
 from hierbench.utils.files import refuse_links, write_text
 
 AnyMethod = type[Method] | type[PostHoc]
-FOLDER = ".methods"  # in the runs folder
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a dot would divide the key of a hyperparameter
 
 
@@ -48,10 +47,7 @@ def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
         reference = _reference_of(cls, runs)
         known = given.setdefault(cls.name, (reference, values))
         if known != (reference, values):
-            raise UserError(
-                f"{cls.name} is given twice with different hyperparameters, or as two classes; run them one after the "
-                "other in one runs folder, and hierbench.board shows both"
-            )
+            raise UserError(f"{cls.name} is given twice with different hyperparameters or classes; give one at a time")
         names.append(reference)
     return list(dict.fromkeys(names)), [
         override_of(f"methods.{name}.{key}", value)
@@ -91,7 +87,7 @@ def _reference_of(cls: AnyMethod, runs: Path) -> str:
     else:
         text = _source_of(cls)
         Store(runs).writable()
-        path = refuse_links(runs.resolve(), FOLDER, sha256(text.encode()).hexdigest()[:16]) / f"{name}.py"
+        path = refuse_links(runs.resolve(), ".methods", sha256(text.encode()).hexdigest()[:16]) / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     if "," in str(path):
@@ -113,18 +109,14 @@ def _source_of(cls: type) -> str:
     own = {name for name, value in namespace.items() if value is not vars(builtins).get(name, cls) and name[:2] != "__"}
     if outside := ", ".join(name for name in used if name in own - imports.keys()):
         raise UserError(f"{cls.__name__} needs {outside}, defined beside it: move that into the class, or import it")
-    needed = dict.fromkeys(
-        line for name in ["annotations", *used] for line in imports.get(name, [])
-    )  # __future__ first
+    needed = dict.fromkeys(line for name in ["annotations", *used] for line in imports.get(name, []))
     head = f'"""Method {cls.__name__}, kept from the notebook or script that defined it."""'
     return "\n\n".join(filter(None, [head, "\n".join(needed), source])) + "\n"
 
 
 def _found(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]]:
     """Return the source of a class, and {name: statements} of the imports at the top level around it."""
-    cells = (
-        namespace.get("In", []) if "get_ipython" in namespace else []
-    )  # of a notebook, in the order in which they ran
+    cells = namespace.get("In", []) if "get_ipython" in namespace else []  # of a notebook, as they ran
     functions = [inspect.unwrap(member) for member in vars(cls).values() if isinstance(member, FunctionType)]
     files = [str(namespace.get("__file__") or ""), *(function.__code__.co_filename for function in functions)]
     list(map(linecache.checkcache, files))  # one may have been edited

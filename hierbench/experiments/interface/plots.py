@@ -7,13 +7,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hierbench.leaderboard.board import Board as Table
-from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from hierbench.experiments.interface.board import Board
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,14 +23,10 @@ class Plots:
     Save one by `figure.savefig("tradeoff.svg")`.
     """
 
-    table: Table
-    dataset: str
-    store: Store | None
-    data_dir: Path
-    rejected: frozenset[str]
+    board: Board
 
     def __repr__(self) -> str:
-        return f"<Plots {self.table.dataset}: tradeoff, severity, levels, operating, curves, confusion>"
+        return f"<Plots {self.board.table.dataset}: tradeoff, severity, levels, operating, curves, confusion>"
 
     def tradeoff(self) -> Figure:
         """Draw top-1 accuracy against mistake severity, a marker with 95% intervals per row."""
@@ -62,24 +58,22 @@ class Plots:
         from hierbench.reports.plots import style
         from hierbench.reports.plots.source import Request
 
-        if self.store is None and kind != "tradeoff":
+        of = self.board
+        if of.store is None and kind != "tradeoff":
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
-        board = self.table.of_runs
-        if not board.rows:
-            raise UserError(
-                f"the board of {self.table.dataset} has predictions made elsewhere alone, which have no picture"
-            )
-        root = Path("runs") if self.store is None else self.store.root
+        shown = of.table.of_runs
+        if not shown.rows:
+            raise UserError(f"the board of {shown.dataset} has predictions made elsewhere alone, which have no picture")
         request = Request(
-            self.dataset,
-            root,
-            self.data_dir,
+            of.dataset,
+            Path("runs") if of.store is None else of.store.root,
+            of.data_dir,
             method=method,
             type=type,
             seed=seed,
-            verified=self.store,
-            rejected=self.rejected,
-            board=board,
+            verified=of.store,
+            rejected=of.rejected,
+            board=shown,
         )
         with style.house_style():
             drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from hierbench.config.options import Device, Options
 from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.experiments.interface.arguments import check_known, whole
-from hierbench.experiments.interface.board import Board, columns_of
+from hierbench.experiments.interface.board import Board, check_known, columns_of, whole
 from hierbench.experiments.plan_cache import answer_from_cache
 from hierbench.experiments.publishing import Ended, places
 from hierbench.leaderboard.columns import PAPER, Column
@@ -133,7 +132,7 @@ def run(
     for line in [*places(ended.published.board, options), *ended.failures]:
         say(line)
     found = ended.published.counted
-    return Board(ended.published.board, str(dataset), found.store, options.data_dir, found.rejected)
+    return Board(ended.published.board, str(dataset), found.store, options.data_dir, frozenset(found.rejected))
 
 
 def _settings(given: Any, section: str = "") -> Iterator[tuple[str, Any]]:
