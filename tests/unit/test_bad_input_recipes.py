@@ -39,22 +39,15 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("recipes")
 
 
-@given(st.text(max_size=60))
+OVERRIDES = st.lists(st.tuples(KEYS, VALUES).map("=".join), min_size=1, max_size=3).map("\0".join)
+TEXTS = st.one_of(st.text(max_size=60), OVERRIDES).map(lambda text: text.encode("utf-8", "surrogatepass"))
+TUNED_FILES = st.binary(max_size=80).map(lambda content: b"T" + content)
+
+
+@given(st.one_of(TEXTS, TUNED_FILES))
 @FUZZED
-def test_any_override(targets, folder, text):
-    targets.recipes(text.encode("utf-8", "surrogatepass"), folder)
-
-
-@given(st.lists(st.tuples(KEYS, VALUES).map("=".join), min_size=1, max_size=3))
-@FUZZED
-def test_overrides_of_keys_that_there_are(targets, folder, overrides):
-    targets.recipes("\0".join(overrides).encode("utf-8", "surrogatepass"), folder)
-
-
-@given(st.binary(max_size=80))
-@FUZZED
-def test_any_file_of_tuned_hyperparameters(targets, folder, content):
-    targets.recipes(b"T" + content, folder)
+def test_any_override_and_any_file_of_tuned_hyperparameters(targets, folder, content):
+    targets.recipes(content, folder)
 
 
 @pytest.mark.parametrize(
@@ -99,15 +92,10 @@ def test_tuned_hyperparameters_come_back_as_they_were(folder, name, study):
 
 
 @pytest.mark.parametrize(
-    "content", [b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000, b"\xff", b"a = 1", b"[a.b.c]\nx=1"]
+    "content", [b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000, b"\xff", b"a = 1", b"[a.b.c]\nx=1", None]
 )
 def test_a_damaged_file_of_tuned_hyperparameters(tmp_path, content):
-    (tmp_path / "tuned.toml").write_bytes(content)
-    with pytest.raises(UserError, match="is damaged"):
-        read_tuned(tmp_path / "tuned.toml")
-
-
-def test_a_pipe_for_tuned_hyperparameters(tmp_path):
-    os.mkfifo(tmp_path / "tuned.toml")
-    with pytest.raises(UserError, match="not a regular file"):
-        read_tuned(tmp_path / "tuned.toml")
+    file = tmp_path / "tuned.toml"
+    file.write_bytes(content) if content else os.mkfifo(file)
+    with pytest.raises(UserError, match="is damaged" if content else "not a regular file"):
+        read_tuned(file)

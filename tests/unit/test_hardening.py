@@ -22,7 +22,6 @@ from hierbench.methods import ce
 from hierbench import Method
 class Odd(Method):
     name = title = source = "odd"
-    BODY
     def __init__(self, hierarchy, num_features, params=None):
         super().__init__(hierarchy, num_features, params)
         self.inner = ce.CrossEntropy(hierarchy, num_features)
@@ -35,9 +34,9 @@ class Odd(Method):
 '''
 
 
-def method_file(folder, body="pass", loss="return self.inner.loss(outputs, targets)"):
+def method_file(folder, loss="return self.inner.loss(outputs, targets)"):
     path = folder / "odd.py"
-    path.write_text(METHOD.replace("BODY", body).replace("LOSS", loss), encoding="utf-8")
+    path.write_text(METHOD.replace("LOSS", loss), encoding="utf-8")
     return path
 
 
@@ -51,17 +50,27 @@ def test_a_method_that_exits_fails_its_job_and_its_check(tmp_path, shapes, data_
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("name", "kind", "body", "message"),
     [
-        ("types = None", "types must be a tuple"),
-        ('types = ("type-III",)', "types must be a tuple"),
-        ("version = 2", "version must be a string"),
-        ("Params = dict", "Params must subclass"),
+        ("odd", "Method", "types = None", "types must be a tuple"),
+        ("odd", "Method", 'types = ("type-III",)', "types must be a tuple"),
+        ("odd", "Method", "version = 2", "version must be a string"),
+        ("odd", "Method", "Params = dict", "Params must subclass"),
+        ("odd", "Method", "class Params(Method.Params): lr: float = 0.1", "a hyperparameter cannot be called lr"),
+        ("all", "Method", "pass", "the name stands for every method"),
+        ("paper", "Method", "pass", "the name stands for the methods of the paper"),
+        ("odd", "PostHoc", 'base = ("ce", "odd")', "it cannot be its own base"),
+        ("odd", "PostHoc", 'base = ("ce", "ce")', "base names a method twice: ce, ce"),
+        ("odd", "PostHoc", "base = ()", "base must be a method's name, or a tuple of them"),
+        ("odd", "PostHoc", 'base = ["ce"]', "base must be a method's name, or a tuple of them"),
+        ("odd", "PostHoc", 'base = ("ce", 3)', "base must be a method's name, or a tuple of them"),
     ],
 )
-def test_odd_class_attributes_are_named(tmp_path, body, message):
-    with pytest.raises(BrokenMethodError, match=message):
-        find_method(str(method_file(tmp_path, body)))
+def test_odd_class_attributes_are_named(tmp_path, name, kind, body, message):
+    text = f"from hierbench import {kind}\nclass Odd({kind}):\n    name = title = source = {name!r}\n    {body}\n"
+    (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    with pytest.raises(BrokenMethodError, match=f"^method {name}: .*{message}"):
+        find_method(str(tmp_path / f"{name}.py"))
 
 
 @pytest.mark.parametrize(

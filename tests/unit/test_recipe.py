@@ -102,6 +102,9 @@ def test_overrides():
         ("=3", "--set takes KEY=VALUE"),
         ("title.x=3", "title is a value, not a section"),
         ("distance=width", "distance = 'width'"),
+        ("methods.ce.lr.backbone=-1", "recipe shapes: methods.ce: lr.backbone = -1: input should be greater than 0$"),
+        ("methods.ce.lr.backbone=nan", "methods.ce: lr.backbone = nan: input should be a finite number$"),
+        ("methods.ce.lr=0.1", "methods.ce: lr = 0.1: input should be a valid dictionary or instance of OwnRates$"),
     ],
 )
 def test_a_typo_is_one_line_that_names_the_nearest(override, message):
@@ -176,20 +179,6 @@ def test_points_of_learning_rates_are_written_as_a_table_or_by_their_names():
     for grid in ({"lr": {"classifier": [0.1, 1]}, "alpha": [0.5]}, {"lr.classifier": [0.1, 1], "alpha": [0.5]}):
         assert parse_recipe(content | {"tune": {"grid": {"haframe": grid}}}, "x").tune.grid == {"haframe": points}
     assert load_recipe("shapes", ["tune.grid.ce.lr.backbone=[1]"]).tune.grid == {"ce": {"lr.backbone": (1.0,)}}
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("methods.ce.lr.backbone=-1", "methods.ce: lr.backbone = -1: input should be greater than 0"),
-        ("methods.ce.lr.backbone=nan", "methods.ce: lr.backbone = nan: input should be a finite number"),
-        ("methods.ce.lr=0.1", "methods.ce: lr = 0.1: input should be a valid dictionary or instance of OwnRates"),
-    ],
-)
-def test_a_mistake_in_a_methods_learning_rates(override, message):
-    with pytest.raises(UserError) as error:
-        load_recipe("shapes", [override])
-    assert str(error.value) == f"recipe shapes: {message}"
 
 
 @pytest.mark.parametrize(
