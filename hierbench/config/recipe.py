@@ -93,13 +93,9 @@ def chosen_types(text: str) -> list[FeatureType]:
     return [known for known in FEATURE_TYPES if known in asked]
 
 
-def recipe_names() -> list[str]:
-    """Return the datasets that have a recipe."""
-    return list(_recipe_names())
-
-
 @cache
-def _recipe_names() -> tuple[str, ...]:
+def recipe_names() -> tuple[str, ...]:
+    """Return the datasets that have a recipe."""
     files = resources.files("hierbench.benchmarks").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 

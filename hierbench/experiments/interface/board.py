@@ -110,19 +110,14 @@ class Board:
         for row in self.rows:
             about = {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
             if by == "row":
-                values = {
-                    key: math.nan if value is None else value for key, value in metric_columns(row, names).items()
-                }
-                lines.append(about | {"n": row.n, "planned": row.planned} | values)
+                lines.append(about | {"n": row.n, "planned": row.planned} | metric_columns(row, names))
                 continue
             for name in filter(row.metrics.__contains__, names):
                 found = row.metrics[name].values
                 seeds = row.seeds if len(row.seeds) == len(found) else range(len(found))
-                lines += [
-                    {**about, "metric": name, "seed": seed, "value": value}
-                    for seed, value in zip(seeds, found, strict=True)
-                ]
-        return pd.DataFrame(lines, columns=columns)
+                values = zip(seeds, found, strict=True)
+                lines += [{**about, "metric": name, "seed": seed, "value": value} for seed, value in values]
+        return pd.DataFrame(lines, columns=columns).replace({None: math.nan}).infer_objects()
 
     def compare(self, reference: str, *rows: str) -> Differences:
         """Return how far rows are from a reference in every column, paired by seed; as `hierbench compare`.
