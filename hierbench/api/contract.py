@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hierbench.api import contract_posthoc, contract_trained
 from hierbench.api.contract_setup import AnyMethod, Check, ContractError
 from hierbench.api.isolation import NOT_RUN
-from hierbench.utils.errors import is_interrupt, one_line_of
+from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 
 CHECKS = (*contract_trained.CHECKS, *contract_posthoc.CHECKS)
 
@@ -33,5 +33,5 @@ def _problem(check: Check, cls: AnyMethod) -> str:
     except BaseException as error:  # foreign code may raise anything
         if is_interrupt(error):
             raise
-        return str(error) if isinstance(error, ContractError) else one_line_of(error)
+        return str(error) if isinstance(error, ContractError | UserError) else one_line_of(error)
     return ""

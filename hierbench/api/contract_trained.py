@@ -26,7 +26,7 @@ from hierbench.api.contract_setup import (
     scores_of,
 )
 from hierbench.api.method import Method, groups_of, loss_names
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import one_line_of
 
 
 def _check_shapes(cls: type[Method]) -> None:
@@ -43,10 +43,7 @@ def _check_loss_names(cls: type[Method]) -> None:
     batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
     names: list[str] = []
     for inner, labels in batches * 2:
-        try:
-            names = loss_names(method.train().loss(method(inner), labels), names)
-        except UserError as error:
-            raise ContractError(str(error)) from None
+        names = loss_names(method.train().loss(method(inner), labels), names)
 
 
 def _check_gradients(cls: type[Method]) -> None:
@@ -167,10 +164,7 @@ def _check_progress(cls: type[Method]) -> None:
     for progress in PROGRESS:
         method.progress = progress
         objective_of(method.train(), features, targets)
-        try:
-            names = loss_names(method.loss(method(features), targets), names)
-        except UserError as error:
-            raise ContractError(f"at progress {progress}: {error}") from None
+        names = loss_names(method.loss(method(features), targets), names)
         other = built(cls)  # its norms have seen no batch
         other.progress = progress
         require(torch.equal(scores_of(other, features), scores), "scores depend on progress, which only loss may read")
@@ -178,12 +172,9 @@ def _check_progress(cls: type[Method]) -> None:
 
 def _check_groups(cls: type[Method]) -> None:
     """Own groups have free names, share no parameter, and are the same whenever the method is built."""
-    try:
-        method = built(cls)
-        own, shared = list(method.parameter_groups()), groups_of(method)
-        again = groups_of(built(cls, RELABELLED, seed=3))
-    except UserError as error:
-        raise ContractError(str(error).removeprefix(f"method {cls.name}: ")) from None
+    method = built(cls)
+    own, shared = list(method.parameter_groups()), groups_of(method)
+    again = groups_of(built(cls, RELABELLED, seed=3))
     trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
     require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
     require(bool(own), "parameter_groups is defined and names no group: leave it out")

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,18 +31,6 @@ def surroundings(folder):
 
 
 @pytest.fixture(scope="module")
-def hierbench(cli):
-    """Runs a command as a user does; returns its output, what it said, and the heavy packages that it imported."""
-
-    def run(folder, *arguments):
-        done = cli.real(folder, *arguments, python=("-c", LOOK), **surroundings(folder)).ok()
-        said, _, heavy = done.err.rpartition("heavy: ")
-        return done.out, said, heavy.strip()
-
-    return run
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory, data_dir):
     folder = tmp_path_factory.mktemp("again")
     shutil.copytree(data_dir, folder / "data")
@@ -56,24 +43,16 @@ def first(cli, folder):
     return cli.start(folder, *COMMAND, "--jobs", "2", **surroundings(folder)).finish().ok()
 
 
-def test_the_second_time_needs_no_pytorch_and_says_the_same(hierbench, folder, first):
+def test_the_second_time_needs_no_pytorch_and_says_the_same(cli, folder, first):
     records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
-    table, said, heavy = hierbench(folder, *COMMAND)
-    assert heavy == "[]"
-    assert table == first.out and "type-I" in table
+    done = cli.real(folder, *COMMAND, python=("-c", LOOK), **surroundings(folder)).ok()
+    said, _, heavy = done.err.rpartition("heavy: ")
+    assert heavy.strip() == "[]"
+    assert done.out == first.out and "type-I" in done.out
     assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in said and "note: not the whole dataset" in said
     assert said.splitlines()[-2:] == first.err.splitlines()[-2:]  # where everything is
     assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
-
-
-def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
-    time.sleep(0.6)  # findings of files that have just changed are not kept
-    cli(folder, "leaderboard", "--dataset", "shapes", **surroundings(folder)).ok()  # verifies the runs, with PyTorch
-    for source in ("runs", "paper"):
-        dataset = "shapes" if source == "runs" else "fgvc"
-        table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--numbers", source)
-        assert heavy == "[]" and "cross-entropy" in table
-    assert json.loads(cli(folder, *COMMAND, "--json").ok().out)["rows"][0]["n"] == 1
+    assert json.loads(cli(folder, *COMMAND, "--json", **surroundings(folder)).ok().out)["rows"][0]["n"] == 1
 
 
 OPTIONS = Options(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -52,9 +52,7 @@ class Plots:
         """Draw the confusion matrix of a run, classes in the order of the tree; by default of the smallest seed."""
         return self._draw("confusion", method=method, type=type, seed=seed)
 
-    def _draw(
-        self, kind: str, *, method: str | None = None, type: str | None = None, seed: int | None = None
-    ) -> Figure:
+    def _draw(self, kind: str, **run: Any) -> Figure:
         from hierbench.reports.plots import style
         from hierbench.reports.plots.source import Request
 
@@ -68,12 +66,10 @@ class Plots:
             of.dataset,
             Path("runs") if of.store is None else of.store.root,
             of.data_dir,
-            method=method,
-            type=type,
-            seed=seed,
             verified=of.store,
             rejected=of.rejected,
             board=shown,
+            **run,
         )
         with style.house_style():
             drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
