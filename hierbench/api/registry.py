@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import importlib.util
 import re
 import sys
 import tokenize
@@ -10,11 +9,10 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from os.path import isfile  # False where a name is too long for a file, which `Path.is_file` raises as an OSError
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
@@ -114,18 +112,6 @@ def find_or_broken(reference: str) -> Found | Broken:
         return Broken(reference, str(error))
 
 
-class _Uncached(SourceFileLoader):
-    """Compiles a file whenever it is imported.
-
-    Python takes cached bytecode for that of a file of the same size and second, so that an edited method could run as
-    it was before, under the digest of the new text.
-    """
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        """Return the code of the file as it is now."""
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def _from_path(path: Path) -> Found:
     if not isfile(path):
         raise UserError(f"no method file {path}")
@@ -133,12 +119,14 @@ def _from_path(path: Path) -> Found:
     if path.is_relative_to(method_folder().resolve()):
         return find_method(path.stem)
     module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(module_name, path, loader=_Uncached(module_name, str(path)))
-    if spec is None or spec.loader is None or path.suffix != ".py":
+    if path.suffix != ".py":
         raise UserError(f"{path} is not a Python file")
-    module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[module_name] = ModuleType(module_name)
+    module.__file__ = str(path)
     with _import_errors(str(path), path.name):
-        spec.loader.exec_module(module)
+        # Python's import takes cached bytecode for that of a file of the same size and second: an edited method could
+        # run as it was before, under the digest of the new text.
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
         return _checked(path.stem, _only_method(module, str(path)), path, str(path))
 
 
