@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from hierbench.api import contract_posthoc, contract_trained
 from hierbench.api.contract_setup import AnyMethod, Check, ContractError
-from hierbench.api.isolation import NOT_RUN
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 
 CHECKS = (*contract_trained.CHECKS, *contract_posthoc.CHECKS)
@@ -18,13 +17,13 @@ def checks_of(cls: AnyMethod) -> list[Check]:
 def check_method(cls: AnyMethod) -> Iterator[tuple[str, str]]:
     """Run all checks on a method's class; yield each check's name and what is wrong, "" if it passed.
 
-    Where the first fails, that of shapes and finite values, the others would fail for the same reason and are NOT_RUN.
+    Where the first fails, that of shapes and finite values, it is the last: the others would fail for the same reason.
     """
-    first_failed = False
     for number, check in enumerate(checks_of(cls)):
-        problem = NOT_RUN if first_failed else _problem(check, cls)
-        first_failed |= number == 0 and bool(problem)
+        problem = _problem(check, cls)
         yield check.name, problem
+        if problem and number == 0:
+            return
 
 
 def _problem(check: Check, cls: AnyMethod) -> str:

@@ -82,9 +82,13 @@ def serve(pipe: int, reference: str, limit: float) -> NoReturn:
         text = str(error) if isinstance(error, UserError) else text
         send({"error": text, "broken": isinstance(error, BrokenMethodError | MemoryError)})
         os._exit(0)
-    send({"name": found.name, "checks": [check.name for check in checks_of(found.cls)]})
-    for _, problem in check_method(found.cls):
+    checks = [check.name for check in checks_of(found.cls)]
+    send({"name": found.name, "checks": checks})
+    for check, problem in check_method(found.cls):
         send(problem)
+        checks.remove(check)
+    for _ in checks:
+        send(NOT_RUN)
     os._exit(0)  # neither threads nor exit handlers delay it
 
 
