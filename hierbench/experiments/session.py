@@ -12,7 +12,6 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.config.sections import FeatureType
-from hierbench.data.prepared import find, variant_name
 from hierbench.data.user.opening import with_sizes
 from hierbench.execution import workers
 from hierbench.execution.extraction import extract_features
@@ -89,18 +88,9 @@ class Session:
         train = self.recipe.train.model_copy(update={"precision": precision})
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
-        if self._starts_workers():
-            workers.start_server()  # it imports while the data is prepared
         self.inputs = obtain(self.recipe, self.options)
         self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
-
-    def _starts_workers(self) -> bool:
-        """Whether jobs will surely train in workers: the data is still to be prepared."""
-        options, variant = self.options, variant_name(self.recipe.dataset, self.recipe.data.jpeg_quality)
-        if options.dry_run or options.plan_only or options.executor != "local" or find(variant, options.data_dir):
-            return False
-        return not make_setting(options, 2).in_process
 
     def announce(
         self, lines: Sequence[Line], models: Callable[[], Costs], methods: Sequence[Found] = (), **more: Any
