@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from hierbench.api import contract_posthoc, contract_trained
-from hierbench.api.contract_setup import AnyMethod, Check, ContractError
+from hierbench.api.contract_setup import Check, ContractError
+from hierbench.api.method import AnyMethod
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 
 CHECKS = (*contract_trained.CHECKS, *contract_posthoc.CHECKS)

@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
-from hierbench.api.method import Method, PostHoc, bases_of
+from hierbench.api.method import AnyMethod, Method, bases_of
 from hierbench.hierarchy.tree import Hierarchy
 
 BATCH = 8
@@ -31,9 +31,6 @@ RELABELLING = [3, 6, 0, 5, 1, 4, 2]  # new class i is old class RELABELLING[i]
 RELABELLED = Hierarchy.from_paths({TREE.classes[old]: PATHS[TREE.classes[old]] for old in RELABELLING})
 
 PROGRESS = (0.0, 0.5, 1.0)  # a term may be off at the start or at the end of the training
-
-
-AnyMethod = type[Method] | type[PostHoc]
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,9 @@ class PostHoc(Declared):
         raise NotImplementedError(f"{type(self).__name__} defines no fit")
 
 
+AnyMethod = type[Method] | type[PostHoc]
+
+
 def bases_of(method: type[PostHoc]) -> tuple[str, ...]:
     """Return the names of the methods whose predictions a post-hoc method takes, in their order."""
     return (method.base,) if isinstance(method.base, str) else method.base

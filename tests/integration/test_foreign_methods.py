@@ -103,6 +103,7 @@ def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
         ),
         ("pass", "[outputs]", "method foreign: scores must be a tensor of shape [192, 48], got a list"),
         ("raise ValueError('z' * 10**6)", "outputs", "ValueError: zzz"),
+        ("raise SystemExit(0)", "outputs", "SystemExit: 0"),
     ],
 )
 def test_a_run_says_what_is_wrong_and_keeps_little_of_it(tmp_path, shapes, data_dir, loss, scores, reason):

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from hierbench.api.method import Configured, Method, PostHoc
+from hierbench.api.method import AnyMethod, Configured, Method, PostHoc
 from hierbench.api.registry import check_class, find_method, is_installed
 from hierbench.config.overrides import override_of
 from hierbench.runs.store import Store
 from hierbench.utils.errors import BrokenMethodError, UserError
 from hierbench.utils.files import refuse_links, write_text
 
-AnyMethod = type[Method] | type[PostHoc]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a dot would divide the key of a hyperparameter
 
 
