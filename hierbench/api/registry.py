@@ -1,4 +1,4 @@
-"""Finds methods: files in `methods/`, files given by path, and the entry-point group `hierbench.methods`; starts new ones."""
+"""Finds methods, in `methods/`, by path, or in the entry-point group `hierbench.methods`, and starts new ones."""
 
 import hashlib
 import importlib

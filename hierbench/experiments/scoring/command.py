@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.data.user.opening import if_current
@@ -92,7 +93,20 @@ def score_files(request: Request) -> Report:
             meter.end_part(one.where, float(one.num_examples))
     for note in notes:
         say(f"note: {note}")
-    runs = [] if recipe is None or prepared is None else _record(request, name, recipe, prepared, found, results)
+    records: list[Scored] = []
+    if recipe is not None and prepared is not None:
+        dataset = DatasetSpec(
+            name=recipe.dataset,
+            digest=prepared.digest,
+            hierarchy=tree.digest(),
+            distance=recipe.distance,
+            jpeg_quality=recipe.data.jpeg_quality,
+        )
+        store, records = Store(request.runs), [record_of(one, dataset, name) for one in found]
+        store.writable()
+        check_name(store, records)
+        write_records(store, records, found, results, environment(torch.device("cpu"), prepared))
+    runs = [record.id for record in records]
     of = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
     return Report(name, of, tree.distance, shown, resamples, request.seed, runs, request.columns)
 
@@ -130,27 +144,3 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
     for note in notes:
         say(note)
     return recipe, prepared, prepared.hierarchy(recipe.distance)
-
-
-def _record(
-    request: Request,
-    name: str,
-    recipe: Recipe,
-    prepared: Prepared,
-    found: Sequence[Predictions],
-    results: Sequence[Result],
-) -> list[str]:
-    """Write the records and return their ids."""
-    store = Store(request.runs)
-    store.writable()
-    dataset = DatasetSpec(
-        name=recipe.dataset,
-        digest=prepared.digest,
-        hierarchy=prepared.hierarchy(recipe.distance).digest(),
-        distance=recipe.distance,
-        jpeg_quality=recipe.data.jpeg_quality,
-    )
-    records = [record_of(one, dataset, name) for one in found]
-    check_name(store, records)
-    write_records(store, records, found, results, environment(torch.device("cpu"), prepared))
-    return [record.id for record in records]
