@@ -308,13 +308,6 @@ def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
     assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): own}
 
 
-@pytest.mark.parametrize("text", ["[", "paper = 3", "[paper.haframe.type-II]\nparams = 1\n"])
-def test_a_damaged_tuned_file_is_named(tmp_path, text):
-    (tmp_path / "x.toml").write_text(text)
-    with pytest.raises(UserError, match=r"x\.toml is damaged .*tune again"):
-        read_tuned(tmp_path / "x.toml")
-
-
 def test_what_is_worse_than_the_median_is_stopped():
     """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
 

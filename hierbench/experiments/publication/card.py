@@ -1,6 +1,5 @@
 """`card.toml`: who submits results, under what licence, what they took to compute, and which rows they replace."""
 
-import json
 import re
 import tomllib
 from collections import Counter
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from hierbench.config.overrides import toml_text
 from hierbench.config.validation import Closed, first_problem
 from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError, nearest
@@ -166,16 +166,8 @@ def as_toml(card: Card) -> str:
     """Return a card as TOML."""
     content = card.model_dump(mode="json")
     tables = {name: content.pop(name) for name in ("replaces", "compute")}
-    lines = [f"{name} = {_value(value)}" for name, value in content.items()]
+    lines = [f"{name} = {toml_text(value)}" for name, value in content.items()]
     for replaced in tables["replaces"]:
-        lines += ["", "[[replaces]]", *(f"{name} = {_value(value)}" for name, value in replaced.items())]
-    lines += ["", "[compute]", *(f"{name} = {_value(value)}" for name, value in tables["compute"].items())]
+        lines += ["", "[[replaces]]", *(f"{name} = {toml_text(value)}" for name, value in replaced.items())]
+    lines += ["", "[compute]", *(f"{name} = {toml_text(value)}" for name, value in tables["compute"].items())]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_value(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has no surrogate pairs
