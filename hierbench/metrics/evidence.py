@@ -9,6 +9,8 @@ from hierbench.hierarchy.tree import Hierarchy
 if TYPE_CHECKING:  # tables read the metrics' names and titles without torch
     from torch import Tensor
 
+KEPT = 20  # the largest k of the default columns
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -30,12 +32,29 @@ class Evidence:
     probabilities: "Tensor"
     level_predictions: "Tensor | None" = None
 
+    def known_targets(self) -> "Tensor":
+        """Return the targets [N] int64; raise a ValueError for no examples, wrong shapes, or what is not a class."""
+        from hierbench.metrics.ranking import check_shapes, known_targets
+
+        check_shapes(self.scores, self.targets, self.hierarchy.num_classes)
+        return known_targets(self.targets, self.hierarchy.num_classes)
+
+    def ranked(self, k: int) -> "Tensor":
+        """Return the k top-ranked classes, [N, k]; up to `KEPT` of them are ranked once."""
+        from hierbench.metrics.ranking import top_classes
+
+        return self._ranked[:, :k] if k <= self._ranked.shape[1] else top_classes(self.scores, k)
+
     @cached_property
+    def _ranked(self) -> "Tensor":
+        from hierbench.metrics.ranking import top_classes
+
+        return top_classes(self.scores, min(KEPT, self.hierarchy.num_classes))
+
+    @property
     def top(self) -> "Tensor":
         """The top-ranked class, [N]."""
-        from hierbench.metrics.ranking import top_class
-
-        return top_class(self.scores)
+        return self.ranked(1)[:, 0]
 
     @cached_property
     def lifted(self) -> "Tensor":

@@ -183,13 +183,11 @@ def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
-    from hierbench.metrics.computations import COMPUTATIONS
+    from hierbench.metrics.computations import compute
 
-    families: dict[str, dict[str, int]] = {}  # {family: {name: parameter}}: each is computed once for its parameters
-    for name in names:
-        family, at, parameter = find_metric(name).name.partition("@")
-        families.setdefault(family + at, {})[name] = int(parameter or 0)
-    values: dict[str, float] = {}
-    for family, members in families.items():
-        values |= zip(members, COMPUTATIONS[family](evidence, list(members.values())), strict=True)
-    return {name: values[name] for name in names}
+    asked = [find_metric(name).name.partition("@") for name in names]
+    targets = evidence.known_targets()
+    return {
+        name: compute(family + at, int(parameter or 0), evidence, targets)
+        for name, (family, at, parameter) in zip(names, asked, strict=True)
+    }
