@@ -16,9 +16,9 @@ from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import TrainSpec
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.methods.ce import CrossEntropy
+from hierbench.models.backbones import Backbone
 from hierbench.models.classifier import Classifier
 from hierbench.models.features import ResidualBlock, TypeI, TypeII
-from hierbench.models.frozen import CachedBackbone
 from hierbench.planning.cost import stand_in_tree
 from hierbench.planning.timing import RATE, in_turn, median_ratio
 from hierbench.training.fabric import make_fabric
@@ -75,7 +75,7 @@ def _engine(feature_type: FeatureType, channels: int, classes: int, device: str,
     """Return the step of a training, set up as the trainer does."""
     tree = stand_in_tree((max(2, classes // 20), classes))
     features = TypeI(channels, UNITS) if feature_type == "type-I" else TypeII(channels, classes)
-    model = Classifier(CachedBackbone(channels), features, CrossEntropy(tree, features.num_features))
+    model = Classifier(Backbone(nn.Identity(), channels), features, CrossEntropy(tree, features.num_features))
     rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
     how = TrainSpec(epochs=1, batch_size=batch, momentum=0.9, weight_decay=5e-4, lr=rates)
     fabric = make_fabric(device, "float32")

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.computations import COMPUTATIONS, sums_of
 from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.sums import DEFAULT_KS, distance_counts, metrics_from_counts, usable_ks
+from hierbench.metrics.sums import DEFAULT_KS, contributions, metrics_from_counts, usable_ks
 
 
 class HierarchicalMetrics(Metric):
@@ -22,21 +22,24 @@ class HierarchicalMetrics(Metric):
 
     is_differentiable = False
     full_state_update = False
-    counts: Tensor
+    sums: Tensor
 
     def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.hierarchy, self.shown_ks = hierarchy, tuple(ks)
         self.ks = usable_ks(ks, hierarchy.num_classes)
-        self.add_state("counts", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("sums", torch.zeros(2 + len(self.ks), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores [B, K], targets [B]."""
-        self.counts += distance_counts(scores, targets, self.hierarchy, self.ks)
+        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, scores)
+        known = evidence.known_targets()
+        added = contributions(evidence.ranked(max(self.ks)), known, self.hierarchy, self.ks)
+        self.sums += sums_of(added).to(self.sums.device)
 
     def compute(self) -> dict[str, float]:
         """Return the metrics over everything added so far, on all ranks."""
-        return metrics_from_counts(self.counts.tolist(), self.ks, self.shown_ks)
+        return metrics_from_counts(self.sums.tolist(), self.ks, self.shown_ks)
 
 
 class Computed(Metric):

@@ -27,35 +27,11 @@ def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(k for k in ks if k <= num_classes)}))
 
 
-def distance_counts(
-    scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy, ks: Sequence[int]
-) -> Tensor:
-    """Return the sums over a batch from which every metric follows; the sums of batches can be added up.
-
-    Args:
-        scores: [N, K], larger = ranked earlier; any device.
-        targets: [N] int class indices, same device.
-        hierarchy: over the K classes.
-        ks: from `usable_ks`.
-
-    Returns:
-        [2 + len(ks)] int64: examples, correct ones, then for each k the distances summed over examples and top k
-        classes.
-
-    Raises:
-        ValueError: wrong shape or dtype, a target that is not a class, or a NaN score.
-    """
-    sums = _sums(*_given(scores, targets, hierarchy), hierarchy, ks)
-    num_nan, num_no_class = sums[:2].tolist()  # host-device sync
-    raise_for(num_nan, num_no_class, hierarchy.num_classes)
-    return sums[2 : 4 + len(ks)]
-
-
 def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
     """Return sums over a batch, [4 + len(ks) + height + 1] int64, without synchronising with the device.
 
-    They are: rows with a NaN, targets that are not a class, the result of `distance_counts`, and the mistakes at each
-    distance.
+    They are: rows with a NaN, targets that are not a class, examples, the sums of `contributions`, and the mistakes at
+    each distance.
     """
     check_shapes(scores, targets, hierarchy.num_classes)
     if not len(scores):
@@ -136,9 +112,9 @@ def values_of(sums: NDArray[np.float64], ks: Sequence[int]) -> dict[str, NDArray
 
 
 def metrics_from_counts(
-    counts: Sequence[int], ks: Sequence[int], shown: Sequence[int] | None = None
+    counts: Sequence[float], ks: Sequence[int], shown: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """Turn the sums of `distance_counts` for `ks` into the metrics of `evaluate` for the `shown` among them."""
+    """Turn the examples and the sums of their `contributions` into the metrics of `evaluate` for the ks `shown`."""
     if not counts[0]:
         raise ValueError("no examples to evaluate")
     hidden = set() if shown is None else {f"hierdist@{k}" for k in set(ks) - set(shown)}

@@ -13,7 +13,8 @@ from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import Backbone, WideBlock
 from hierbench.models.features import TypeI, TypeII, at_least_float32
-from hierbench.models.frozen import CachedBackbone, cached_backbone, loaded_backbone
+from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.models.weights import loaded_backbone
 
 
 class Classifier(nn.Module):
@@ -99,7 +100,7 @@ def build_classifier(
 
 
 def classifier_on(
-    network: Backbone | CachedBackbone,
+    network: Backbone,
     method: type[Method],
     hierarchy: Hierarchy,
     feature_type: FeatureType,

@@ -16,7 +16,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import build_backbone
 from hierbench.models.backbones import Backbone
 from hierbench.models.classifier import classifier_on
-from hierbench.models.frozen import CachedBackbone, cached_backbone
+from hierbench.models.libraries.lookup import cached_backbone
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
 @lru_cache(maxsize=1)  # the methods of a comparison share it
 def _counted_backbone(
     model: Model, image_size: tuple[int, int]
-) -> tuple[Backbone | CachedBackbone, Tensor | None, int]:
+) -> tuple[Backbone, Tensor | None, int]:
     """Return the backbone, what it gives for an image, and its operations; None where they cannot be counted."""
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -70,7 +70,7 @@ def _counted_backbone(
     return backbone, maps, counter.get_total_flops()
 
 
-def _backbone(model: Model) -> Backbone | CachedBackbone:
+def _backbone(model: Model) -> Backbone:
     """Build the backbone without values, which would take most of the time, where its library can do so."""
     if model.frozen:
         return cached_backbone(model)

@@ -12,7 +12,7 @@ from hierbench.config.sections import FeatureType
 from hierbench.data.features import Wanted, find_features
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
-from hierbench.models.frozen import cached_backbone
+from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.planning.resources import Setting
 from hierbench.planning.timing import seconds_of
 from hierbench.training.features import BLOCK, blocks_at_once, frozen_backbone, one_thread_each

@@ -13,7 +13,7 @@ from hierbench.api.registry import Found
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models.frozen import cached_backbone
+from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.planning.timing import in_turn
 from hierbench.utils.errors import is_interrupt
 

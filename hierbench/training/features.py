@@ -26,7 +26,8 @@ from hierbench.data.prepare import claimed
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS, RowFile, rows_file
 from hierbench.models.backbones import Backbone
-from hierbench.models.frozen import cached_backbone, loaded_backbone
+from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.models.weights import loaded_backbone
 from hierbench.training.memory import is_out_of_memory
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, remove_made, sync_folder, write_json

@@ -119,7 +119,6 @@ def test_read_only_arrays_lists_and_frames_are_taken_without_a_warning(form):
         *((getattr(metrics, name), (targets, taken[takes]), options) for name, options, takes in FUNCTIONS.values()),
         (metrics.evaluate, (scores, targets), {}),
         (metrics.mistakes_by_distance, (scores, targets), {}),
-        (lambda *given, ks: metrics.distance_counts(*given, ks).tolist(), (scores, targets), {"ks": (1, 3)}),
         (lambda given, _: metrics.top_classes(given, 2).tolist(), (scores,), {}),
     ]
     torch.set_warn_always(True)  # else PyTorch warns of read-only arrays once per process

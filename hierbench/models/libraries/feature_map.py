@@ -3,9 +3,10 @@
 Shapes: B batch, C channels, N tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,31 @@ from hierbench.models.backbones import Backbone
 from hierbench.utils.errors import UserError
 
 Run = Callable[[nn.Module, Tensor], Tensor]  # (network, images) to what the network ends in
+# Of ImageNet's training images, which the libraries normalise by.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The images that a library's weights were trained on.
+
+    Attributes:
+        size: (H, W).
+        mean: per channel, of values from 0 to 1.
+        std: per channel.
+    """
+
+    size: tuple[int, ...] = (224, 224)
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+
+def unknown_network(library: str, name: str, known: Iterable[str]) -> UserError:
+    """Return the error for a name that a library does not have; the nearest are suggested, as it has hundreds."""
+    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"; the nearest: {', '.join(f'{library}:{other}' for other in near)}" if near else ""
+    return UserError(f"{library} has no network {name!r} for classification{hint}")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from types import ModuleType
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,11 @@ from torch import Tensor, nn
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone, build_own, check_own
-from hierbench.models.libraries.entry import Configuration
 from hierbench.models.libraries.feature_map import (
+    Configuration,
     Idle,
     Layout,
     LibraryBackbone,
-    Output,
     called_modules,
     empty_images,
     find_idle,
@@ -24,39 +24,13 @@ from hierbench.models.libraries.feature_map import (
     on_meta,
 )
 from hierbench.utils.console import installing
-from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError, one_line_of
 
 LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
 Tokens = Literal["patch", "class"]
 
 
-class Library(Protocol):
-    """The module of a library; `name` is a network's there, `size` is (H, W)."""
-
-    def configuration(self, name: str) -> Configuration:
-        """Return the images that its weights were trained on; a UserError if there is no such network."""
-
-    def create(self, name: str, size: tuple[int, int]) -> nn.Module:
-        """Return the whole network with random weights."""
-
-    def cut(self, name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
-        """Return the layers up to the map or the tokens."""
-
-    def run(self, network: nn.Module, images: Tensor) -> Tensor:
-        """Return the map or the tokens of images [B, 3, H, W]."""
-
-    def output_of(self, network: nn.Module, shape: tuple[int, ...]) -> Output:
-        """Describe an output of this shape, batch included."""
-
-    def default_weights(self, name: str) -> Remote | None:
-        """Return the file of the published weights, None where there is none to download."""
-
-    def convert(self, name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a file's state under the network's names, with position embeddings of its size."""
-
-
-def library_of(backbone: str) -> tuple[Library, str] | None:
+def library_of(backbone: str) -> tuple[ModuleType, str] | None:
     """Return the library of a backbone and the network's name there, None for one of the project's own.
 
     Raises:
@@ -68,12 +42,12 @@ def library_of(backbone: str) -> tuple[Library, str] | None:
     if prefix not in LIBRARIES:
         raise UserError(f"unknown backbone {backbone!r}; a library's is torchvision:NAME or timm:NAME")
     try:  # only here, because either import takes seconds
-        module: Any = import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}")
+        module = import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}")
     except ModuleNotFoundError as error:
         if error.name != prefix:
             raise
         raise UserError(f"{backbone} needs the package {prefix}; run: {installing(prefix)}") from None
-    return cast(Library, module), name
+    return module, name
 
 
 def resolve_model(recipe: Recipe) -> Recipe:
@@ -134,7 +108,7 @@ def input_size(model: Model) -> tuple[int, int]:
         return model.input_size
     found = library_of(model.backbone)
     assert found is not None, model.backbone
-    height, width = found[0].configuration(found[1]).size
+    height, width = cast(Configuration, found[0].configuration(found[1])).size
     return height, width
 
 
@@ -161,6 +135,19 @@ def build_backbone(model: Model) -> Backbone:
     inspected.idle.remove_from(layers)
     dropped = frozenset(names - set(layers.state_dict()))
     return LibraryBackbone(layers, library.run, inspected.layout, dropped)
+
+
+def cached_backbone(model: Model) -> Backbone:
+    """Return what stands for a frozen backbone: its inputs are pooled features [B, C], and so are its outputs.
+
+    It has no parameters and nothing to save, and no random number is drawn. `TypeI` and `TypeII` take pooled features
+    in place of a map.
+    """
+    if library_of(model.backbone) is not None:
+        return Backbone(nn.Identity(), count_channels(model))
+    with torch.device("meta"):  # only its attributes are needed
+        own = build_backbone(model)
+    return Backbone(nn.Identity(), own.num_channels, own.norm_momentum, own.init_convolution)
 
 
 def count_channels(model: Model) -> int:

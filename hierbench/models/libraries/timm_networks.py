@@ -8,8 +8,7 @@ from typing import Any, cast
 import timm
 from torch import Tensor, nn
 
-from hierbench.models.libraries.entry import Configuration, unknown_network
-from hierbench.models.libraries.feature_map import Output
+from hierbench.models.libraries.feature_map import Configuration, Output, unknown_network
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 

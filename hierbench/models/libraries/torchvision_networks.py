@@ -6,13 +6,11 @@ from functools import cache
 from typing import Any, cast
 
 import torch
-import torchvision
-from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
+from torch import Tensor, nn
 from torchvision import models
+from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-from hierbench.models.libraries.entry import Configuration, unknown_network
-from hierbench.models.libraries.feature_map import Output, empty_images, on_meta
+from hierbench.models.libraries.feature_map import Configuration, Output, empty_images, on_meta, unknown_network
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 
@@ -48,70 +46,36 @@ def create(name: str, size: tuple[int, int]) -> nn.Module:
     return network
 
 
-class _Tracer(fx.Tracer):
-    """Traces torchvision's networks, whose own operations stay whole: they depend on the sizes of what they get."""
-
-    def __init__(self) -> None:
-        super().__init__(autowrap_modules=(math, torchvision.ops))
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return super().is_leaf_module(m, module_qualified_name) or type(m).__module__.startswith("torchvision.ops")
-
-
 def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
     """Return the network up to its feature map or tokens, without what comes after them.
 
     The names of parameters and buffers stay. Training and evaluation behave as in the whole network.
     """
-    last = _last_node(name, size)
-    graph = _traced(network)
-    node = next(node for node in graph.nodes if node.name == last)
-    with graph.inserting_after(node):
-        graph.output(node)
-    for other in reversed(list(graph.nodes)):
-        is_new_end = other.op == "output" and other.args[0] is node
-        if not other.users and not is_new_end and other.op != "placeholder":
-            graph.erase_node(other)
-    for other in list(graph.nodes):
-        if "training" in other.kwargs:  # traced as a constant
-            with graph.inserting_before(other):
-                other.update_kwarg("training", graph.get_attr("training"))
-    return fx.GraphModule(network, graph)
-
-
-def _traced(network: nn.Module) -> fx.Graph:
-    """Trace in evaluation mode, in which no network has auxiliary classifiers."""
-    was_training = network.training
-    graph = _Tracer().trace(network.eval())
-    network.train(was_training)
-    return graph
+    end = {_last_node(name, size): "map"}
+    extractor: nn.Module = create_feature_extractor(network, end, suppress_diff_warning=True)
+    return extractor
 
 
 @cache
 def _last_node(name: str, size: tuple[int, int]) -> str:
-    """Return the node of the graph whose output is the feature map.
+    """Return the node of the network's graph whose output is the feature map.
 
-    It is the last one with places, as a map [B, C, h, w] or tokens [B, N, C], outside of pooling and classifier. Small
+    It is the last one with places, as a map [B, C, h, w] or tokens [B, N, C], before pooling and classifier. Small
     images may end in a single place, so networks that take any size are asked about their own.
     """
     if not name.startswith(("vit_", "maxvit")):
         side = configuration(name).size
         size = (side[0], side[1])
-    network = on_meta(lambda: create(name, size))
-    module = fx.GraphModule(network.eval(), _traced(network))
+    network = on_meta(lambda: create(name, size)).eval()
+    _, nodes = get_graph_node_names(network, suppress_diff_warning=True)
+    heads = [place for place, node in enumerate(nodes) if node.split(".")[0] in HEADS]
+    before = nodes[: min(heads, default=len(nodes))]
     with torch.no_grad():
-        ShapeProp(module).propagate(empty_images(size))
-    found, after = "", set[fx.Node]()  # nodes that pooling or classifier come before
-    for node in module.graph.nodes:
-        is_head = node.op == "call_module" and str(node.target).split(".")[0] in HEADS
-        if is_head or not after.isdisjoint(node.all_input_nodes):
-            after.add(node)
-        shape = getattr(node.meta.get("tensor_meta"), "shape", ())
-        if node.op.startswith("call_") and node not in after and _has_places(shape):
-            found = node.name
+        outputs = create_feature_extractor(network, before, suppress_diff_warning=True).eval()(empty_images(size))
+    found: list[str] = [node for node in before if _has_places(getattr(outputs.get(node), "shape", ()))]
     if not found:
         raise UserError(f"torchvision:{name} has no feature map")
-    return found
+    return found[-1]
 
 
 def _has_places(shape: tuple[int, ...]) -> bool:
@@ -120,7 +84,7 @@ def _has_places(shape: tuple[int, ...]) -> bool:
 
 def run(network: nn.Module, images: Tensor) -> Tensor:
     """Return the map or the tokens that images [B, 3, H, W] end in."""
-    features: Tensor = network(images)
+    features: Tensor = network(images)["map"]
     return features
 
 
