@@ -7,10 +7,10 @@ is better where larger; `_loss`, `_error`, `distance` and `severity` where small
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.registry import PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
 
 if TYPE_CHECKING:
+    from hierbench.metrics.evidence import Evidence
     from hierbench.metrics.functions import (
         expected_calibration_error,
         full_path_accuracy_score,
@@ -80,7 +80,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the numerics on first use: tables read names and titles without torch."""
     if name in __all__:
-        for module in map(import_module, (f"hierbench.metrics.{home}" for home in ("sums", "ranking", "functions"))):
+        for module in map(
+            import_module, (f"hierbench.metrics.{home}" for home in ("sums", "ranking", "evidence", "functions"))
+        ):
             if hasattr(module, name):
                 return getattr(module, name)
     raise AttributeError(f"module 'hierbench.metrics' has no attribute {name!r}")

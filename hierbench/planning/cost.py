@@ -13,9 +13,8 @@ from hierbench.api.registry import Found
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models import build_backbone
+from hierbench.models import build_backbone, build_classifier
 from hierbench.models.backbones import Backbone
-from hierbench.models.classifier import classifier_on
 from hierbench.models.libraries.lookup import cached_backbone
 
 
@@ -36,7 +35,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
     assert issubclass(found.cls, Method)
     params = found.params(recipe.params_of(found.name))
     backbone, maps, flops = _counted_backbone(recipe.model, recipe.model.input_size or recipe.expected.image_size)
-    model = classifier_on(backbone, found.cls, hierarchy, feature_type, recipe.model, params)
+    model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params, network=backbone)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if maps is None:
         return Cost(parameters, None)
@@ -51,9 +50,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
 
 
 @lru_cache(maxsize=1)  # the methods of a comparison share it
-def _counted_backbone(
-    model: Model, image_size: tuple[int, int]
-) -> tuple[Backbone, Tensor | None, int]:
+def _counted_backbone(model: Model, image_size: tuple[int, int]) -> tuple[Backbone, Tensor | None, int]:
     """Return the backbone, what it gives for an image, and its operations; None where they cannot be counted."""
     from torch.utils.flop_counter import FlopCounterMode
 

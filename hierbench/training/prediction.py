@@ -22,19 +22,36 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
-    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
-    scores, targets, _ = _predict(fabric, model, split, with_levels=False)
-    return scores, targets
+def predict(
+    fabric: Fabric, model: Classifier, split: Split, *, with_levels: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank.
 
-
-def predict_levels(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return scores and targets as `predict` does, and the level-wise predictions [N, L] of methods that make any.
+    Third, if asked for, the level-wise predictions [N, L] of a method that makes any, else None.
 
     Raises:
         UserError: what `Method.level_scores` returns does not fit the tree, or is NaN.
     """
-    return _predict(fabric, model, split, with_levels=True)
+    model.eval()
+    method, parts = model.method, list[Tensor]()
+    nodes: list[Tensor | None] = []
+    with torch.inference_mode():
+        for images, _ in split.eval_batches():
+            with fabric.autocast():  # not around `scores`, which are of full precision as the method's outputs are
+                outputs = model(images)
+            scores = method.scores(outputs)
+            check_shape(scores, (len(images), method.hierarchy.num_classes), f"method {method.name}: scores")
+            parts.append(scores.float())
+            if with_levels:
+                nodes.append(level_predictions(method, outputs))
+        if with_levels and not nodes:  # a rank without images takes part in the gathering if the others do
+            some = level_predictions(method, method(torch.zeros(2, method.num_features, device=split.device)))
+            nodes.append(None if some is None else some[:0])
+    no_scores = torch.empty(0, method.hierarchy.num_classes, device=split.device)  # a rank may have no images
+    every, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
+    found = [part for part in nodes if part is not None]
+    first = _of_all_ranks(split, torch.cat(found)) if found else None
+    return _of_all_ranks(split, every), targets, first
 
 
 def level_predictions(method: Method, outputs: Any) -> Tensor | None:
@@ -60,31 +77,6 @@ def level_predictions(method: Method, outputs: Any) -> Tensor | None:
 
 def _are_tensors(levels: Any) -> bool:
     return isinstance(levels, Sequence) and bool(levels) and all(isinstance(level, Tensor) for level in levels)
-
-
-def _predict(
-    fabric: Fabric, model: Classifier, split: Split, *, with_levels: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    model.eval()
-    method, parts = model.method, list[Tensor]()
-    nodes: list[Tensor | None] = []
-    with torch.inference_mode():
-        for images, _ in split.eval_batches():
-            with fabric.autocast():  # not around `scores`, which are of full precision as the method's outputs are
-                outputs = model(images)
-            scores = method.scores(outputs)
-            check_shape(scores, (len(images), method.hierarchy.num_classes), f"method {method.name}: scores")
-            parts.append(scores.float())
-            if with_levels:
-                nodes.append(level_predictions(method, outputs))
-        if with_levels and not nodes:  # a rank without images takes part in the gathering if the others do
-            some = level_predictions(method, method(torch.zeros(2, method.num_features, device=split.device)))
-            nodes.append(None if some is None else some[:0])
-    no_scores = torch.empty(0, method.hierarchy.num_classes, device=split.device)  # a rank may have no images
-    every, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
-    found = [part for part in nodes if part is not None]
-    first = _of_all_ranks(split, torch.cat(found)) if found else None
-    return _of_all_ranks(split, every), targets, first
 
 
 def _of_all_ranks(split: Split, rows: Tensor) -> Tensor:

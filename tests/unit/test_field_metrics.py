@@ -297,15 +297,6 @@ def test_selective_prediction_is_that_of_the_published_code(oracle, evidence):
     np.testing.assert_allclose(spots.coverage, oracle["spot_coverage"], atol=1e-12)
 
 
-def test_posthoc_confidence_is_the_bases_probability_of_the_class_that_it_ranks_first():
-    scores, targets = torch.tensor([[0.0, 2.0, 1.0, 0.0, 0.0]]), torch.tensor([1])
-    probabilities = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.1]], dtype=torch.float64)
-    found = compute_metrics(["ece", "haurc_selective"], Evidence(scores, targets, RAGGED, probabilities))
-    assert found["ece"] == pytest.approx(80.0) and found["haurc_selective"] == 0.0
-    climb = selective.climb_probabilities(torch.tensor([1]), probabilities, RAGGED)
-    assert climb[0].tolist() == pytest.approx([0.2, 0.7, 0.8, 1.0])
-
-
 @pytest.mark.parametrize("tree", [PAIR, RAGGED])
 def test_without_mistakes(tree):
     scores = torch.eye(tree.num_classes, dtype=torch.float64)
@@ -320,18 +311,6 @@ def test_without_mistakes(tree):
             assert found[name] == (0.0 if metric.direction == "lower" else 100.0), name
     curve = selective.operating_curve(right.top, targets, right.climb, tree)
     assert curve.coverage[0] == 1 and curve.coverage[-1] == 0 and not curve.risk.any()  # though p = 1 throughout
-
-
-def test_uniform_probabilities_tie_to_the_lower_index():
-    scores = torch.zeros(1, 5, dtype=torch.float64)
-    uniform = scores.softmax(1)
-    evidence = Evidence(scores, torch.tensor([2]), RAGGED, uniform)
-    assert evidence.top.tolist() == [0]
-    assert evidence.lifted.tolist() == [[int(RAGGED.level_targets[0, 0]), int(RAGGED.level_targets[0, 1]), 0]]
-    assert evidence.climb[0].tolist() == pytest.approx([0.2, 0.4, 0.6, 1.0])
-    found = compute_metrics(["ece", "mce", "information_severity", "hops@1"], evidence)
-    expected = {"ece": 20.0, "mce": 20.0, "information_severity": math.log2(3), "hops@1": 0.0}
-    assert found == pytest.approx(expected)
 
 
 def test_what_a_tree_or_a_method_does_not_have_is_nan():

@@ -73,6 +73,8 @@ class Harmful:
         ("w.pth", lambda path, state: torch.save({"a": Harmful()}, path), "is not a file of weights only"),
         ("w.safetensors", lambda path, state: torch.save(state, path), "is not a file of weights only"),
         ("w.pth", lambda path, state: torch.save([1], path), "it holds a list"),
+        ("w.pth", lambda path, state: path.write_text("<html>not found</html>"), "is not a file of weights only"),
+        ("w.pth", lambda path, state: torch.save({"state_dict": [1]}, path), "state_dict is not a tensor of numbers"),
         ("w.pth", lambda path, state: torch.save({"a": 1}, path), "a is not a tensor of numbers"),
         ("w.pth", lambda path, state: torch.save(state | {"extra": torch.zeros(1)}, path), "has an unexpected extra"),
         ("w.pth", lambda path, state: torch.save({k: state[k] for k in list(state)[:9]}, path), "lacks blocks"),

@@ -145,12 +145,6 @@ def test_a_point_that_fails_does_not_win():
     assert search.trials()[0].state == TrialState.FAIL and search.trials()[0].user_attrs["error"] == "diverged"
 
 
-def test_tpe_has_its_budget_and_no_more():
-    found = tried(Search(Space(GRID.grid, GRID.ranges, 6), "tpe"))
-    assert len(found) == 6
-    assert all(0 <= params["alpha"] <= 1 and 0.1 <= params["gamma"] <= 20 for params in found)
-
-
 def test_a_record_has_every_result_once(storage, tmp_path):
     """Two commands write it, and a third one finds it; a point that failed before may be complete later."""
     one, two = Record(storage, "s", tmp_path), Record(storage, "s", tmp_path)

@@ -11,7 +11,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
 from hierbench.experiments.separation.design import FEWEST, LEVEL, Look, look_at, make_design
-from hierbench.experiments.separation.record import Asked, Plan, Record, later_seeds, open_record, record_file
+from hierbench.experiments.separation.record import Asked, Plan, Record, open_record, record_file
 from hierbench.experiments.session import Execution, work_of
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
@@ -126,7 +126,10 @@ class Separation:
         specs = {job.id: job.spec for job in self._jobs[0]}
         settings = [specs[top].model_copy(update={"seed": 0, "base": None}).id for top in self._tops[0]]
         finished = zip(*[[store.run(id_).done for id_ in tops] for tops in self._tops], strict=True)
-        there = {name: later_seeds(of_row, self.start) for name, of_row in zip(self.names, finished, strict=True)}
+        there = {
+            name: tuple(seed for seed, done in enumerate(of_row) if done and seed >= self.start)
+            for name, of_row in zip(self.names, finished, strict=True)
+        }
         plan = Plan(
             dataset=spec.dataset.name,
             protocol=spec.protocol,

@@ -51,7 +51,9 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     names = names_asked(options)
     with redirect_stdout(stderr):
         methods, broken = find_methods(names)
-        methods = with_hidden_bases(methods)
+        bases = with_bases(methods)  # those that are no methods of their own nobody would name
+    asked = {found.name for found in methods}
+    methods += [found for name, found in bases.items() if name not in asked and HIDDEN.fullmatch(name)]
     runs, folder = session.recipe.tune.runs, session.options.runs
     spaces = _spaces(session.recipe, methods, names, sampler, trials)
     methods = [found for found in methods if found.name in spaces]
@@ -117,15 +119,6 @@ def _spaces(
         return spaces
     budget = trials or max(space.trials for space in spaces.values())
     return {name: replace(space, trials=budget) for name, space in spaces.items()}
-
-
-def with_hidden_bases(methods: Sequence[Found]) -> list[Found]:
-    """Return the methods, and the bases that they re-rank which are no methods of their own: nobody would name them."""
-    asked = {found.name for found in methods}
-    return [
-        *methods,
-        *(found for name, found in with_bases(methods).items() if name not in asked and HIDDEN.fullmatch(name)),
-    ]
 
 
 def _searches(

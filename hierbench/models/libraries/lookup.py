@@ -1,6 +1,5 @@
 """Backbones by name: the project's own, `torchvision:NAME` and `timm:NAME`."""
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import Model
-from hierbench.models.backbones import Backbone, build_own, check_own
+from hierbench.models.backbones import WIDE_RESNET, Backbone, build_own, check_own
 from hierbench.models.libraries.feature_map import (
     Configuration,
     Idle,
@@ -82,15 +81,14 @@ def check_backbone(model: Model) -> None:
     """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
     found = library_of(model.backbone)
     if found is None:
-        if model.tokens == "class":
-            raise UserError(f"{model.backbone} has no class token: add --set model.tokens=patch")
-        check_own(model.backbone, model.weights, model.wrn_group_input)
-        return
-    if model.wrn_group_input == "raw":
+        check_own(model)
+    if model.wrn_group_input == "raw" and not WIDE_RESNET.fullmatch(model.backbone):
         raise UserError(
             f"model.wrn_group_input = raw is a switch of wide ResNets, not of {model.backbone}: add "
             "--set model.wrn_group_input=activated"
         )
+    if found is None:
+        return
     library, name = found
     _inspected(model.backbone, input_size(model), model.tokens)
     if model.weights not in ("none", "default", "file"):
@@ -128,13 +126,13 @@ def build_backbone(model: Model) -> Backbone:
         return build_own(model.backbone, model.wrn_group_input)
     library, name = found
     size = input_size(model)
-    inspected = _inspected(model.backbone, size, model.tokens)
+    layout, idle = _inspected(model.backbone, size, model.tokens)
     network = library.create(name, size)
     names = set(network.state_dict())
     layers = library.cut(name, network, size)
-    inspected.idle.remove_from(layers)
+    idle.remove_from(layers)
     dropped = frozenset(names - set(layers.state_dict()))
-    return LibraryBackbone(layers, library.run, inspected.layout, dropped)
+    return LibraryBackbone(layers, library.run, layout, dropped)
 
 
 def cached_backbone(model: Model) -> Backbone:
@@ -144,31 +142,15 @@ def cached_backbone(model: Model) -> Backbone:
     in place of a map.
     """
     if library_of(model.backbone) is not None:
-        return Backbone(nn.Identity(), count_channels(model))
+        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0].num_channels)
     with torch.device("meta"):  # only its attributes are needed
         own = build_backbone(model)
     return Backbone(nn.Identity(), own.num_channels, own.norm_momentum, own.init_convolution)
 
 
-def count_channels(model: Model) -> int:
-    """Return the channels C of a recipe's backbone, without building it."""
-    if library_of(model.backbone) is not None:
-        return _inspected(model.backbone, input_size(model), model.tokens).layout.num_channels
-    with torch.device("meta"):
-        return build_backbone(model).num_channels
-
-
-@dataclass(frozen=True)
-class Inspected:
-    """What a network looks like, found on meta tensors."""
-
-    layout: Layout
-    idle: Idle
-
-
 @cache
-def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspected:
-    """Run a network once without computing anything.
+def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> tuple[Layout, Idle]:
+    """Return what a network looks like, found in one run on meta tensors, which computes nothing.
 
     Raises:
         UserError: it does not exist, does not take such images, or has no feature map.
@@ -194,11 +176,11 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspecte
     names = [name for name, _ in layers.named_parameters()]
     idle = find_idle(layers, layout.map_of(output), called)
     if not idle.modules:
-        return Inspected(layout, idle)
+        return layout, idle
     try:
         idle.remove_from(layers)
         library.run(layers, images)
     except Exception:  # the network reads something of a module that it does not call: all stay, untrained
         inside = tuple(f"{path}." for path in idle.modules)
         idle = Idle(parameters=tuple(name for name in names if name in idle.parameters or name.startswith(inside)))
-    return Inspected(layout, idle)
+    return layout, idle

@@ -16,6 +16,7 @@ from hierbench.utils.errors import UserError
 
 # Modules after the feature map, by the names that torchvision gives them.
 HEADS = ("avgpool", "classifier", "fc", "head", "heads")
+TAIL = 16  # operations before the head among which the last with places is; asking about all takes seconds
 
 
 def configuration(name: str) -> Configuration:
@@ -69,7 +70,7 @@ def _last_node(name: str, size: tuple[int, int]) -> str:
     network = on_meta(lambda: create(name, size)).eval()
     _, nodes = get_graph_node_names(network, suppress_diff_warning=True)
     heads = [place for place, node in enumerate(nodes) if node.split(".")[0] in HEADS]
-    before = nodes[: min(heads, default=len(nodes))]
+    before = nodes[: min(heads, default=len(nodes))][-TAIL:]
     with torch.no_grad():
         outputs = create_feature_extractor(network, before, suppress_diff_warning=True).eval()(empty_images(size))
     found: list[str] = [node for node in before if _has_places(getattr(outputs.get(node), "shape", ()))]
