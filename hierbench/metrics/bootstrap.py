@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.metrics.sums import values_of
@@ -31,12 +30,10 @@ def bootstrap_intervals(
     for row in range(resamples):
         times_drawn = np.bincount(generator.integers(num, size=num), minlength=num)
         totals[row, 1:] = times_drawn @ values
-    return {name: _interval(drawn[~np.isnan(drawn)]) for name, drawn in values_of(totals.T, ks).items()}
-
-
-def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    if not len(values):
-        return float("nan"), float("nan")
     tail = 50.0 * (1.0 - CONFIDENCE)
-    low, high = np.percentile(values, [tail, 100.0 - tail])
-    return float(low), float(high)
+    intervals = {}
+    for name, drawn in values_of(totals.T, ks).items():
+        defined = drawn[~np.isnan(drawn)]
+        low, high = np.percentile(defined, [tail, 100.0 - tail]) if len(defined) else (np.nan, np.nan)
+        intervals[name] = float(low), float(high)
+    return intervals

@@ -64,7 +64,8 @@ def level_predictions(method: Method, outputs: Any) -> Tensor | None:
     if levels is None:
         return None
     sizes = method.hierarchy.level_sizes
-    shapes = [tuple(level.shape) for level in levels] if _are_tensors(levels) else []
+    are_tensors = isinstance(levels, Sequence) and all(isinstance(level, Tensor) for level in levels)
+    shapes = [tuple(level.shape) for level in levels] if are_tensors else []
     batch = shapes[0][:1] if shapes else ()
     if not batch or shapes != [(*batch, size) for size in sizes]:
         wanted = ", ".join(f"[B, {size}]" for size in sizes)
@@ -73,10 +74,6 @@ def level_predictions(method: Method, outputs: Any) -> Tensor | None:
         return torch.cat([top_classes(level, 1) for level in levels], dim=1)
     except ValueError as error:
         raise UserError(f"method {method.name}: level_scores: {error}") from None
-
-
-def _are_tensors(levels: Any) -> bool:
-    return isinstance(levels, Sequence) and bool(levels) and all(isinstance(level, Tensor) for level in levels)
 
 
 def _of_all_ranks(split: Split, rows: Tensor) -> Tensor:

@@ -91,17 +91,6 @@ def test_a_haframe_s_own_rows_have_collapsed(cifar100, mode):
     assert mean == pytest.approx((pairs + 1 / 99).abs().mean().item(), rel=1e-12)
 
 
-@pytest.mark.parametrize("size", [0.1, 1.0, 5.0])
-def test_noise_on_one_class_mean_moves_its_pairs_alone(size):
-    num_classes = 20
-    vectors = torch.cat([simplex(num_classes, 30), torch.zeros(num_classes, 1, dtype=torch.float64)], dim=1)
-    vectors[4, 30] = size  # at a right angle to all
-    off = (1 - 1 / math.sqrt(1 + size**2)) / (num_classes - 1)
-    share = 2 / num_classes  # of the pairs
-    expected = (share * off, off * math.sqrt(share * (1 - share)))
-    assert angular_collapse(vectors, etf_similarity(num_classes)) == pytest.approx(expected, rel=1e-10)
-
-
 def test_noise_within_classes_does_not_count_and_centring_takes_a_common_part_away():
     num_classes, per_class = 12, 8
     generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,5 @@
 """Two rows of a comparison, their jobs by seed, and the looks at their finished runs."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -103,9 +102,7 @@ class Separation:
             )
         self._advance(store, say)
         is_over = self.record.outcome != "open"
-        last = (
-            self.record.plan.start + len(self.record.looks) - is_over
-        )  # seeds of the look that ended it, or comes next
+        last = self.record.plan.start + len(self.record.looks) - is_over  # seeds of the look that ended it, or is next
         _add([job for of_seed in self._jobs[:last] for job in of_seed], plan)
 
     def go_on(self, plan: list[Job], labels: dict[str, str], execution: Execution) -> None:
@@ -164,16 +161,13 @@ class Separation:
 
     def _look(self, record: Record, seeds: int, store: Store) -> Look:
         """Return the t-test of the seeds in which both rows have a value."""
-        values = [[self._value(id_, store) for id_ in tops] for tops in self._tops[:seeds]]
-        gaps = np.array([one - other for one, other in values])
+        tests = [[store.run(id_).metrics()["test"] for id_ in tops] for tops in self._tops[:seeds]]
+        values = np.array([[test.get(self.asked.metric) for test in of_seed] for of_seed in tests], dtype=np.float64)
+        gaps = values[:, 0] - values[:, 1]  # NaN where a row has no value
         gaps = gaps[~np.isnan(gaps)]
         if len(gaps) < 2:
             return Look(len(gaps), float(gaps.mean()) if len(gaps) else 0.0, 0.0, 1.0)
         return look_at(gaps, record.plan.nominal)
-
-    def _value(self, id_: str, store: Store) -> float:
-        value = store.run(id_).metrics()["test"].get(self.asked.metric)
-        return math.nan if value is None else float(value)
 
 
 def _add(jobs: Sequence[Job], plan: list[Job]) -> None:

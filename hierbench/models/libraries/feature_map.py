@@ -100,16 +100,12 @@ def layout_of(backbone: str, output: Output, tokens: Literal["patch", "class"], 
     num_tokens, num_channels = shape
     if tokens == "class":
         return Layout("class-token", num_channels)
-    grid = output.grid or _grid_of(num_tokens - output.num_prefix, size)
-    if grid is None or grid[0] * grid[1] != num_tokens - output.num_prefix or num_tokens == output.num_prefix:
+    patches = num_tokens - output.num_prefix
+    height = round((patches * size[0] / size[1]) ** 0.5)  # of a grid in the images' proportions
+    grid = output.grid or (height, patches // max(height, 1))
+    if patches == 0 or grid[0] * grid[1] != patches:
         raise UserError(f"{backbone} has no feature map: its {num_tokens} tokens lie on no grid")
     return Layout("patch-tokens", num_channels, output.num_prefix, grid)
-
-
-def _grid_of(num_tokens: int, size: tuple[int, int]) -> tuple[int, int] | None:
-    """Return the grid in the images' proportions that so many tokens fill, None without one."""
-    height = round((num_tokens * size[0] / size[1]) ** 0.5)
-    return (height, num_tokens // height) if height and num_tokens % height == 0 else None
 
 
 class LibraryBackbone(Backbone):

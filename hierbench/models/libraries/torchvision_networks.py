@@ -59,12 +59,8 @@ def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
 
 @cache
 def _last_node(name: str, size: tuple[int, int]) -> str:
-    """Return the node of the network's graph whose output is the feature map.
-
-    It is the last one with places, as a map [B, C, h, w] or tokens [B, N, C], before pooling and classifier. Small
-    images may end in a single place, so networks that take any size are asked about their own.
-    """
-    if not name.startswith(("vit_", "maxvit")):
+    """Return the last node before pooling and classifier with places: a map [B, C, h, w], or tokens [B, N, C]."""
+    if not name.startswith(("vit_", "maxvit")):  # small images may end in a single place: its own are asked about
         side = configuration(name).size
         size = (side[0], side[1])
     network = on_meta(lambda: create(name, size)).eval()
@@ -73,14 +69,11 @@ def _last_node(name: str, size: tuple[int, int]) -> str:
     before = nodes[: min(heads, default=len(nodes))][-TAIL:]
     with torch.no_grad():
         outputs = create_feature_extractor(network, before, suppress_diff_warning=True).eval()(empty_images(size))
-    found: list[str] = [node for node in before if _has_places(getattr(outputs.get(node), "shape", ()))]
+    shapes: dict[str, tuple[int, ...]] = {node: getattr(outputs.get(node), "shape", ()) for node in before}
+    found = [node for node, shape in shapes.items() if len(shape) == 3 or (len(shape) == 4 and shape[2] * shape[3] > 1)]
     if not found:
         raise UserError(f"torchvision:{name} has no feature map")
     return found[-1]
-
-
-def _has_places(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 or (len(shape) == 4 and shape[2] * shape[3] > 1)
 
 
 def run(network: nn.Module, images: Tensor) -> Tensor:
