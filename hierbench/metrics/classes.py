@@ -28,7 +28,7 @@ class HierarchicalMetrics(Metric):
         super().__init__(**kwargs)
         self.hierarchy, self.shown_ks = hierarchy, tuple(ks)
         self.ks = usable_ks(ks, hierarchy.num_classes)
-        self.add_state("sums", torch.zeros(2 + len(self.ks), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("sums", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores [B, K], targets [B]."""
@@ -58,7 +58,7 @@ class Computed(Metric):
             raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {parameter}")
         self.computation, self.hierarchy, self.parameter = COMPUTATIONS[family], hierarchy, parameter
         if self.computation.summed:
-            zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=torch.float64)
+            zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=self.computation.dtype)
             self.add_state("sums", zeros, dist_reduce_fx="sum")
         else:
             self.add_state("counts", [], dist_reduce_fx="cat")
@@ -81,7 +81,7 @@ class Computed(Metric):
     def compute(self) -> Tensor:
         """Return a float64 number over everything added so far, on all ranks."""
         if self.computation.summed:
-            value = self.computation.value(self.sums, self.parameter)
+            value = self.computation.value(self.sums.cpu().double(), self.parameter)
         elif not len(self.counts):
             raise ValueError("no examples to evaluate")
         else:

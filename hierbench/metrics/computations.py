@@ -23,6 +23,7 @@ class Computation(NamedTuple):
         counts: (*needs, targets, hierarchy) -> [N, S], what each example adds.
         value: (sums, parameter) -> the metric, of the number of examples and the summed counts, [1 + S] float64.
         size: hierarchy -> S.
+        dtype: of the counts.
         summed: False where the value is of the counts of all examples instead, [N, S].
     """
 
@@ -30,6 +31,7 @@ class Computation(NamedTuple):
     counts: Callable[..., Tensor]
     value: Callable[[Tensor, int], Any]
     size: Callable[[Hierarchy], int] = lambda _: 1
+    dtype: torch.dtype = torch.int64
     summed: bool = True
 
 
@@ -46,19 +48,19 @@ def value_of(family: str, parameter: int, needs: tuple[Any, ...], targets: Tenso
     """Return a metric of what it needs and of known targets [N]."""
     computation = COMPUTATIONS[family]
     counts = computation.counts(*needs, targets, hierarchy)
-    return float(computation.value(sums_of(counts) if computation.summed else counts, parameter))
+    return float(computation.value(sums_of(counts).cpu().double() if computation.summed else counts, parameter))
 
 
 def sums_of(counts: Tensor) -> Tensor:
-    """Return the number of examples and the sums of their counts [N, S], [1 + S] float64."""
-    return torch.cat([counts.new_tensor([len(counts)]), counts.sum(dim=0)]).double()
+    """Return the number of examples and the sums of their counts [N, S], [1 + S]."""
+    return torch.cat([counts.new_tensor([len(counts)]), counts.sum(dim=0)])
 
 
 def _paper(name: str) -> Computation:
     return Computation(
         lambda evidence, k: (evidence.ranked(max(k, 1)),),
         lambda ranked, targets, tree: contributions(ranked, targets, tree, [1, ranked.shape[1]]),
-        lambda sums, k: values_of(sums.cpu().numpy(), [1, max(k, 1)])[name.format(k)],
+        lambda sums, k: values_of(sums.numpy(), [1, max(k, 1)])[name.format(k)],
         lambda _: 3,
     )
 
@@ -79,6 +81,7 @@ def _path_score(name: str) -> Computation:
         paths.path_counts,
         lambda sums, _: paths.hierarchical_score(sums, name),
         lambda _: 6,
+        torch.float64,
     )
 
 
@@ -87,6 +90,7 @@ def _hops(k_of: Callable[[Evidence, int], int]) -> Computation:
         lambda evidence, k: (evidence.scores, k_of(evidence, k)),
         lambda scores, k, targets, tree: hops.hops_scores(scores, targets, tree, k)[:, None],
         lambda sums, _: 100.0 * sums[1] / sums[0],
+        dtype=torch.float64,
     )
 
 
@@ -96,6 +100,7 @@ def _calibration(which: int) -> Computation:
         lambda top, probabilities, targets, _: calibration.bin_counts(top, probabilities, targets),
         lambda sums, _: calibration.calibration_errors(sums)[which],
         lambda _: 3 * calibration.BINS,
+        torch.float64,
     )
 
 
@@ -121,7 +126,11 @@ COMPUTATIONS = {
     "tice": _of_levels(lambda evidence, _: (evidence.level_predictions,), 2),
     **{name: _path_score(name) for name in paths.SCORES},
     "information_severity": Computation(
-        lambda evidence, _: (evidence.top,), paths.bit_counts, lambda sums, _: sums[2] / sums[1], lambda _: 2
+        lambda evidence, _: (evidence.top,),
+        paths.bit_counts,
+        lambda sums, _: sums[2] / sums[1],
+        lambda _: 2,
+        torch.float64,
     ),
     "hops@": _hops(lambda _, k: k),
     "hops": _hops(lambda evidence, _: evidence.hierarchy.num_classes),

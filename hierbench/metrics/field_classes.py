@@ -41,7 +41,8 @@ class LevelAccuracy(_OfLevels):
 
     def compute(self) -> Tensor:
         """Return [L] float64."""
-        return 100.0 * self.sums[3:] / self.sums[0]
+        sums = self.sums.cpu().double()
+        return 100.0 * sums[3:] / sums[0]
 
 
 class FullPathAccuracy(_OfLevels):
