@@ -45,19 +45,17 @@ def unknown_network(library: str, name: str, known: Iterable[str]) -> UserError:
 
 @dataclass(frozen=True)
 class Output:
-    """What a network ends in: [B, C, h, w], [B, h, w, C] or tokens [B, N, C].
+    """What a network tells of the map [B, C, h, w] or [B, h, w, C], or the tokens [B, N, C], that it ends in.
 
     Attributes:
-        shape: of one image, without B.
         channels_last: of a map.
         num_prefix: tokens before those of the patches, the class token first.
-        grid: (h, w) of the patch tokens, None where the network does not tell.
+        grid: (h, w) of the patches, of which later layers may merge some; None where the network does not tell.
     """
 
-    shape: tuple[int, ...]
     channels_last: bool = False
     num_prefix: int = 0
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,19 +79,18 @@ class Layout:
         return patches
 
 
-def layout_of(backbone: str, output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]) -> Layout:
-    """Return the layout of a network's output for images of `size` (H, W).
+def layout_of(
+    backbone: str, shape: tuple[int, ...], output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]
+) -> Layout:
+    """Return the layout of an output whose shape is without B, for images of `size` (H, W).
 
     Raises:
         UserError: the output is neither a map nor tokens on a grid, or it has no class token where one is asked for.
     """
-    shape = output.shape
     if tokens == "class" and (len(shape) != 2 or output.num_prefix == 0):
         raise UserError(f"{backbone} has no class token: add --set model.tokens=patch")
     if len(shape) == 3:
-        if output.channels_last:
-            return Layout("channels-last", shape[2])
-        return Layout("channels-first", shape[0])
+        return Layout("channels-last", shape[2]) if output.channels_last else Layout("channels-first", shape[0])
     if len(shape) != 2:
         shown = "x".join(map(str, shape)) or "one value"
         raise UserError(f"{backbone} has no feature map: it ends in {shown} per image")
@@ -102,10 +99,11 @@ def layout_of(backbone: str, output: Output, tokens: Literal["patch", "class"], 
         return Layout("class-token", num_channels)
     patches = num_tokens - output.num_prefix
     height = round((patches * size[0] / size[1]) ** 0.5)  # of a grid in the images' proportions
-    grid = output.grid or (height, patches // max(height, 1))
-    if patches == 0 or grid[0] * grid[1] != patches:
+    grids = [grid for grid in (output.grid, (height, patches // max(height, 1))) if grid]
+    fitting = [(rows, columns) for rows, columns in grids if rows * columns == patches > 0]
+    if not fitting:
         raise UserError(f"{backbone} has no feature map: its {num_tokens} tokens lie on no grid")
-    return Layout("patch-tokens", num_channels, output.num_prefix, grid)
+    return Layout("patch-tokens", num_channels, output.num_prefix, fitting[0])
 
 
 class LibraryBackbone(Backbone):

@@ -172,7 +172,7 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> tuple[La
         ) from None
     if not isinstance(output, Tensor):
         raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
-    layout = layout_of(backbone, library.output_of(layers, tuple(output.shape)), tokens, size)
+    layout = layout_of(backbone, tuple(output.shape[1:]), library.output_of(layers), tokens, size)
     names = [name for name, _ in layers.named_parameters()]
     idle = find_idle(layers, layout.map_of(output), called)
     if not idle.modules:

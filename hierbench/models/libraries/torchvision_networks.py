@@ -82,9 +82,9 @@ def run(network: nn.Module, images: Tensor) -> Tensor:
     return features
 
 
-def output_of(network: nn.Module, shape: tuple[int, ...]) -> Output:
-    """Describe an output [B, ...] of a network; tokens are a vision transformer's, with its class token first."""
-    return Output(shape[1:], num_prefix=int(len(shape) == 3))
+def output_of(network: nn.Module) -> Output:
+    """Describe the output of a network; tokens are a vision transformer's, with its class token first."""
+    return Output(num_prefix=1)
 
 
 def default_weights(name: str) -> Remote | None:
