@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.computations import COMPUTATIONS, sums_of
+from hierbench.metrics.computations import COMPUTATIONS, Computation, sums_of
 from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.sums import DEFAULT_KS, contributions, metrics_from_counts, usable_ks
 
@@ -53,20 +53,26 @@ class Computed(Metric):
 
     def __init__(self, hierarchy: Hierarchy, *, family: str = "", parameter: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        family = family or self.family
-        if family.endswith("@") and not 1 <= parameter <= hierarchy.num_classes:
+        self.family = family or self.family
+        if self.family.endswith("@") and not 1 <= parameter <= hierarchy.num_classes:
             raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {parameter}")
-        self.computation, self.hierarchy, self.parameter = COMPUTATIONS[family], hierarchy, parameter
+        self.hierarchy, self.parameter = hierarchy, parameter
         if self.computation.summed:
             zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=self.computation.dtype)
             self.add_state("sums", zeros, dist_reduce_fx="sum")
         else:
             self.add_state("counts", [], dist_reduce_fx="cat")
 
-    def update(self, scores: Tensor, targets: Tensor, probabilities: Tensor | None = None) -> None:
-        """Add a batch: scores [B, K], targets [B], probabilities [B, K], by default the softmax of the scores."""
-        given = scores.double().softmax(dim=1) if probabilities is None else probabilities
-        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, given)
+    @property
+    def computation(self) -> Computation:
+        """How it is computed."""
+        return COMPUTATIONS[self.family]
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch: scores [B, K], targets [B]."""
+        self._add_evidence(Evidence(scores, targets.to(scores.device), self.hierarchy, scores))
+
+    def _add_evidence(self, evidence: Evidence) -> None:
         known = evidence.known_targets()
         self._add(self.computation.needs(evidence, self.parameter), known)
 

@@ -12,13 +12,14 @@ from torch import Tensor
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import levels, paths, selective
 from hierbench.metrics.classes import Computed
+from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.ranking import known_targets, top_class
 
 
 class _OfLevels(Computed):
     """A metric of level predictions, which need no scores."""
 
-    def update(self, predictions: Tensor, targets: Tensor) -> None:  # type: ignore[override]
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
         """Add a batch: level predictions [B, L], see `levels`; targets [B]."""
         self._add((predictions,), known_targets(targets.to(predictions.device), self.hierarchy.num_classes))
 
@@ -32,7 +33,7 @@ class LevelAccuracy(_OfLevels):
         super().__init__(hierarchy, family="fpa", **kwargs)
         self.lifted = lifted
 
-    def update(self, scores: Tensor, targets: Tensor) -> None:  # type: ignore[override]
+    def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores [B, K], which are probabilities if `lifted`; targets [B]."""
         if self.lifted:
             super().update(levels.lifted_predictions(scores, self.hierarchy), targets)
@@ -96,7 +97,14 @@ class HOPS(Computed):
         super().__init__(hierarchy, family="hops@", parameter=k, **kwargs)
 
 
-class CalibrationError(Computed):
+class _OfConfidence(Computed):
+    def update(self, scores: Tensor, targets: Tensor, probabilities: Tensor | None = None) -> None:
+        """Add a batch: scores [B, K], targets [B], probabilities [B, K], by default the softmax of the scores."""
+        given = scores.double().softmax(dim=1) if probabilities is None else probabilities
+        self._add_evidence(Evidence(scores, targets.to(scores.device), self.hierarchy, given))
+
+
+class CalibrationError(_OfConfidence):
     """`ece` or `mce`, which `norm` says: error of the top-ranked class's probability, in per cent, over 15 bins."""
 
     higher_is_better = False
@@ -107,7 +115,7 @@ class CalibrationError(Computed):
         super().__init__(hierarchy, family="ece" if norm == "mean" else "mce", **kwargs)
 
 
-class HierarchicalAURC(Computed):
+class HierarchicalAURC(_OfConfidence):
     """`haurc_climbing` or `haurc_selective`, which `rule` says: area under risk over coverage."""
 
     higher_is_better = False
