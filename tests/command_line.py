@@ -139,7 +139,7 @@ class CommandLine:
             patch.setattr(typer.main, "get_command", self._get_command)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
+            patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
             for module in ("verification.cache", "publishing"):
                 patch.setattr(f"hierbench.experiments.{module}.SETTLED", TICK)
             words = [*map(str, arguments)]

@@ -36,7 +36,7 @@ def fork_workers():
     """Let what this process starts be forks of it."""
     real = multiprocessing.get_context
     multiprocessing.get_context = lambda method=None: real("fork")
-    importlib.import_module("hierbench.execution.workers").start_server = lambda: None
+    importlib.import_module("hierbench.execution.workers").start_server = lambda: real("fork")
 
 
 def redirect(stdin, out, err):

@@ -177,9 +177,9 @@ def test_processes_do_not_run_the_user_s_script_again(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "print('once', flush=True)\nfrom multiprocessing import get_context\n"
-        "from hierbench.utils.processes import without_main_script\n"
+        "from hierbench.utils.processes import starting_children\n"
         "process = get_context('spawn').Process(target=print, args=('child',))\n"
-        "with without_main_script():\n    process.start()\nprocess.join()\nassert not process.exitcode\n"
+        "with starting_children():\n    process.start()\nprocess.join()\nassert not process.exitcode\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["once", "child"], done.stderr

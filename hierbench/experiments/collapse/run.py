@@ -13,7 +13,7 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
-from hierbench.execution.extraction import features_without_crops
+from hierbench.execution.train_job import features_without_crops
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure

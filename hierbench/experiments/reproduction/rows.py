@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hierbench.api.code import digest_of_code
+from hierbench.config.options import Place
 from hierbench.config.sections import FEATURE_TYPES, Protocol
 from hierbench.config.spec import Spec
 from hierbench.experiments.checking import open_board
@@ -115,7 +116,7 @@ def find_rows(
         raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
     dataset = dataset or _only_dataset(store)
     columns = [] if metric is None else [column_of(metric)]
-    opened = open_board(dataset, folder, data_dir, protocol, columns if further(columns) else PAPER, scored=False)
+    opened = open_board(dataset, Place(folder, data_dir, protocol), columns if further(columns) else PAPER, apart=False)
     board, store = opened.board, opened.store
     rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
     found = [_recorded(row, store, dataset, metric) for row in rows]

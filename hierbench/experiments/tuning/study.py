@@ -26,8 +26,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
-from hierbench.planning.groups import group_names
-from hierbench.planning.plan import make_spec, with_params
+from hierbench.planning.plan import group_names, make_spec, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError
 from hierbench.utils.lock import Lock

@@ -16,7 +16,6 @@ from hierbench.api.registry import HIDDEN, Found, method_group
 from hierbench.config.options import Options
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
-from hierbench.execution.workers import seconds_to_start
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.shown import Shown
@@ -32,14 +31,13 @@ from hierbench.experiments.tuning.study import (
 from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
 from hierbench.planning.dry_run import describe, say_notes
-from hierbench.planning.estimate import time_to_train
-from hierbench.planning.extraction import extractions_of
 from hierbench.planning.plan import with_bases
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow
+from hierbench.speed.estimate import estimate
 from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
 
@@ -63,13 +61,11 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         for found, feature_type, space in searches:
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
             say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
-        needed = extractions_of(recipe, types_to_train, inputs.prepared, inputs.digest, session.setting)
-        for extraction in needed:
+        needed = estimate(recipe, types_to_train, inputs, session.setting)
+        for extraction in needed.extractions:
             say(describe(extraction, recipe))
-        seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting, needed)
-        if seconds:
-            seconds += seconds_to_start(session.setting)
-            say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
+        if needed.seconds:
+            say(f"at least {duration(needed.seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")
         return Shown(None)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.letters import listed
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Flag, Interval, Number, Text
 from hierbench.leaderboard.table import Line as SheetLine
