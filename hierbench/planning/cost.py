@@ -14,10 +14,9 @@ from hierbench.api.registry import Found
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models import build_backbone
+from hierbench.models import build_backbone, build_classifier
 from hierbench.models.backbones import Backbone
-from hierbench.models.classifier import classifier_on
-from hierbench.models.frozen import CachedBackbone, cached_backbone
+from hierbench.models.libraries.lookup import cached_backbone
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
     assert issubclass(found.cls, Method)
     params = found.params(recipe.params_of(found.name))
     backbone, maps, flops = _counted_backbone(recipe.model, recipe.model.input_size or recipe.expected.image_size)
-    model = classifier_on(backbone, found.cls, hierarchy, feature_type, recipe.model, params)
+    model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params, network=backbone)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     model.backbone = nn.Identity()
     _, of_head = (None, None) if maps is None else _counted(model, maps)
@@ -43,9 +42,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
 
 
 @lru_cache(maxsize=1)  # the methods of a comparison share it
-def _counted_backbone(
-    model: Model, image_size: tuple[int, int]
-) -> tuple[Backbone | CachedBackbone, Tensor | None, int | None]:
+def _counted_backbone(model: Model, image_size: tuple[int, int]) -> tuple[Backbone, Tensor | None, int | None]:
     """Return the backbone, what it gives for an image, and its operations; None where they cannot be counted."""
     backbone = _backbone(model)
     shape = (1, backbone.num_channels) if model.frozen else (1, 3, *image_size)  # features are cached
@@ -64,7 +61,7 @@ def _counted(network: nn.Module, inputs: Tensor) -> tuple[Any, int | None]:
         return None, None
 
 
-def _backbone(model: Model) -> Backbone | CachedBackbone:
+def _backbone(model: Model) -> Backbone:
     """Build the backbone without values, which would take most of the time, where its library can do so."""
     if model.frozen:
         return cached_backbone(model)

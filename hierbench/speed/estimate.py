@@ -21,7 +21,7 @@ from hierbench.data.writer import SPLITS
 from hierbench.execution.workers import seconds_to_start
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
-from hierbench.models.frozen import cached_backbone
+from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.planning.cost import Cost, num_features, stand_in_tree
 from hierbench.planning.inputs import Inputs
 from hierbench.planning.resources import Setting

@@ -20,9 +20,10 @@ from hierbench.experiments.scoring.predictions import Predictions
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.scored import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
-from hierbench.metrics.bootstrap import bootstrap_intervals, contributions, metrics_of
+from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.ranking import ranked
+from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -85,10 +86,8 @@ def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Res
     assert found.targets is not None
     classes, ks = rank(found, tree)
     sums = contributions(classes, found.targets, tree, ks)
-    wrong = sums[:, 0] == 0
-    mistakes = np.bincount(sums[wrong, 1], minlength=tree.height + 1)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
-    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes.tolist())
+    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree))
 
 
 def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
