@@ -18,18 +18,22 @@ def complete(cli, tmp_path):
     return complete
 
 
-def test_commands_and_options(complete):
-    assert complete("lead") == ["leaderboard"]
-    assert complete("leaderboard", "--met") == ["--metrics"]
-    assert complete("leaderboard", "--format", "m") == ["markdown"]
-
-
 @pytest.mark.parametrize(
-    "words", [("run", "--dataset"), ("ablate", "--dataset"), ("data", "prepare"), ("data", "list")]
+    ("words", "offered"),
+    {
+        "lead": ["leaderboard"],
+        "leaderboard --met": ["--metrics"],
+        "leaderboard --format m": ["markdown"],
+        "leaderboard --metrics ec": ["ece"],
+        "leaderboard --metrics +ece,+mc": ["+ece,+mce"],
+        "plot tr": ["tradeoff"],
+        "run --dataset tiny": ["tiny-imagenet", "tiny-imagenet-frozen"],
+        "data prepare tiny": ["tiny-imagenet", "tiny-imagenet-frozen"],
+        "run --dataset ./bir": [],  # the shell completes the file
+    }.items(),
 )
-def test_datasets(complete, words):
-    assert complete(*words, "tiny") == ["tiny-imagenet", "tiny-imagenet-frozen"]
-    assert complete(*words, "./bir") == []  # the shell completes the file
+def test_words(complete, words, offered):
+    assert complete(*words.split()) == offered
 
 
 @pytest.mark.parametrize("command", ["run", "tune"])
@@ -38,12 +42,6 @@ def test_methods_are_completed_after_each_comma(complete, command):
     assert complete(command, "--methods", "ce,haf") == ["ce,hafeature", "ce,haframe"]
     assert "ce,ce" not in complete(command, "--methods", "ce,") and "ce,paper" in complete(command, "--methods", "ce,")
     assert set(complete_methods("")) == {"all", "paper", *method_names()}
-
-
-def test_metrics_and_plots(complete):
-    assert complete("leaderboard", "--metrics", "ec") == ["ece"]
-    assert complete("leaderboard", "--metrics", "+ece,+mc") == ["+ece,+mce"]
-    assert complete("plot", "tr") == ["tradeoff"]
 
 
 def test_the_script_calls_back_and_nothing_heavy_is_loaded(cli, tmp_path):

@@ -7,6 +7,7 @@ import tarfile
 import tomllib
 import zipfile
 from contextlib import redirect_stdout
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 
 import hierbench
 from hierbench.__main__ import main
+from hierbench.reports.site.citing import PAPER
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -52,14 +54,14 @@ def test_help_opens_with_a_quick_start_that_runs_and_the_public_names():
     assert "'top1':" in printed.getvalue() and "'hierdist@2':" in printed.getvalue()
 
 
-def test_the_version_is_that_of_the_package(cli, tmp_path):
-    from importlib.metadata import version
-
-    assert (
-        cli(tmp_path, "--version").ok().out
-        == f"hierbench {hierbench.__version__}\n"
-        == f"hierbench {version('hierbench')}\n"
-    )
+def test_the_version_and_the_citation(cli, tmp_path):
+    """Those of the package, and a valid Citation File Format with the paper's title as everywhere else."""
+    said = cli(tmp_path, "--version").ok().out
+    assert said == f"hierbench {hierbench.__version__}\n" == f"hierbench {metadata.version('hierbench')}\n"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors", "type", "license"} <= set(citation)
+    (paper,) = citation["references"]
+    assert paper["title"] == PAPER and [author["family-names"] for author in paper["authors"]] == ["Liang", "Davis"]
 
 
 def tracked():
@@ -141,27 +143,12 @@ def test_with_git_the_version_is_that_of_the_tag_and_the_archives_hold_the_same(
     assert built("build_sdist('out')", project).name.startswith("hierbench-3.4.6.dev1+g")
 
 
-def test_the_citation_is_valid():
-    """The fields of the Citation File Format that are used, and the paper's title as everywhere else."""
-    from hierbench.reports.site.citing import PAPER
-
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert {"cff-version", "message", "title", "authors", "type", "license"} <= set(citation)
-    (paper,) = citation["references"]
-    assert paper["title"] == PAPER and [author["family-names"] for author in paper["authors"]] == ["Liang", "Davis"]
-
-
 def test_no_lock_file_and_no_path_of_the_project_s_machines_is_committed():
     private = [str(ROOT).encode(), b"/" + b"root/", b"site-" + b"packages/"]
     for name in tracked():
         assert not name.endswith((".lock", "package-lock.json"))
         content = (ROOT / name).read_bytes() if (ROOT / name).is_file() else b""
         assert not any(path in content for path in private), name
-
-
-def test_every_folder_says_how_to_add_to_it():
-    for folder in ("methods", "benchmarks", "leaderboard"):
-        assert len((ROOT / folder / "README.md").read_text(encoding="utf-8").splitlines()) <= 18
 
 
 def test_an_interrupt_while_the_program_is_imported_is_one_line(monkeypatch, capsys):

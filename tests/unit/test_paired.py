@@ -36,28 +36,9 @@ def test_equal_to_scipy():
         assert (apart.mean - apart.ci95, apart.mean + apart.ci95) == pytest.approx((interval.low, interval.high))
 
 
-def test_too_few_runs_and_no_variance():
-    assert difference({0: 1.0}, {0: 2.0}) is None
-    assert difference({0: 1.0, 1: math.nan}, {0: 2.0, 1: 3.0}) is None
-    same = difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0})
-    assert (same.mean, same.ci95, same.p, same.effect) == (0.0, 0.0, 1.0, None)
-
-
-def test_differences_without_variation_are_not_certain():
-    """Accuracies on few images are often equally far apart: p is what the signs or the order of the values allow."""
-    for n in (2, 3, 10):
-        shifted = difference({seed: 0.1 + seed / 7 for seed in range(n)}, {seed: seed / 7 for seed in range(n)})
-        assert (shifted.mean, shifted.p) == (pytest.approx(0.1), 2.0 ** (1 - n))
-    apart = difference({0: 3.0, 1: 3.0, 2: 3.0}, {7: 1.0, 8: 1.0})
-    assert (apart.test, apart.mean, apart.p) == ("welch", 2.0, 0.2)  # the least of 10 ways to choose two of five
-    rounded = difference({0: 0.1 + 0.2, 1: 0.1 + 0.7}, {0: 0.3, 1: 0.8})
-    assert rounded.p == 1.0 and abs(rounded.mean) < 1e-15
-
-
 def test_holm():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
 
 
 def test_equal_rows_are_rarely_told_apart():
@@ -71,63 +52,53 @@ def test_equal_rows_are_rarely_told_apart():
     assert found <= 32  # 400 at 5 % are 20, with a standard deviation of 4.4
 
 
-def test_the_command(cli, tmp_path, data_dir):
-    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir]
-    fast = [
-        "--set",
-        "train.epochs=1",
-        "--set",
-        "train.batch_size=480",
-        "--set",
-        "model.backbone=wrn10-1-s4",
-        "--mlflow",
-        "off",
-    ]
-    done = cli(
-        tmp_path,
-        "run",
-        "--methods",
-        "ce,crm",
-        "--types",
-        "type-I",
-        "--seeds",
-        "2",
-        "--dataset",
-        "shapes",
-        *where,
-        *fast,
-    )
-    assert done.code == 0, done.err
-    table = cli(tmp_path, "compare", "--dataset", "shapes", "ce", *where)
-    assert "| type-I  | CRM      | cross-entropy |" in table.out and table.out.count("\n| type-I") == 1
-    wide = cli(
-        tmp_path, "compare", "--dataset", "shapes", "ce:type-I", "crm", "--metrics", "+ece", "--format", "json", *where
-    )
-    gaps = {gap["metric"]: gap for gap in json.loads(wide.out)["differences"]}
-    board = json.loads(
-        cli(tmp_path, "leaderboard", "--dataset", "shapes", "--metrics", "+ece", "--format", "json", *where).out
-    )
+def test_differences_without_variation_are_not_certain():
+    """Accuracies on few images are often equally far apart: p is what the signs or the order of the values allow."""
+    assert difference({0: 1.0}, {0: 2.0}) is None
+    assert difference({0: 1.0, 1: math.nan}, {0: 2.0, 1: 3.0}) is None
+    same = difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0})
+    assert (same.mean, same.ci95, same.p, same.effect) == (0.0, 0.0, 1.0, None)
+    for n in (2, 3, 10):
+        shifted = difference({seed: 0.1 + seed / 7 for seed in range(n)}, {seed: seed / 7 for seed in range(n)})
+        assert (shifted.mean, shifted.p) == (pytest.approx(0.1), 2.0 ** (1 - n))
+    apart = difference({0: 3.0, 1: 3.0, 2: 3.0}, {7: 1.0, 8: 1.0})
+    assert (apart.test, apart.mean, apart.p) == ("welch", 2.0, 0.2)  # the least of 10 ways to choose two of five
+    rounded = difference({0: 0.1 + 0.2, 1: 0.1 + 0.7}, {0: 0.3, 1: 0.8})
+    assert rounded.p == 1.0 and abs(rounded.mean) < 1e-15
+
+
+def test_the_command(cli, tmp_path, trained, data_dir):
+    shutil.copytree(trained, tmp_path / "runs")
+    where = ("--dataset", "shapes", "--data-dir", data_dir)
+
+    def compare(*words):
+        return cli(tmp_path, "compare", *where, *words)
+
+    table = compare("ce:type-I", "crm").ok().out
+    assert "| type-I  | CRM      | cross-entropy |" in table and table.count("\n| type-I") == 1
+    assert "method.name: ce -> crm" in table and "none -> none" not in table
+    asked = ("--metrics", "+ece", "--format", "json")
+    gaps = {gap["metric"]: gap for gap in json.loads(compare("ce", "crm", *asked).ok().out)["differences"]}
+    board = json.loads(cli(tmp_path, "leaderboard", *where, *asked).ok().out)
     of_row = {row["method"]: row["metrics"] for row in board["rows"]}
     for name, gap in gaps.items():
         assert gap["mean"] == pytest.approx(of_row["crm"][name]["mean"] - of_row["ce"][name]["mean"])
-    assert set(gaps) == set(of_row["ce"]) and gaps["top1"]["n"] == 2
-    lines = cli(tmp_path, "compare", "--dataset", "shapes", "ce", "--format", "csv", *where).out.splitlines()
+    assert set(gaps) == set(of_row["ce"]) and gaps["top1"]["n"] == 3
+    lines = compare("ce", "crm", "--format", "csv").ok().out.splitlines()
     assert lines[0].startswith("type,method,reference,metric,mean,") and len(lines) == 6
-    assert cli(tmp_path, "compare", "--dataset", "shapes", "cee", *where).one_line("unknown row 'cee'", "ce:type-I")
-    assert cli(tmp_path, "compare", "--dataset", "shapes", "ce", "ce", *where).one_line("nothing to compare with ce")
-    assert "method.name: ce -> crm" in table.out and "none -> none" not in table.out
-    ties = cli(tmp_path, "compare", "--dataset", "shapes", "--ties", "ece", "--format", "json", *where).ok().out
-    rows = {row["method"]: row["mean"] for row in json.loads(ties)["rows"]}
-    assert rows == {name: pytest.approx(of_row[name]["ece"]["mean"]) for name in ("ce", "crm")}
-    assert list(rows) == sorted(rows, key=rows.get) and json.loads(ties)["metric"] == "ece"
-    plan = cli(tmp_path, "power", "--dataset", "shapes", "crm", "ce", "--metric", "ece", "--format", "json", *where)
+    compare("cee").one_line("unknown row 'cee'", "ce:type-I")
+    compare("ce", "ce").one_line("nothing to compare with ce")
+    ties = json.loads(compare("--ties", "ece", "--format", "json").ok().out)
+    rows = {row["method"]: row["mean"] for row in ties["rows"]}
+    assert rows == {name: pytest.approx(metrics["ece"]["mean"]) for name, metrics in of_row.items()}
+    assert list(rows) == sorted(rows, key=rows.get) and ties["metric"] == "ece"
+    plan = cli(tmp_path, "power", *where, "crm", "ce", "--metric", "ece", "--format", "json")
     (planned,) = json.loads(plan.ok().out)["plans"]
-    assert planned["difference"] == pytest.approx(gaps["ece"]["mean"]) and planned["n"] == 2
+    assert planned["difference"] == pytest.approx(gaps["ece"]["mean"]) and planned["n"] == 3
     for spec in (tmp_path / "runs").glob("*/spec.json"):  # one seed of each row is left
-        if json.loads(spec.read_text())["seed"] == 1:
+        if json.loads(spec.read_text())["seed"]:
             shutil.rmtree(spec.parent)
-    few = "two seeds of each row with a value; there are 1 of ce:type-I and 1 of crm:type-I"
-    assert cli(tmp_path, "compare", "--dataset", "shapes", "ce", *where).one_line(few)
+    compare("ce", "crm").one_line("two seeds of each row with a value; there are 1 of ce:type-I and 1 of crm:type-I")
 
 
 def test_an_empty_section_is_no_difference():

@@ -36,12 +36,18 @@ def of_type_one(spec, kept):
 
 
 def test_seeds_of_a_table():
-    assert table_seeds([range(5), range(3), range(20)], planned=5) == (0, 1, 2, 3, 4)
-    assert table_seeds([range(3), range(2)], planned=5) == (0, 1, 2)  # none has all that are planned
-    assert table_seeds([[0, 1, 3], [0, 1, 2], [0, 1, 3]], planned=5) == (0, 1, 3)
-    assert table_seeds([[0, 1, 3], [0, 1, 2]], planned=5) == (0, 1, 2)
-    assert table_seeds([[7, 8, 9], [0]], planned=3) == (0,)
-    assert table_seeds([[], []], planned=3) == table_seeds([], planned=3) == ()
+    for held, planned, seeds in (
+        ([range(5), range(3), range(20)], 5, (0, 1, 2, 3, 4)),
+        ([range(3), range(2)], 5, (0, 1, 2)),  # none has all that are planned
+        ([[0, 1, 3], [0, 1, 2], [0, 1, 3]], 5, (0, 1, 3)),
+        ([[7, 8, 9], [0]], 3, (0,)),
+        ([[], []], 3, ()),
+        ([], 3, ()),
+    ):
+        assert table_seeds(held, planned=planned) == seeds
+    rows = [row_of("a", [2.0, 2.1], planned=2), row_of("b", [2.0, 2.1], planned=2), row_of("c", [2.0] * 9, planned=9)]
+    ranked, seeds = rank(rows)  # without a recipe most rows decide
+    assert seeds == (0, 1) and not any(row.lacking for row in ranked)
 
 
 @given(st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=8), st.integers(0, 6))
@@ -83,6 +89,7 @@ def test_rows_that_lack_seeds_take_no_marks():
 
 def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     """A copy of published runs: a method that keeps its two best seeds of five has the smallest severity."""
+    said = "the recipe plans 5 seeds"
     kept = dict.fromkeys(("ce", "soft_labels", "hxe"), range(5)) | {"hiercos": (1, 3)}
     store = Store(copied(tmp_path, lambda spec: of_type_one(spec, kept)))
     found = Board.of("tiny-imagenet-frozen", store)
@@ -95,19 +102,13 @@ def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     # In the table of one command, the seeds are those that it planned.
     of_command = Board.of("tiny-imagenet-frozen", store, rows["hiercos"].runs)
     assert of_command.seeds == (1,) and of_command.rows[0].competitive
+    assert said not in of_command.remark and said not in found.remark  # a command says itself how many
     rejected = Board.of("tiny-imagenet-frozen", without(store, rows["ce"].runs[:1]))
     (ce,) = (row for row in rejected.rows if row.method == "ce")
     assert (ce.n, ce.planned, ce.seeds, ce.lacking, ce.competitive) == (4, 5, (1, 2, 3, 4), (0,), False)
 
 
-def test_a_table_of_one_seed_has_no_letters():
-    rows, seeds = rank([row_of("a", [2.0], planned=1), row_of("b", [2.1], planned=1)], planned=1)
-    assert seeds == (0,) and rows[0].competitive
-    assert "Letters" not in render(board_table(Board("shapes", "paper", "height", rows, seeds=seeds)))
-    assert not any(cell.groups for row in rows for cell in row.metrics.values())
-
-
-def test_rows_that_are_not_of_runs():
+def test_rows_that_are_not_of_runs_and_a_table_of_one_seed():
     """Beside runs they are not marked and lack nothing; alone, scored rows are marked as ever."""
     scored = replace(row_of("mine", [0.1]), scored=True)
     (ce, beside), seeds = rank([row_of("ce", [2.0, 2.1, 2.2]), scored], 3)
@@ -116,22 +117,9 @@ def test_rows_that_are_not_of_runs():
     assert seeds == () and alone.competitive
     paper = Board.paper("cifar100")
     assert paper.seeds == () and not any(row.lacking for row in paper.rows)
-
-
-def test_without_a_recipe_most_rows_decide():
-    rows = [row_of("a", [2.0, 2.1], planned=2), row_of("b", [2.0, 2.1], planned=2), row_of("c", [2.0] * 9, planned=9)]
-    ranked, seeds = rank(rows)
-    assert seeds == (0, 1) and not any(row.lacking for row in ranked)
-
-
-def test_a_table_of_fewer_seeds_than_the_recipe_plans_says_so(tmp_path, copied):
-    kept = {"ce": range(4), "hxe": range(4)}
-    store, said = Store(copied(tmp_path, lambda spec: of_type_one(spec, kept))), "the recipe plans 5 seeds"
-    found = Board.of("tiny-imagenet-frozen", store)
-    assert found.seeds == (0, 1, 2, 3) and said in found.remark.split("; ") and said in render(board_table(found))
-    of_command = Board.of("tiny-imagenet-frozen", store, found.rows[0].runs)
-    assert "the recipe plans" not in of_command.remark  # a command says itself how many
-    assert "the recipe plans" not in Board.of("tiny-imagenet-frozen", Store(PUBLISHED)).remark
+    rows, seeds = rank([row_of("a", [2.0], planned=1), row_of("b", [2.1], planned=1)], planned=1)
+    assert seeds == (0,) and rows[0].competitive
+    assert "Letters" not in render(board_table(Board("shapes", "paper", "height", rows, seeds=seeds)))
 
 
 def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_the_seeds_of_others(tmp_path, copied):
@@ -153,3 +141,4 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
         tied_rows(found, PAPER[0], ["soft_labels", "hxe"])
     assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
     assert found.remark.split("; ").count("the recipe plans 5 seeds") == 1
+    assert "the recipe plans 5 seeds" in render(board_table(found))

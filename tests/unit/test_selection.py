@@ -18,19 +18,16 @@ from hierbench.reports.plots import levels, operating, style
 from hierbench.reports.selection import COVERAGES, level_names, risk_over_coverage
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-from tests import mistake_runs
-from tests.mistake_runs import of_runs
+from tests.mistake_runs import PATHS as PATHS_OF_CLASSES
+from tests.mistake_runs import of_runs, prepare, random_scores, store_run
 
-PATHS = {path[-1]: tuple(path) for path in mistake_runs.PATHS}
+PATHS = {path[-1]: tuple(path) for path in PATHS_OF_CLASSES}
 CLASSES = list(PATHS)
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 
 
-def evidence(num_examples=40, skill=1.5):
-    targets = np.random.default_rng(1).integers(len(CLASSES), size=num_examples)
-    scores = torch.from_numpy(mistake_runs.random_scores(targets, len(CLASSES), 2, skill))
-    tree = Hierarchy.from_paths(PATHS)
-    return Evidence(scores, torch.from_numpy(targets), tree, scores.double().softmax(dim=1))
+def evidence_of(scores, targets):
+    return Evidence(scores, targets, Hierarchy.from_paths(PATHS), scores.double().softmax(dim=1))
 
 
 def below(node):
@@ -51,7 +48,8 @@ def at_threshold(given, theta):
 
 
 def test_curves_are_those_of_the_climbing_rule():
-    given = evidence()
+    targets = np.random.default_rng(1).integers(len(CLASSES), size=40)
+    given = evidence_of(torch.from_numpy(random_scores(targets, len(CLASSES), 2)), torch.from_numpy(targets))
     nodes = {PATHS[name][:depth] for name in CLASSES for depth in range(1, len(PATHS[name]) + 1)}
     sums = {sum(p[i] for i in below(node)) for p in given.probabilities.tolist() for node in nodes}
     thresholds = sorted({0.0, 2.0} | {value + 1e-12 for value in sums})
@@ -81,61 +79,46 @@ def test_bands_have_the_interval_of_the_table():
 def work(tmp_path_factory):
     """Runs of four methods, two of them with two seeds, on six classes."""
     folder = tmp_path_factory.mktemp("selection")
-    prepared = mistake_runs.prepare(folder / "data", per_class=20)
+    prepared = prepare(folder / "data", per_class=20)
     _, labels = prepared.arrays("test")
     store = Store(folder / "runs")
     for number, (method, kind, seed) in enumerate(
         [("ce", "type-I", 0), ("ce", "type-I", 1), ("hafeature", "type-I", 0), ("haframe", "type-II", 0)]
     ):
-        scores = mistake_runs.random_scores(labels, len(CLASSES), number, skill=1.0 + number)
-        mistake_runs.store_run(store, prepared, method, kind, scores, labels, seed=seed)
+        scores = random_scores(labels, len(CLASSES), number, skill=1.0 + number)
+        store_run(store, prepared, method, kind, scores, labels, seed=seed)
     return folder
+
+
+def drawn(kind, work, path):
+    """A figure, after writing it."""
+    with style.house_style():
+        drawing = kind.draw(of_runs("shapes", work / "runs", data_dir=work / "data"))
+        style.write_figure(drawing.figure, path)
+    assert any(line.startswith("settings: ") for line in drawing.remarks)
+    return drawing.figure
 
 
 @pytest.mark.parametrize("kind", [operating, levels])
 def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
-    request = of_runs("shapes", work / "runs", data_dir=work / "data")
-    written = []
     for name in ("a.svg", "b.svg"):
-        with style.house_style():
-            drawing = kind.draw(request)
-            style.write_figure(drawing.figure, tmp_path / name)
-        written.append((tmp_path / name).read_bytes())
-    assert written[0] == written[1] and len(written[0]) < 300_000
-    assert any(line.startswith("settings: ") for line in drawing.remarks)
-
-
-def test_curves_of_the_figure(work):
-    with style.house_style():
-        figure = operating.draw(of_runs("shapes", work / "runs", data_dir=work / "data")).figure
-    first, second = figure.axes
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["type-I", "type-II"]
-    names = [text.get_text().split(":")[0] for text in first.get_legend().get_texts()]
-    assert names == ["cross-entropy", "HAFeature"] and len(second.lines) == 1
-    assert all(line.get_xdata().tolist() == COVERAGES.tolist() for line in first.lines)
-    assert "+/- -" in second.get_legend().get_texts()[0].get_text()  # one seed has no interval
-
-
-def test_points_of_the_levels_figure(work):
-    with style.house_style():
-        figure = levels.draw(of_runs("shapes", work / "runs", data_dir=work / "data")).figure
-    assert len(figure.axes) == 4
-    means = figure.axes[2].lines[0].get_ydata()
+        figure = drawn(kind, work, tmp_path / name)
+    content = (tmp_path / "a.svg").read_bytes()
+    assert content == (tmp_path / "b.svg").read_bytes() and len(content) < 300_000
+    if kind is operating:
+        first, second = figure.axes
+        assert [axes.get_title(loc="left") for axes in figure.axes] == ["type-I", "type-II"]
+        names = [text.get_text().split(":")[0] for text in first.get_legend().get_texts()]
+        assert names == ["cross-entropy", "HAFeature"] and len(second.lines) == 1
+        assert all(line.get_xdata().tolist() == COVERAGES.tolist() for line in first.lines)
+        assert "+/- -" in second.get_legend().get_texts()[0].get_text()  # one seed has no interval
+        return
     store = Store(work / "runs")
-    spec, run = named_run("haframe", Board.of("shapes", store), store)
-    scores, targets = run.predictions()
-    found = Evidence(
-        torch.from_numpy(scores),
-        torch.from_numpy(targets),
-        Hierarchy.from_paths(PATHS, spec.dataset.distance),
-        torch.from_numpy(scores).double().softmax(dim=1),
-    )
-    assert means.tolist() == list(compute_metrics(level_names(3)[:3], found).values())
-    assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == [
-        "1\n2 nodes",
-        "2\n4 nodes",
-        "3\n6 nodes",
-    ]
+    _, run = named_run("haframe", Board.of("shapes", store), store)
+    expected = compute_metrics(level_names(3)[:3], evidence_of(*map(torch.from_numpy, run.predictions())))
+    assert len(figure.axes) == 4 and figure.axes[2].lines[0].get_ydata().tolist() == list(expected.values())
+    labels = [label.get_text() for label in figure.axes[2].get_xticklabels()]
+    assert labels == ["1\n2 nodes", "2\n4 nodes", "3\n6 nodes"]
 
 
 @pytest.mark.parametrize("kind", [operating, levels])
@@ -166,19 +149,3 @@ def test_the_mistakes_page_draws_both(work):
         for entry in (f"{size}", *(f"{side.levels[kind, level]:.2f}" for side in pair.sides for kind in (0, 1)))
     ]
     assert numbers == expected
-
-
-@pytest.mark.parametrize(
-    ("largest", "ticks"),
-    [
-        (0.0, [0.0, 0.01]),
-        (0.034, [0.0, 0.01, 0.02, 0.03, 0.04]),
-        (0.2, [0.0, 0.05, 0.1, 0.15, 0.2]),
-        (1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
-    ],
-)
-def test_marks_of_the_risk(largest, ticks):
-    class Side:
-        risk = np.array([0.0, largest])
-
-    assert page.risk_ticks([Side, Side]) == pytest.approx(ticks)
