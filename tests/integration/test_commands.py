@@ -157,6 +157,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(cli, folder, arguments, parts):
         (["data", "verify", "cifar100"], ["cifar100 is not prepared"]),
         (["methods", "new", "My Method"], ["lower-case"]),
         (["methods", "new", "crm"], ["method crm already exists"]),
+        (["verify", "nowhere"], ["no folder nowhere"]),
+        (["verify", "."], ["has no runs"]),
         (["ruin"], ["No such command 'ruin'"]),
     ],
 )

@@ -11,8 +11,9 @@ from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE
 from hierbench.experiments.verification.report import as_text
 from hierbench.experiments.verification.verify import verify
 from hierbench.runs.compact import write_compact, write_targets
+from hierbench.runs.integrity import sealed
 from hierbench.runs.store import Store
-from tests.tamperings import TAMPERINGS
+from tests.tamperings import TAMPERINGS, Folder, edit, leaf_resealed, predict, predictions_of, reseal
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +30,10 @@ def made(cli, trained, data_dir, tmp_path_factory):
 
 
 @pytest.fixture(params=["runs", "published"])
-def folder(request, made, data_dir, tamperings, shapes, tmp_path):
+def folder(request, made, data_dir, shapes, tmp_path):
     """A copy of the runs, whose data is prepared, or of the published records, whose data is not."""
-    shutil.copytree(made / request.param, tmp_path / request.param)
-    found = tamperings.Folder(
-        tmp_path / ("runs" if request.param == "runs" else "published/shapes"), shapes.hierarchy("height")
-    )
+    copy = shutil.copytree(made / request.param, tmp_path / request.param)
+    found = Folder(copy if request.param == "runs" else copy / "shapes", shapes.hierarchy("height"))
     found.data_dir = data_dir if request.param == "runs" else tmp_path / "no-data"
     return found
 
@@ -77,74 +76,70 @@ def with_scored(cli, made, data_dir, shapes, tmp_path_factory):
     scores = np.random.default_rng(0).normal(size=(len(targets), 48)).astype(np.float32)
     np.savez(folder / "mine.npz", scores=scores, targets=targets)
     cli(folder, "score", "mine.npz", "--dataset", "shapes", "--data-dir", data_dir, "--resamples", "0").ok()
-    return folder
+    return folder / "runs"
 
 
-@pytest.fixture
-def scored(with_scored, tamperings, shapes, data_dir, tmp_path):
-    """A copy of that folder, and the scored record in it."""
-    shutil.copytree(with_scored / "runs", tmp_path / "runs")
-    found = tamperings.Folder(tmp_path / "runs", shapes.hierarchy("height"))
-    found.data_dir = data_dir
-    return found, next(run for run in Store(found.path).runs() if run.spec().get("kind") == "scored")
+def metric(run, tree):
+    edit(run, "metrics.json", test__top1=99.2)
 
 
-SCORED = ("metric", "predictions", "both", "digests", "values", "targets", "copied", "respecified")
-
-
-@pytest.mark.parametrize("what", SCORED)
-def test_a_tampered_scored_row_leaves_the_table(cli, scored, tamperings, what):
-    folder, run = scored
-    assert board(cli, folder)[0]["mine"]["n"] == 1
+def predictions(run, tree):
     scores, targets = run.predictions()
-    counts = 0
-    if what == "metric":
-        tamperings.edit(run, "metrics.json", test__top1=99.2)
-    if what in ("predictions", "both"):
-        scores[np.arange(300), targets[:300]] += 100.0
-        tamperings.predict(run, scores, targets, folder.tree if what == "both" else None)
-    if what == "digests":
-        run.write_record("status.json", tamperings.sealed({"state": "done", "seconds": 1.0}))
-    if what == "values":
-        tamperings.edit(run, "metrics.json", test__mistake_severity=0.5)
-    if what == "targets":
-        tamperings.predict(run, scores, scores.argmax(axis=1), folder.tree)
-    if what == "copied":  # with the id of another name, which its predictions do not have
-        shutil.copytree(run.folder, run.folder.with_name("f" * 64))
-        counts = 1
-    if what == "respecified":
-        tamperings.edit(run, "spec.json", **{"dataset__jpeg_quality": 90})
-    if what not in ("digests", "copied"):
-        tamperings.reseal(run)
+    scores[np.arange(300), targets[:300]] += 100.0
+    predict(run, scores, targets, tree)
+
+
+def targets(run, tree):
+    scores, _ = run.predictions()
+    predict(run, scores, scores.argmax(axis=1), tree)
+
+
+def copied(run, tree):
+    """With the id of another name, which its predictions do not have."""
+    shutil.copytree(run.folder, run.folder.with_name("f" * 64))
+
+
+def respecified(run, tree):
+    edit(run, "spec.json", dataset__jpeg_quality=90)
+
+
+def digests(run, tree):
+    run.write_record("status.json", sealed({"state": "done", "seconds": 1.0}))
+
+
+@pytest.mark.parametrize("what", [metric, predictions, targets, copied, respecified, digests])
+def test_a_tampered_scored_row_leaves_the_table(cli, with_scored, data_dir, shapes, tmp_path, what):
+    folder = Folder(shutil.copytree(with_scored, tmp_path / "runs"), shapes.hierarchy("height"))
+    folder.data_dir = data_dir
+    (run,) = (run for run in Store(folder.path).runs() if run.spec().get("kind") == "scored")
+    assert board(cli, folder)[0]["mine"]["n"] == 1
+    what(run, folder.tree)
+    if what != digests:
+        reseal(run)
     rows, said = board(cli, folder)
-    assert sum(row["n"] for row in rows.values() if row.get("scored")) == counts
+    assert sum(row["n"] for row in rows.values() if row.get("scored")) == (what == copied)
     assert {row["n"] for row in rows.values() if not row.get("scored")} == {3} and "99.2" not in json.dumps(rows)
-    assert what == "digests" or any("is rejected and not counted" in line for line in said), said
+    assert what == digests or any("is rejected and not counted" in line for line in said), said
     assert verify([folder.path], folder.data_dir)[0].num_rejected == 1
+    if what == metric:  # alone, it leaves no table
+        for other in folder.path.iterdir():
+            if other != run.folder:
+                shutil.rmtree(other) if other.is_dir() else other.unlink()
+        options = ("--dataset", "shapes", "--runs", folder.path, "--data-dir", folder.data_dir)
+        cli(folder.path, "leaderboard", *options).one_line("1 is rejected: hierbench verify")
 
 
-def test_alone_a_rejected_scored_row_leaves_no_table(cli, scored, tamperings):
-    folder, run = scored
-    for other in folder.path.iterdir():
-        if other != run.folder:
-            shutil.rmtree(other) if other.is_dir() else other.unlink()
-    tamperings.edit(run, "metrics.json", test__top1=99.2)
-    tamperings.reseal(run)
-    options = ("--dataset", "shapes", "--runs", folder.path, "--data-dir", folder.data_dir)
-    cli(folder.path, "leaderboard", *options).one_line("1 is rejected: hierbench verify")
-
-
-def test_invented_targets_are_said_to_be_compared_with_nothing(cli, folder, tamperings, data_dir):
+def test_invented_targets_are_said_to_be_compared_with_nothing(cli, folder, data_dir):
     """Two labels change places in all runs alike: with the data they are rejected, without it a line says so."""
-    targets = tamperings.predictions_of(folder.run("ce", 0))[1].copy()
+    targets = predictions_of(folder.run("ce", 0))[1].copy()
     swap = [int(np.flatnonzero(targets == kind)[0]) for kind in (0, 47)]
     targets[swap] = targets[swap[::-1]]
-    changed = {run.folder.name: tamperings.predictions_of(run)[0] for run in Store(folder.path).runs()}
+    changed = {run.folder.name: predictions_of(run)[0] for run in Store(folder.path).runs()}
     if folder.path.name == "shapes":
         write_targets(folder.path, targets)
     for run in Store(folder.path).runs():
-        tamperings.predict(run, changed[run.folder.name], targets, folder.tree)
-        tamperings.reseal(run)
+        predict(run, changed[run.folder.name], targets, folder.tree)
+        reseal(run)
     (with_data,) = verify([folder.path], data_dir)
     assert with_data.counts()["rejected"] == 9
     (report,) = verify([folder.path], folder.data_dir / "nowhere")
@@ -155,12 +150,12 @@ def test_invented_targets_are_said_to_be_compared_with_nothing(cli, folder, tamp
     assert [line for line in board(cli, folder)[1] if TARGETS_ALONE in line] == [f"note: {TARGETS_ALONE}"]
 
 
-def test_a_method_that_nothing_re_ranks_can_be_made_up(cli, folder, tamperings):
+def test_a_method_that_nothing_re_ranks_can_be_made_up(cli, folder):
     """What `both_resealed` does to the base of another run is unseen here: of it no record tells, as every report says.
 
     `--retrain` finds it: see tests/integration/test_verify_command.py.
     """
-    run = tamperings.leaf_resealed(folder)
+    run = leaf_resealed(folder)
     (report,) = verify([folder.path], folder.data_dir)
     (found,) = (one for one in report.runs if one.id == run.folder.name)
     assert found.verdict == "recomputed" and not report.rejected_ids
