@@ -329,10 +329,3 @@ def test_help_is_quick_and_imports_nothing_heavy(cli, folder):
         "assert not heavy, heavy\n"
     )
     cli.real(folder, python=("-c", code), limit=60).ok()
-
-
-def test_lists(cli, folder, finished):
-    methods = cli(folder, "methods", "list").out
-    assert all(name in methods for name in ("ce", "crm", "flamingo", "hafeature", "haframe"))
-    assert "prepared 960" in " ".join(cli(folder, "data", "list").out.split())
-    assert "torch" in cli(folder, "env").out

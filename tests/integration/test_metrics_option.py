@@ -106,21 +106,18 @@ def test_values_are_those_of_the_stored_predictions(cli, folder, tree):
         assert marked and marked <= {method for method, mean in means.items() if mean == best(means.values())}
 
 
-def test_every_format(cli, folder):
+def test_columns_of_the_formats(cli, folder):
     asked = ["--metrics", "level_accuracy@1,ece,haurc_climbing"]
     table = leaderboard(cli, folder, *asked).ok().out
     heads = [cell.strip() for cell in table.splitlines()[0].strip("|").split("|")]
     assert heads == ["Model", "Method", "Level 1 accuracy ↑", "ECE ↓", "hAURC (climbing) ↓", "Runs"]
     assert "\nLevel 1 accuracy, ECE in %; hAURC (climbing) between 0 and 1.\n" in table
-    written = {form: leaderboard(cli, folder, *asked, "--format", form).ok().out for form in ("csv", "latex", "html")}
-    row = next(csv.DictReader(io.StringIO(written["csv"])))
+    row = next(csv.DictReader(io.StringIO(leaderboard(cli, folder, *asked, "--format", "csv").ok().out)))
     assert {"ece", "ece ci95", "ece best", "competitive"} <= set(row) and "top1" not in row
-    tex, shown = written["latex"], written["html"]
-    assert r"Level 1 accuracy $\uparrow$ & ECE $\downarrow$ & hAURC (climbing) $\downarrow$ & Runs" in tex
+    tex = leaderboard(cli, folder, *asked, "--format", "latex").ok().out
     assert r"{l|l|cccl}" in tex and r"Level 1 accuracy, ECE in \%;" in tex
-    assert "Level 1 accuracy&#160;↑</th>" in shown and "ECE&#160;↓</th>" in shown and "Top-1" not in shown
-    numbers = [f"{float(row[name]):.4f}" for name in ("haurc_climbing", "haurc_climbing ci95")]
-    assert all(" +/- ".join(numbers) in text for text in (table, tex)) and all(one in shown for one in numbers)
+    numbers = " +/- ".join(f"{float(row[name]):.4f}" for name in ("haurc_climbing", "haurc_climbing ci95"))
+    assert numbers in table and numbers in tex
 
 
 def test_names_with_a_plus_are_added_and_the_papers_columns_can_be_chosen(cli, folder):
@@ -220,23 +217,3 @@ def test_published_records_keep_their_columns(cli, folder):
     assert "not all columns could be computed of 6 runs that have no predictions here" in other
     cells = [line.split("|")[8:10] for line in other.splitlines()[2:5]]
     assert all(hops.strip() == "-" and "+/-" in mce for hops, mce in cells)
-
-
-@pytest.mark.parametrize("kind", ["operating", "levels"])
-def test_plots(cli, folder, kind):
-    cli(folder, "plot", kind, "--dataset", "shapes").ok()
-    content = (folder / f"runs/plots/{kind}-shapes.svg").read_text(encoding="utf-8")
-    area = as_json(cli, folder, "--metrics", "haurc_climbing")["heads"]["metrics"]["haurc_climbing"]
-    shown = {"operating": f"level heads: {area['mean']:.4f} +/- {area['ci95']:.4f}", "levels": "12 nodes"}[kind]
-    assert "CRM" in content and "level heads" in content and shown in content
-
-
-def test_the_mistakes_page_has_both(cli, folder):
-    cli(folder, "mistakes", "--dataset", "shapes", "ce", "heads", "--limit", "0").ok()
-    page = (folder / "runs/mistakes-shapes.html").read_text(encoding="utf-8")
-    rows = as_json(cli, folder, "--metrics", "haurc_climbing,level_accuracy@1,level_accuracy_lifted@1")
-    for method in ("ce", "heads"):
-        cells = rows[method]["metrics"]
-        for name, digits in (("haurc_climbing", 4), ("level_accuracy@1", 2), ("level_accuracy_lifted@1", 2)):
-            assert f"{cells[name]['values'][0]:.{digits}f}" in page, (method, name)
-    assert page.count("<polyline") == 2

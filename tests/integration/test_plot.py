@@ -28,6 +28,8 @@ def folder(cli, tmp_path_factory, data_dir):
         (["frame"], "frame-shapes", ["solid circle", "4 of 48 classes"]),
         (["severity"], "severity-shapes", ["cross-entropy", "CRM", "HAFrame", "height of the lowest common ancestor"]),
         (["tradeoff"], "tradeoff-shapes", ["cross-entropy, type-II", "CRM, type-II", "HAFrame, type-II"]),
+        (["operating"], "operating-shapes", ["CRM", "HAFrame"]),
+        (["levels"], "levels-shapes", ["CRM", "HAFrame", "12 nodes"]),
         (["curves"], "curves-shapes", ["type-II: validation accuracy", "HAFrame", "epoch"]),
         (["confusion", "--method", "haframe", "--seed", "0"], "confusion-shapes", ["star-8", "HAFrame, type-II"]),
     ],
