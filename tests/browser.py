@@ -69,14 +69,8 @@ def violations(driver):
     """What axe-core finds: (rule, what, where)."""
     if not AXE.exists():
         pytest.skip(f"no {AXE.relative_to(ROOT)}: npm pack axe-core, as .ci/run does")
-    result = driver.execute_cdp_cmd(
-        "Runtime.evaluate",
-        {
-            "expression": AXE.read_text(encoding="utf-8") + RUN_AXE,
-            "awaitPromise": True,
-            "returnByValue": True,
-        },
-    )
+    asked = {"expression": AXE.read_text(encoding="utf-8") + RUN_AXE, "awaitPromise": True, "returnByValue": True}
+    result = driver.execute_cdp_cmd("Runtime.evaluate", asked)
     found = json.loads(result["result"]["value"])
     return [(one["id"], one["help"], [node["html"][:150] for node in one["nodes"][:3]]) for one in found]
 

@@ -61,16 +61,13 @@ def test_crm_comes_from_the_predictions_of_ce(finished, folder):
 def test_mlflow_mirrors_the_runs(finished, folder):
     with sqlite3.connect(folder / "runs/mlflow.db") as database:
 
-        def count(query):
-            return database.execute(query).fetchone()[0]
+        def count(table, condition="true"):
+            return database.execute(f"select count(*) from {table} where {condition}").fetchone()[0]
 
-        assert count("select count(*) from experiments where name = 'shapes'") == 1
-        assert count("select count(*) from tags where key = 'mlflow.parentRunId'") == 18
-        assert count("select count(*) from runs") == 19
-        assert count("select count(*) from params where key = 'methods' and value = 'paper'") == 1  # of the parent
-        assert count("select count(*) from metrics where key = 'test_hierdist_at_5'") == 18
-        assert count("select count(*) from metrics where key = 'val_top1'") == 14
-        assert count("select count(*) from params where key = 'method.name'") == 18
+        assert count("experiments", "name = 'shapes'") == 1 and count("runs") == 19
+        assert count("tags", "key = 'mlflow.parentRunId'") == count("params", "key = 'method.name'") == 18
+        assert count("params", "key = 'methods' and value = 'paper'") == 1  # of the parent
+        assert (count("metrics", "key = 'test_hierdist_at_5'"), count("metrics", "key = 'val_top1'")) == (18, 14)
     assert len(list((folder / "runs/mlartifacts").rglob("metrics.json"))) == 18
 
 
@@ -123,20 +120,12 @@ def test_json(cli, finished, folder):
         (["--methods", "haframes"], ["unknown method 'haframes'", "did you mean 'haframe'"]),
         (["--methods", "x" * 5000], ["unknown method 'xxx", "known: all, "]),
         (["--methods", "./nowhere.py"], ["no method file nowhere.py"]),
-        (["--methods", ","], ["--methods names no method"]),
-        (["--methods", "haframe", "--types", "type-I"], ["haframe cannot use type-I"]),
         (["--seeds", "0"], ["--seeds must be at least 1"]),
         (["--seeds", "two"], ["Invalid value for '--seeds'", "valid integer"]),
-        (["--set", "train.epoch=1"], ["unknown key 'train.epoch'", "did you mean 'train.epochs'"]),
-        (["--set", "methods.haframe.gama=1"], ["unknown key 'gama'", "did you mean 'gamma'"]),
         (["--methods", "crm", "--set", "methods.haframe.gama=1"], ["haframe does not take part, only crm, ce; name"]),
         (["--methods", "ce", "--set", "tune={grid={hxe={alpha=[1]}}}"], ["hxe does not take part, only ce; name it"]),
-        (["--set", "train.epochs=true"], ["train.epochs = true: input should be a number"]),
         (["--seeds", "20231123"], ["at most 1,000; was one seed meant? --seeds 1 trains seed 0"]),
         (["--set", "model.backbone=wrn11-1"], ["depth 6 n + 4"]),
-        (["--set", "model.weights=imagenet1k-v1"], ["--set model.weights=none"]),
-        (["--set", "augment.pad=32"], ["augment.pad = 32 must be less than the images' side"]),
-        (["--set", "dataset=cifar100"], ["choose a dataset with --dataset"]),
         (["--device", "mps"], ["--device mps: this machine"]),
     ],
 )
@@ -153,7 +142,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(cli, folder, arguments, parts):
         (["leaderboard", "--dataset", "fgvc"], ["no runs of fgvc", "hierbench run"]),
         (["leaderboard", "--dataset", "shape"], ["unknown dataset 'shape'; did you mean 'shapes'? known: cifar100"]),
         (["leaderboard", "--dataset", "nosuch", "--numbers", "both"], ["unknown table", "cifar100, fgvc, inat19"]),
-        (["data", "prepare", "tiny-imagenet", "--source", "nowhere.zip"], ["no archive nowhere.zip"]),
         (["data", "verify", "cifar100"], ["cifar100 is not prepared"]),
         (["methods", "new", "My Method"], ["lower-case"]),
         (["methods", "new", "crm"], ["method crm already exists"]),
@@ -240,17 +228,6 @@ def test_a_new_method_passes_the_check_and_runs(cli, folder, tmp_path):
         assert said in cli(folder, *command, "--dry-run").ok().err
 
 
-def test_a_dead_mlflow_server_only_warns(cli, folder, tmp_path):
-    arguments = ("run", "--methods", "ce", *ONE, "--runs", tmp_path / "runs", "--mlflow")
-    start = time.monotonic()
-    done = cli(folder, *arguments, "http://127.0.0.1:9").ok()
-    assert done.err.count("warning: MLflow at http://127.0.0.1:9 does not take the results") == 1
-    assert time.monotonic() - start < 300
-    cli(folder, *arguments, f"sqlite:///{tmp_path}/later.db").ok()  # what was missed is mirrored once it can be
-    with sqlite3.connect(tmp_path / "later.db") as database:
-        assert database.execute("select count(*) from metrics where key = 'test_top1'").fetchone()[0] == 1
-
-
 def wait_for(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
@@ -307,18 +284,6 @@ def test_a_worker_that_is_killed_fails_its_job_alone(cli, folder, tmp_path):
 def test_runs_that_cannot_be_written(cli, folder, tmp_path):
     (tmp_path / "file").write_text("")
     cli(folder, "run", "--dataset", "shapes", "--runs", tmp_path / "file/runs").one_line("runs cannot be written to")
-
-
-def test_a_damaged_record_is_set_aside_and_computed_again(cli, finished, folder, tmp_path):
-    shutil.copytree(folder / "runs", tmp_path / "runs")
-    path = next((tmp_path / "runs").glob("*/checkpoint.pt")).with_name("status.json")
-    path.write_text("{")
-    shown = cli(folder, "leaderboard", "--dataset", "shapes", "--runs", tmp_path / "runs").ok()
-    assert "is damaged (status.json)" in shown.err and "table" not in shown.err
-    done = cli(folder, *TWICE, "--mlflow", "off", "--runs", tmp_path / "runs").ok()
-    assert "1 to train, 0 to re-rank, 17 cached" in done.err
-    assert done.err.count("note: status.json of ") == 1 and done.out == finished.out
-    assert (path.parent / "damaged/status.json").read_text() == "{"
 
 
 def test_help_is_quick_and_imports_nothing_heavy(cli, folder):

@@ -143,6 +143,9 @@ def test_the_mistakes_page_draws_both(work):
         assert (xs - plot.left) / plot.width == pytest.approx(COVERAGES, abs=1e-3)
         assert (1.0 - (ys - plot.top) / plot.height) * ticks[-1] == pytest.approx(side.risk, abs=1e-3)
         assert f"{side.area:.4f}" in text
+    run = next(run for run in store.runs() if run.spec()["method"]["name"] == "haframe")
+    given = evidence_of(*map(torch.from_numpy, run.predictions()))
+    assert pair.sides[1].area == pytest.approx(compute_metrics(["haurc_climbing"], given)["haurc_climbing"])
     levels_of = re.search(r'<table id="levels".*?</table>', text, re.DOTALL)[0]
     numbers = re.findall(r'<td class="number">([\d.]+)</td>', levels_of)
     expected = [
