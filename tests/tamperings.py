@@ -42,10 +42,10 @@ class Shown:
 
 
 class Folder:
-    """A folder of runs, or of the records of a published table, of a dataset that is called after it."""
+    """A folder of runs of `shapes`, or of the records of their published table, and where its data is prepared."""
 
-    def __init__(self, path, tree, dataset="shapes"):
-        self.path, self.tree, self.dataset = Path(path), tree, dataset
+    def __init__(self, path, tree=None, data_dir=None):
+        self.path, self.tree, self.data_dir = Path(path), tree, data_dir
 
     def run(self, method, seed):
         """Return a run by its spec."""
@@ -58,8 +58,8 @@ class Folder:
     @property
     def table(self):
         """The table's JSON."""
-        beside = self.path.parent / f"{self.dataset}.json"
-        return beside if beside.exists() else self.path / f"leaderboard-{self.dataset}.json"
+        beside = self.path.parent / "shapes.json"
+        return beside if beside.exists() else self.path / "leaderboard-shapes.json"
 
 
 def edit(run, name, **values):
@@ -183,7 +183,7 @@ def worst_seed_dropped(folder):
     """The worse of two seeds is left out; without the last, a row would only be shorter, which is no reason."""
     runs = [folder.run("flamingo", seed) for seed in range(2)]
     shutil.rmtree(min(runs, key=lambda run: run.metrics()["test"]["top1"]).folder)
-    return Shown([(f"row {folder.dataset} flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
+    return Shown([("row shapes flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
 
 
 def invented_seeds(folder):
@@ -234,8 +234,8 @@ def forged_environment(folder):
     run = folder.run("flamingo", 1)
     edit(run, "environment.json", device="NVIDIA H100")
     reseal(run)
-    row = f"row {folder.dataset} flamingo type-I"
-    return Shown([(row, "several environments: seed 1 with device NVIDIA H100")], {"flamingo": 3})
+    said = "several environments: seed 1 with device NVIDIA H100"
+    return Shown([("row shapes flamingo type-I", said)], {"flamingo": 3})
 
 
 def impossible_values(folder):

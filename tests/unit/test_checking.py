@@ -16,7 +16,7 @@ ON = ("--dataset", "shapes")
 def forged(trained, data_dir, tmp_path):
     """A folder whose run of flamingo with seed 0 has another top-1 accuracy, sealed again."""
     shutil.copytree(trained, tmp_path / "runs")
-    run = Folder(tmp_path / "runs", None).run("flamingo", 0)
+    run = Folder(tmp_path / "runs").run("flamingo", 0)
     edit(run, "metrics.json", test__top1=99.2)
     reseal(run)
     (tmp_path / "data").symlink_to(data_dir)

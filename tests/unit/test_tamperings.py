@@ -32,9 +32,8 @@ def made(cli, trained, data_dir, tmp_path_factory):
 def folder(request, made, data_dir, shapes, tmp_path):
     """A copy of the runs, whose data is prepared, or of the published records, whose data is not."""
     copy = shutil.copytree(made / request.param, tmp_path / request.param)
-    found = Folder(copy if request.param == "runs" else copy / "shapes", shapes.hierarchy("height"))
-    found.data_dir = data_dir if request.param == "runs" else tmp_path / "no-data"
-    return found
+    where = (copy, data_dir) if request.param == "runs" else (copy / "shapes", tmp_path / "no-data")
+    return Folder(where[0], shapes.hierarchy("height"), where[1])
 
 
 def board(cli, folder):
@@ -95,8 +94,7 @@ def respecified(run):
 
 @pytest.mark.parametrize("what", [metric, copied, respecified])
 def test_a_tampered_scored_row_leaves_the_table(cli, with_scored, data_dir, tmp_path, what):
-    folder = Folder(shutil.copytree(with_scored, tmp_path / "runs"), None)
-    folder.data_dir = data_dir
+    folder = Folder(shutil.copytree(with_scored, tmp_path / "runs"), data_dir=data_dir)
     (run,) = (run for run in Store(folder.path).runs() if run.spec().get("kind") == "scored")
     assert board(cli, folder)[0]["mine"]["n"] == 1
     what(run)

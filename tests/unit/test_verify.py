@@ -36,10 +36,6 @@ def made(cli, trained, tmp_path_factory):
 class Tampered(Folder):
     """A copy of runs or of published records, and what verification says of it."""
 
-    def __init__(self, path, data_dir, tree=None):
-        super().__init__(path, tree)
-        self.data_dir = data_dir
-
     def report(self):
         (report,) = verify([self.path], self.data_dir)
         return report
@@ -57,14 +53,14 @@ class Tampered(Folder):
 
 @pytest.fixture
 def runs(made, data_dir, shapes, tmp_path):
-    return Tampered(shutil.copytree(made / "runs", tmp_path / "runs"), data_dir, shapes.hierarchy("height"))
+    return Tampered(shutil.copytree(made / "runs", tmp_path / "runs"), shapes.hierarchy("height"), data_dir)
 
 
 @pytest.fixture
 def published(made, tmp_path):
     """Published records as they were before they had compact predictions, where the data is not prepared."""
     shutil.copytree(made / "published", tmp_path / "published", ignore=shutil.ignore_patterns(FILE, "targets.npy"))
-    return Tampered(tmp_path / "published/shapes", tmp_path / "no-data")
+    return Tampered(tmp_path / "published/shapes", data_dir=tmp_path / "no-data")
 
 
 @pytest.fixture(params=["runs", "published"])
@@ -238,7 +234,7 @@ def test_a_kept_metric_that_does_not_follow(runs, cli):
 def test_a_published_table_with_more_columns_is_compared_too(made, data_dir, tmp_path, cli):
     options = ("--dataset", "shapes", "--runs", made / "runs", "--data-dir", data_dir)
     cli(tmp_path, "leaderboard", *options, "--metrics", "+ece", "--publish", "published").ok()
-    published = Tampered(tmp_path / "published/shapes", tmp_path / "no-data")
+    published = Tampered(tmp_path / "published/shapes", data_dir=tmp_path / "no-data")
     assert not published.report().num_rejected
     table = tmp_path / "published/shapes.json"
     content = json.loads(table.read_text())
