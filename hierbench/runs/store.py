@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, sealed, unsealed
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
 from hierbench.runs.predictions import read_levels, read_predictions, write_predictions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
@@ -71,7 +71,7 @@ class Run:
     def status(self) -> dict[str, Any]:
         """The content of status.json: {} if it is missing, {"state": "damaged"} if it is corrupted."""
         try:
-            return unsealed(read_text(self.folder / "status.json"))
+            return parse_status(read_text(self.folder / "status.json"))
         except FileNotFoundError:
             return {}
         except (ValueError, OSError):
@@ -160,7 +160,7 @@ class Run:
 
     def set_status(self, state: str, **details: Any) -> None:
         """Write status.json."""
-        self.write_record("status.json", sealed({"state": state, **details}))
+        self.write_record("status.json", {"state": state, **details})
 
     def write_record(self, name: str, content: dict[str, Any]) -> None:
         """Write one of the JSON files."""

@@ -7,9 +7,8 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 import os
 import struct
 import zipfile
-from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +26,9 @@ def load_array(path: Path) -> NDArray[Any]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a whole .npy of numbers.
+        ValueError: it is not a whole .npy of numbers, or it is empty.
     """
-    with open_regular(path, follow=True) as file:
-        return _array(file.read())
+    return np.array(map_array(path))
 
 
 def map_array(path: Path) -> NDArray[Any]:
@@ -59,44 +57,40 @@ def load_arrays(path: Path, *names: str) -> list[Any]:
         OSError: the file cannot be read.
         ValueError: it is damaged, lacks an array, or is compressed, which `numpy.savez` does not do and bombs do.
     """
-    with open_regular(path) as file:
-        try:
-            with zipfile.ZipFile(file) as content:
-                there = content.namelist()
-                members = [
-                    content.getinfo(f"{name.removesuffix('?')}.npy")
-                    if not name.endswith("?") or f"{name[:-1]}.npy" in there
-                    else None
-                    for name in names
-                ]
-                for member in filter(None, members):
-                    if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-                        raise ValueError(f"{member.filename} is compressed")
-                return [None if member is None else _array(content.read(member)) for member in members]
-        except (ValueError, MemoryError):
-            raise
-        except Exception as error:  # damaged zip files fail in many ways
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+    found = map_arrays(path, follow=False, largest=0)
+    if absent := [name for name in names if name.removesuffix("?") not in found and not name.endswith("?")]:
+        raise ValueError(f"it has no array {absent[0]!r}")
+    if text := [name for name, array in found.items() if array.dtype.kind in TEXT]:
+        raise ValueError(f"{text[0][:80]!r} is text, not numbers")
+    return [np.array(found[name]) if (name := asked.removesuffix("?")) in found else None for asked in names]
 
 
-def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def map_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz by name, of numbers or text, read-only where they are stored uncompressed: mapped.
+
+    Args:
+        path: of the file.
+        follow: whether it may be a symbolic link.
+        largest: bytes of a compressed array.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged, or an array holds Python objects, which are pickles, or is too large to unpack.
     """
-    with open_regular(path, follow=True) as file:
+    with open_regular(path, follow=follow) as file:
         try:
             with zipfile.ZipFile(file) as content:
-                return {member.filename.removesuffix(".npy"): _member(content, member) for member in content.infolist()}
+                return {
+                    member.filename.removesuffix(".npy"): _member(content, member, largest)
+                    for member in content.infolist()
+                }
         except (ValueError, MemoryError):
             raise
         except Exception as error:  # damaged zip files fail in many ways
             raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
 
 
-def _member(content: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _member(content: zipfile.ZipFile, member: zipfile.ZipInfo, largest: int) -> NDArray[Any]:
     """Return an array of an open .npz, mapped unless it is compressed."""
     name = member.filename.removesuffix(".npy")[:80]
     with content.open(member) as stream:
@@ -110,20 +104,12 @@ def _member(content: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         header, count = stream.tell(), int(np.prod(shape, dtype=object))
         if header + count * dtype.itemsize != member.file_size:
             raise ValueError(f"{name!r} is truncated: its header promises {shape} {dtype}")
-        order = "F" if fortran_order else "C"
+        order: Literal["F", "C"] = "F" if fortran_order else "C"
         if member.compress_type == zipfile.ZIP_STORED and count:
             return _mapped(content.fp, member, header, shape, dtype, order)
-        if member.file_size > LARGEST:
-            raise ValueError(f"{name!r} has {member.file_size / (1 << 30):.0f} GiB; save it with numpy.savez")
-        content_of = bytearray(member.file_size - header)
-        place = memoryview(content_of)
-        while place:
-            if not (block := stream.read(min(len(place), 1 << 20))):
-                raise ValueError(f"{name!r} is truncated")
-            place[: len(block)] = block
-            place = place[len(block) :]
-        values = np.frombuffer(content_of, dtype)
-        return values.reshape(shape, order="F" if fortran_order else "C")
+        if count and member.file_size > largest:
+            raise ValueError(f"{name!r} is compressed; save it with numpy.savez")
+        return np.frombuffer(stream.read(count * dtype.itemsize), dtype).reshape(shape, order=order)
 
 
 def _mapped(
@@ -137,18 +123,3 @@ def _mapped(
     if start + member.compress_size - header > os.fstat(file.fileno()).st_size:
         raise ValueError(f"{member.filename[:80]!r} is truncated")
     return np.memmap(file, dtype, "r", start, shape, order)
-
-
-def _array(content: bytes) -> NDArray[Any]:
-    """Return the array in an .npy's bytes; numpy itself would allocate what the header asks for."""
-    file = BytesIO(content)
-    try:
-        shape, fortran_order, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-        if dtype.kind not in NUMBERS or min(shape, default=0) < 0:
-            raise ValueError(f"{str(shape)[:40]} of {str(dtype)[:40]}")
-        values = np.frombuffer(
-            bytearray(memoryview(content)[file.tell() :]), dtype
-        )  # may be written to, as torch wants it
-        return values.reshape(shape, order="F" if fortran_order else "C")
-    except Exception as error:  # a damaged header fails in many ways
-        raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None

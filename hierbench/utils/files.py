@@ -92,12 +92,12 @@ def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> 
 
 
 def set_time(path: Path, time_ns: int) -> None:
-    """Set a regular file's times; another user's, or one with a second name elsewhere, is replaced by a copy first."""
-    with open_regular(path) as file:
-        found = os.fstat(file.fileno())
-    if found.st_nlink > 1 or found.st_uid != os.geteuid():
+    """Set a file's times; one that is another user's, in a folder that several share, is replaced by a copy."""
+    try:
+        os.utime(path, ns=(time_ns, time_ns), follow_symlinks=False)
+    except PermissionError:
         write_bytes(path, read_bytes(path))
-    os.utime(path, ns=(time_ns, time_ns))
+        os.utime(path, ns=(time_ns, time_ns))
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:

@@ -1,7 +1,6 @@
 """SQLite databases that libraries create and write.
 
-A library creates a database table by table, and a kill in between must not leave half of it. A database may also have
-come with a folder from another machine: it must not be a link out of the folder, nor place files outside of it.
+A library creates a database table by table, and a kill in between must not leave half of it.
 """
 
 import sqlite3
@@ -9,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from hierbench.utils.files import JOURNALS, LinkError, refuse_links, replacing
+from hierbench.utils.files import replacing
 
 PREFIX = "sqlite:///"
 
@@ -27,18 +26,10 @@ def make_database(uri: str, make: Callable[[str], object]) -> None:
         make(f"{PREFIX}{temporary}")
 
 
-def refuse_shared(path: Path) -> None:
-    """Raise a LinkError where a database or one of its journals is a link, symbolic or hard: SQLite writes in place."""
-    for suffix in ("", *JOURNALS):
-        name = refuse_links(path.parent, path.name + suffix)
-        if name.is_file() and name.stat().st_nlink > 1:
-            raise LinkError(f"{name} is a hard link; replace it by a copy")
-
-
 def keep_artifacts(path: Path, experiment: str, location: str) -> None:
     """Make an MLflow database keep an experiment's artifacts at a `file:` URI, even after it was moved.
 
-    MLflow has no call for this; without it, artifacts would go wherever the database says, anywhere on this machine.
+    MLflow has no call for this; without it, artifacts would go where the folder was before.
     """
     with closing(sqlite3.connect(path, timeout=60)) as database, database:
         where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import sqlite3
 import subprocess
@@ -16,7 +15,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.store import Store
-from hierbench.utils.files import temporary_beside, write_json
+from hierbench.utils.files import write_json
 from hierbench.utils.lock import this_process
 
 
@@ -228,7 +227,6 @@ def test_the_columns_source_and_models_of_the_page_are_filled(tmp_path, job):
     Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job, "x")
     (run,) = children(tmp_path)
     assert run.data.tags["mlflow.source.name"] == "hierbench" and run.data.tags["mlflow.source.type"] == "LOCAL"
-    assert re.fullmatch("[0-9a-f]{40}", run.data.tags.get("mlflow.source.git.commit", "0" * 40))
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     (output,) = run.outputs.model_outputs
     model = client.get_logged_model(output.model_id)
@@ -260,12 +258,8 @@ def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
     again = Mirror(uri, tmp_path, "shapes", "title", warnings.append)
     assert again.has_dead_runs() and again.missing([job]) == [job]
     (half,) = children(tmp_path)
-    place = tmp_path / "mlartifacts" / half.info.run_id / "artifacts"
-    torn = place / temporary_beside(place / "history.csv").name.replace(f".{os.getpid()}.", f".{ended.pid}.")
-    torn.touch()
     again.write(job, "x")
     again.close("FINISHED")
-    assert not torn.exists()
     (child,) = children(tmp_path)
     assert child.info.run_id != half.info.run_id and child.info.status == "FINISHED" and not warnings
     assert not Mirror(uri, tmp_path, "shapes", "title", warnings.append).has_dead_runs()
