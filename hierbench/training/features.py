@@ -279,7 +279,7 @@ def _check_space(needed: int, partial: Path) -> None:
 
 def _flush(files: dict[str, RowFile]) -> None:
     for file in files.values():
-        file.flush(file.done.tobytes())
+        file.flush()
 
 
 def _complete(wanted: Wanted, channels: int, seconds: float, partial: Path) -> None:

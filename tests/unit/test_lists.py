@@ -101,6 +101,14 @@ def tiered_lists(files, tmp_path_factory):
     return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path_factory.mktemp("none"), files)
 
 
+@pytest.fixture
+def loaded(monkeypatch):
+    """The pieces that were loaded."""
+    seen, write = [], writer.RowFile.write
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, piece: seen.append(piece) or write(self, piece))
+    return seen
+
+
 def nearly_equal(ours, pillows):
     """Whether pixels differ as the two ways to stretch do: by one grey level, rarely."""
     difference = np.abs(ours.astype(int) - pillows)
@@ -294,7 +302,7 @@ def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, min
     assert sum(there.meta["splits"].values()) == 97 and "3 images cannot be read" in there.meta["remark"]
 
 
-def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch):
+def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     whole = prepare("inat19", tmp_path / "whole", archive, offline=offline).digest
@@ -308,22 +316,18 @@ def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch
     with pytest.raises(UserError, match="1 of 100 images are missing"):
         prepare("inat19", tmp_path / "data", folder, offline=offline)
     path.write_bytes(content)
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
+    loaded.clear()
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
     assert len(loaded) == 1
 
 
-def test_another_source_begins_anew(tmp_path, inat, miniatures, monkeypatch):
+def test_another_source_begins_anew(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     first = dict(list(class_of.items())[:50])
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", first)
     with pytest.raises(UserError, match="50 of 100 images are missing"):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
+    loaded.clear()
     miniatures.inat19_archive(archive, class_of)  # the same path, another content
     prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert len(loaded) == 100
@@ -362,7 +366,7 @@ def test_a_truncated_plain_archive(tmp_path, inat, miniatures, where, nested):
     assert prepared.find("inat19", tmp_path / "data") is None
 
 
-def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures, monkeypatch):
+def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     names, folder = sorted(class_of), tmp_path / "both"
     folder.mkdir()
@@ -374,9 +378,7 @@ def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures
         prepare("inat19", tmp_path / "data", folder, offline=offline)
     second.write_bytes(content)
     digest = prepare("inat19", tmp_path / "one", folder, offline=offline).digest
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
+    loaded.clear()
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == digest
     assert len(loaded) == 30
 
@@ -463,7 +465,7 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
     assert sorted(os.listdir(again.folder)) == sorted(os.listdir(whole.folder))
 
 
-def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monkeypatch):
+def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     folder = tmp_path / "images"
     with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", dict(list(class_of.items())[:60]))) as tar:
@@ -475,9 +477,7 @@ def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monk
             prepare("inat19", tmp_path / "data", **arguments)
     with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)) as tar:
         tar.extractall(folder, filter="data")
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
+    loaded.clear()
     prepare("inat19", tmp_path / "data", folder, offline=offline)
     assert len(loaded) == 40
 
@@ -487,16 +487,16 @@ def test_a_disk_that_does_not_take_the_images(tmp_path, inat, miniatures, monkey
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     count = []
-    pwritev = os.pwritev
+    pwrite = os.pwrite
 
     def refusing(*arguments):
         count.append(1)
         if len(count) > 40:
             raise OSError(number, os.strerror(number))
-        return pwritev(*arguments)
+        return pwrite(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", refusing)
+        patch.setattr(os, "pwrite", refusing)
         with pytest.raises(UserError, match=f"{words}; what was read is kept") as error:
             prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert "\n" not in str(error.value) and prepared.find("inat19", tmp_path / "data") is None
@@ -679,7 +679,7 @@ inat19.TREE, inat19.SPLITS = File(inat19.TREE.path, sha256=sha256), File(inat19.
 split_lists.IMAGE_SIZE = 16, 16
 writer.FLUSH_EVERY, writer.WINDOW, writer.TOGETHER = 5 * 3 * 16 * 16, 1, 1
 write = writer.RowFile.write
-writer.RowFile.write = lambda self, some, stop: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, some, stop))[2]
+writer.RowFile.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
 print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
 """
 
