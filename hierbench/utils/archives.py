@@ -137,11 +137,6 @@ def tar_names(path: Path) -> Iterator[str]:
                 yield member.name
 
 
-def open_zip(path: Path) -> zipfile.ZipFile:
-    """Open a zip file; a damaged one is one of `DAMAGED`."""
-    return zipfile.ZipFile(path)
-
-
 def zip_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     """Return the content of a zip's member.
 

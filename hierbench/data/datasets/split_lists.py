@@ -5,6 +5,7 @@ Both come from the repository of Bertinetto et al., Making Better Mistakes, CVPR
 """
 
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.source import Labels, Piece, Request, Source, identity_of
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines
-from hierbench.utils.archives import DAMAGED, open_zip, zip_member
+from hierbench.utils.archives import DAMAGED
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
@@ -27,7 +28,7 @@ LICENCE = (
     "CC BY-NC-SA 4.0, not for commercial use"
 )
 IMAGE_SIZE = (224, 224)
-LARGEST = 1 << 26  # bytes of a file, and of a list in it; all of tieredImageNet-H's have 1.8 MB
+LARGEST = 1 << 26  # bytes of a file; all of tieredImageNet-H's have 1.8 MB
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,10 @@ def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[
     """Return labels and names per split: classes in order, a class's images as listed."""
     listed: dict[tuple[str, str], list[str]] = {}
     try:
-        with open_zip(archive) as content:
+        with zipfile.ZipFile(archive) as content:
             for member in content.namelist():
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
-                    listed[match[1], match[2]] = zip_member(content, member, LARGEST).decode("utf-8").split()
+                    listed[match[1], match[2]] = content.read(member).decode("utf-8").split()
     except DAMAGED as error:
         raise UserError(f"{archive.name} is not a complete zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hierbench.experiments.scoring.names import role_of
 from hierbench.hierarchy.names import class_indices, in_order_of_tree
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.utils.arrays import map_array, map_arrays
+from hierbench.utils.arrays import map_array, read_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
@@ -94,7 +94,7 @@ def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
 
             found = _of_table(read_table(path, tree), tree, path.name)
         else:
-            arrays: Mapping[str, NDArray[Any]] = map_arrays(path) if kind == ".npz" else {"scores": map_array(path)}
+            arrays: Mapping[str, NDArray[Any]] = read_arrays(path) if kind == ".npz" else {"scores": map_array(path)}
             found = _of_arrays(arrays, tree, path.name)
     except UserError:
         raise
@@ -117,7 +117,7 @@ def read_targets(path: Path, tree: Hierarchy, what: str = "--targets") -> tuple[
     what = f"{what} {path.name}"
     try:
         if kind in (".npy", ".npz"):
-            arrays = map_arrays(path) if kind == ".npz" else {"targets": map_array(path)}
+            arrays = read_arrays(path) if kind == ".npz" else {"targets": map_array(path)}
             roles = {role_of(name): name for name in arrays}
             name = roles.get("targets") or next(iter(arrays), "")
             if not name or arrays[name].ndim != 1:
