@@ -14,7 +14,6 @@ from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.runs.store import Run, Store
-from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 
 METHOD = '''"""A method."""
@@ -125,12 +124,6 @@ def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
     Store(tmp_path).run(crm.id).plan(crm.spec.content())
     with pytest.raises(UserError, match="have lost their bases"):
         Board.of("shapes", Store(tmp_path))
-
-
-@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04"])
-def test_a_damaged_checkpoint_counts_as_none(tmp_path, content):
-    (tmp_path / "checkpoint.pt").write_bytes(content)
-    assert load_checkpoint(tmp_path / "checkpoint.pt") is None
 
 
 @pytest.mark.parametrize("key", ["splits", "image_size", "paths", "digest"])
