@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.store import LARGEST, Run, Store
+from hierbench.runs.store import Run, Store
 from hierbench.utils.files import LinkError, read_json_object, write_json
 
 FILE = "further-metrics.json"
@@ -67,8 +67,7 @@ def read_further(run: Run, store: Store) -> dict[str, float]:
     values = content.get("values")
     if content.get("predictions") != origin_of(run, store) or stale or not isinstance(values, dict):
         return {}
-    known = {name: math.nan if value is None else value for name, value in values.items()}
-    return {name: float(value) for name, value in known.items() if _is_value(value)}
+    return {name: math.nan if value is None else float(value) for name, value in values.items()}
 
 
 def write_further(run: Run, store: Store, values: dict[str, float]) -> None:
@@ -97,7 +96,3 @@ def digest_of_code() -> str:
                 digest.update(f"{package}/{file.name}\n".encode() + file.read_bytes())
     digest.update(resources.files("hierbench.runs").joinpath("evidence.py").read_bytes())
     return digest.hexdigest()
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) >= LARGEST

@@ -23,9 +23,8 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.runs.integrity import RECORDS
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, refuse_links
+from hierbench.utils.files import make_database, parse_json_object, refuse_links
 from hierbench.utils.lock import Lock, is_gone, this_process
-from hierbench.utils.sqlite import keep_artifacts, make_database
 
 if TYPE_CHECKING:
     from hierbench.runs.job import Job
@@ -162,7 +161,7 @@ class Mirror:
         if self._database is not None:
             artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
             if self._database.parent == self.runs.resolve():
-                keep_artifacts(self._database, self.dataset, artifacts)
+                _keep_artifacts(self._database, self.dataset, artifacts)
         self._client = MlflowClient(tracking_uri=self.uri)
         found = self._client.get_experiment_by_name(self.dataset)
         self._experiment = (
@@ -233,6 +232,18 @@ class Mirror:
         self._client.set_terminated(child, "FINISHED" if done else "FAILED", ended)
         if done:
             self._written.add(job.id)
+
+
+def _keep_artifacts(path: Path, experiment: str, location: str) -> None:
+    """Make a database keep an experiment's artifacts at a `file:` URI, where the folder is now: MLflow cannot."""
+    with closing(sqlite3.connect(path, timeout=60)) as database, database:
+        where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"
+        for number, before in database.execute(where, (experiment, location)).fetchall():
+            database.execute("update experiments set artifact_location = ? where experiment_id = ?", (location, number))
+            moved = "update runs set artifact_uri = ? || substr(artifact_uri, ?) where experiment_id = ? "
+            moved += "and substr(artifact_uri, 1, ?) = ?"
+            length = len(before) + 1
+            database.execute(moved, (location, length, number, length, f"{before}/"))
 
 
 def _dataset_input(data: DatasetSpec, context: str) -> Any:

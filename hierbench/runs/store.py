@@ -32,7 +32,6 @@ from hierbench.utils.files import (
 
 HistoryRow = dict[str, float]
 STEP = 1_000_000  # ns between two file times that every file system tells apart
-LARGEST = 1e6  # of a metric: per cent and distances have three digits
 # The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
     r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json"
@@ -130,9 +129,7 @@ class Run:
         content = self._read("metrics.json")
         result = content.get(self.spec().get("split", "test"))
         if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
-            ends = content.get("intervals", {})
-            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())) and _are_intervals(ends):
-                return content
+            return content
         raise self._damaged("metrics.json")
 
     def spec(self) -> dict[str, Any]:
@@ -221,18 +218,6 @@ class Run:
             that predicts classes alone.
         """
         return read_levels(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS))
-
-
-def _is_metric(entry: tuple[str, Any]) -> bool:
-    name, value = entry
-    return name == "mistake_severity" if value is None else isinstance(value, int | float) and abs(value) < LARGEST
-
-
-def _are_intervals(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(ends, list) and len(ends) == 2 and all(_is_metric((name, end)) for end in ends)
-        for name, ends in value.items()
-    )
 
 
 Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost
