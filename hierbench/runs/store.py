@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
-from hierbench.runs.predictions import read_levels, read_predictions, write_predictions
+from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
+    file_digest,
     read_json_object,
     read_text,
     refuse_links,
@@ -26,6 +27,7 @@ from hierbench.utils.files import (
     remove_made,
     set_time,
     temporary_beside,
+    write_atomically,
     write_json,
     write_text,
 )
@@ -201,13 +203,15 @@ class Run:
         level_predictions: NDArray[np.int64] | None = None,
     ) -> None:
         """Write the test scores [N, K], targets [N] and level-wise predictions [N, L], if there are any."""
+        arrays: dict[str, Any] = {"scores": scores, "targets": targets}
+        if level_predictions is not None:
+            arrays["level_predictions"] = level_predictions
         self.guard()
-        write_predictions(self.folder / PREDICTIONS, scores, targets, level_predictions)
+        write_atomically(self.folder / PREDICTIONS, lambda file: np.savez(file, **arrays))
 
     def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
         """Read the test scores [N, K] and targets [N]; a ValueError if the file is missing or corrupted."""
-        path = self.folder / PREDICTIONS
-        scores, targets = read_predictions(path, self.digest_of(PREDICTIONS), "scores", "targets")
+        scores, targets = read_predictions(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS), "scores", "targets")
         return scores, targets
 
     def level_predictions(self) -> NDArray[np.int64] | None:
@@ -217,7 +221,30 @@ class Run:
             [N, L] the node at each level, coarsest first, as `Hierarchy.level_targets` counts them; None for a method
             that predicts classes alone.
         """
-        return read_levels(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS))
+        path, names = self.folder / PREDICTIONS, ("level_predictions?", "targets")
+        levels, targets = read_predictions(path, self.digest_of(PREDICTIONS), *names)
+        if levels is None:
+            return None
+        if levels.ndim != 2 or levels.dtype.kind not in "iu" or len(levels) != len(targets) or (levels < 0).any():
+            run, found = self.folder.name[:12], f"{levels.shape} {levels.dtype}"
+            raise ValueError(
+                f"predictions of run {run} are damaged: the level-wise ones, {found}, are no indices of nodes"
+            )
+        return np.asarray(levels, dtype=np.int64)
+
+
+def read_predictions(path: Path, recorded: str | None, *names: str) -> list[Any]:
+    """Read arrays by name, None for one that may be absent, written "NAME?", and is.
+
+    Raises:
+        ValueError: the file is missing, corrupted, or has another SHA-256 than the recorded one, if there is one.
+    """
+    try:
+        if recorded is not None and file_digest(path) != recorded:
+            raise ValueError("its checksum differs")
+        return load_arrays(path, *names)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"predictions of run {path.parent.name[:12]} cannot be read: {error}") from error
 
 
 Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost

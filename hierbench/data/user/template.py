@@ -174,7 +174,7 @@ def _text(
     splits = section["splits"]
     return f"""# {asked.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
 #
-# command   hierbench run --methods paper --dataset {_shown(asked.output)}
+# command   hierbench run --methods paper --dataset ./{asked.output.name}
 
 dataset = {_toml(asked.name)}
 title = {_toml(asked.name)}
@@ -205,11 +205,6 @@ sampling = "natural"  # "balanced" draws every class equally often
 [augment]
 {augment}
 """
-
-
-def _shown(file: Path) -> str:
-    """Return how a command names the file where it lies."""
-    return f"./{file.name}"
 
 
 def _toml(text: str) -> str:

@@ -19,8 +19,7 @@ from hierbench.runs import compact, further_metrics, published_tree
 from hierbench.runs.evidence import Trees
 from hierbench.runs.further_metrics import has_predictions
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.predictions import read_predictions
-from hierbench.runs.store import STEP, Run, Store
+from hierbench.runs.store import STEP, Run, Store, read_predictions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes, set_time, write_bytes
 
