@@ -216,14 +216,6 @@ def test_a_result_file_that_the_run_did_not_write_is_damaged(work):
     assert work.ce.damaged() == ["predictions.npz"]
 
 
-def test_a_checkpoint_without_a_seal_is_damaged(work):
-    path = work.ce.folder / "checkpoint.pt"
-    torch.save(load_checkpoint(path), path)
-    with pytest.raises(ValueError, match="is damaged"):
-        load_sealed(path)
-    assert load_checkpoint(path) is None
-
-
 def test_a_run_without_its_spec_is_named_and_computed_again(work, whole):
     (work.ce.folder / "spec.json").unlink()
     (note,) = damaged_runs("shapes", work.store)
@@ -247,6 +239,8 @@ def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match="is damaged"):
             load_sealed(path)
+    torch.save({"weights": 1}, path)  # without a seal
+    assert load_checkpoint(path) is None
 
 
 def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """What careless users, odd method files and damaged records must not break."""
 
-import json
 import signal
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from hierbench.api.contract import check_method
 from hierbench.api.registry import BrokenMethodError, digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.data import prepared as data
 from hierbench.execution.run_job import execute
 from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
@@ -124,25 +122,6 @@ def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
     Store(tmp_path).run(crm.id).plan(crm.spec.content())
     with pytest.raises(UserError, match="have lost their bases"):
         Board.of("shapes", Store(tmp_path))
-
-
-@pytest.mark.parametrize("key", ["splits", "image_size", "paths", "digest"])
-@pytest.mark.parametrize("value", [3, {}, None])
-def test_a_damaged_meta_file_is_named(tmp_path, shapes, key, value):
-    if key == "digest":
-        value = ...
-    folder = tmp_path / "prepared/shapes"
-    folder.mkdir(parents=True)
-    for path in shapes.folder.glob("*.npy"):
-        (folder / path.name).symlink_to(path)
-    meta = dict(shapes.meta)
-    if value is ...:
-        del meta[key]
-    else:
-        meta[key] = value
-    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-    with pytest.raises(UserError, match="is damaged"):
-        data.find("shapes", tmp_path)
 
 
 def test_a_file_that_is_given_without_its_path_is_suggested(tmp_path, monkeypatch):
