@@ -15,7 +15,7 @@ import numpy as np
 from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.source import Labels, Piece, Request, Source, identity_of
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.readers import edges_from_lines
+from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges
 from hierbench.utils.archives import DAMAGED
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
@@ -73,7 +73,8 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
         UserError: a file cannot be downloaded, has another checksum or contradicts the other one.
     """
     tree_file, splits_file = (_file(file, downloads, offline) for file in (tree, splits))
-    paths = _paths(tree_file.read_text(encoding="utf-8"))
+    edges = edges_from_lines(tree_file.read_text(encoding="utf-8"))
+    paths = dict(sorted(paths_from_edges(edges).items()))
     labels, names = read_splits(splits_file, paths)
     checksums = {tree.name: file_digest(tree_file, follow=True), splits.name: file_digest(splits_file, follow=True)}
     return Lists(paths, labels, names, checksums)
@@ -112,19 +113,6 @@ def _file(file: File, downloads: Path, offline: Path | None) -> Path:
     if mismatch := file.remote.mismatch(found):
         raise UserError(f"{found} is not {file.name} of commit {COMMIT[:7]}: {mismatch}")
     return found
-
-
-def _paths(text: str) -> dict[str, tuple[str, ...]]:
-    """Return {class: (coarsest, ..., class)} of "parent child" lines, the root left out."""
-    parent = {child: above for above, child in edges_from_lines(text)}
-    inner = set(parent.values())
-    paths = {}
-    for leaf in sorted(set(parent) - inner):
-        path = [leaf]
-        while (above := parent[path[-1]]) in parent:
-            path.append(above)
-        paths[leaf] = tuple(reversed(path))
-    return paths
 
 
 def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:

@@ -2,7 +2,6 @@
 
 import io
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from hierbench.utils.errors import UserError, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes, remove_abandoned, sync_folder, temporary_beside
 
 SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
-SUFFIXES = ((rb"\xff\xd8\xff", ".jpg"), (rb"\x89PNG\r\n", ".png"), (rb"RIFF....WEBP", ".webp"))  # formats that are kept
+SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}  # of formats that are kept
 OTHERS = ("BMP", "GIF", "PPM", "TIFF")  # become PNG; `datasets` stores 16-bit pixels as TIFF
 VAL = 0.1  # of the training images, where a dataset has test images and none for validation
 IN_PYTHON = "change it in Python, save_to_disk(FOLDER), and import FOLDER"
@@ -207,11 +206,10 @@ def _file_of(cell: dict[str, Any] | None, places: tuple[Path, ...]) -> tuple[byt
             if not any(path.is_relative_to(place) for place in places):  # a dataset may name any file of this machine
                 raise UnreadableImageError("its file is outside the dataset")
             content = read_bytes(path, LARGEST)
-        for start, suffix in SUFFIXES:
-            if re.match(start, content, re.DOTALL):
-                return content, suffix
         file = io.BytesIO()
-        with Image.open(io.BytesIO(content), formats=OTHERS) as picture:
+        with Image.open(io.BytesIO(content), formats=(*SUFFIXES, *OTHERS)) as picture:
+            if picture.format in SUFFIXES:
+                return content, SUFFIXES[picture.format]
             (picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr") else picture).save(file, "PNG")
         return file.getvalue(), ".png"
     except MemoryError:
