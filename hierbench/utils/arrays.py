@@ -35,10 +35,10 @@ def map_array(path: Path) -> NDArray[Any]:
         size = os.fstat(file.fileno()).st_size
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
+    except OSError:
         raise
     except Exception as error:  # a damaged header fails in many ways
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+        raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None
     if isinstance(mapped, np.lib.npyio.NpzFile):
         mapped.close()
     if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in NUMBERS:
