@@ -258,7 +258,10 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
     divided: Divided = {split: [] for split in SPLITS}
     lacking: dict[str, list[str]] = {split: [] for split in SPLITS}
     for label, images in of_class.items():
-        parts = _shares(images, splits) if splits.kind == "shares" else _chosen(images)
+        if splits.kind == "shares":
+            parts = _shares(images, splits)
+        else:
+            parts = {split: [image for image in images if image.split == split] for split in SPLITS}
         for split, part in parts.items():
             divided[split] += part
             if not part:
@@ -269,10 +272,6 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
         if not divided[split]:
             raise UserError(f"there are no {split} images; a class needs three images to be in all splits")
     return divided, [_remark(split, lacking[split]) for split in ("val", "test") if lacking[split]]
-
-
-def _chosen(images: Sequence[Photograph]) -> Divided:
-    return {split: [image for image in images if image.split == split] for split in SPLITS}
 
 
 def _shares(images: Sequence[Photograph], splits: Splits) -> Divided:

@@ -11,7 +11,6 @@ import numpy as np
 
 from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
-from hierbench.config.source import SourceSection
 from hierbench.config.spec import digest_of
 from hierbench.data.image import center_crop, decode_file
 from hierbench.data.prepared import Prepared
@@ -34,7 +33,8 @@ def open_source(recipe: Recipe) -> Source:
     Raises:
         UserError: images and tree do not fit, or there is a mistake in either.
     """
-    section, size = section_of(recipe), recipe.expected.image_size
+    section, size = recipe.source, recipe.expected.image_size
+    assert section is not None, recipe.dataset
     (paths, kind), listing = read_tree(section.tree), list_images(section)
     check_classes(listing.labels, paths, section.tree)
     divided, remarks = divide(listing.photographs, list(paths), section.splits)
@@ -70,12 +70,6 @@ def open_source(recipe: Recipe) -> Source:
     )
 
 
-def section_of(recipe: Recipe) -> SourceSection:
-    """Return the section [source] of a user's dataset."""
-    assert recipe.source is not None, recipe.dataset
-    return recipe.source
-
-
 def sizes_of(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int]) -> Expected:
     """Return a dataset's image size, levels and images per split."""
     tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
@@ -105,7 +99,8 @@ def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
     Raises:
         UserError: there is a mistake in the listing.
     """
-    section = section_of(recipe)
+    section = recipe.source
+    assert section is not None, recipe.dataset
     asked = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
     state = {"asked": digest_of([*asked, recipe.expected.image_size]), "content": ""}
     try:
