@@ -186,18 +186,17 @@ def row_of(spec):
 
 
 def forge(run, is_status):
-    """Let a run's status say the digests of its files, and its own checksum: anyone can compute those."""
-    from hierbench.runs.integrity import fingerprints, sealed
+    """Let a run's status say the digests of its files: anyone can compute those."""
+    from hierbench.runs.integrity import fingerprints
     from hierbench.utils.files import as_json_text
 
     path = run / "status.json"
     with contextlib.suppress(ValueError, RecursionError):
         status = json.loads(path.read_text())
         if isinstance(status, dict):
-            status.pop("checksum", None)
             if not is_status:
                 status["files"] = {**status["files"], **fingerprints(run)}
-            path.write_text(as_json_text(sealed(status)), encoding="utf-8", errors="replace")
+            path.write_text(as_json_text(status), encoding="utf-8", errors="replace")
 
 
 def as_json(content, right):

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from hierbench.runs.store import Store
-from hierbench.utils.files import remove_abandoned, temporary_beside, write_text
+from hierbench.utils.files import make_database, remove_abandoned, temporary_beside, write_text
 from hierbench.utils.processes import process_is_gone
-from hierbench.utils.sqlite import make_database
 
 KILLED = """
 import os, sys

@@ -17,7 +17,7 @@ from hierbench.experiments.verification.report import as_text
 from hierbench.experiments.verification.retrain import _compare
 from hierbench.experiments.verification.verify import verify
 from hierbench.runs.compact import FILE, write_compact, write_targets
-from hierbench.runs.integrity import sealed
+from hierbench.runs.further_metrics import read_further, write_further
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 from tests.tamperings import Folder, edit, predict, rename, reseal, respecify, results_swapped
@@ -137,10 +137,10 @@ def test_a_metric_or_predictions_that_are_sealed_again(runs, shapes):
 
 def test_a_status_without_digests(either):
     bare, without = either.run("ce", 0), either.run("flamingo", 0)
-    bare.write_record("status.json", sealed({"state": "done", "seconds": 1.0}))
+    bare.write_record("status.json", {"state": "done", "seconds": 1.0})
     status = without.status
     del status["files"]["predictions.npz"]
-    without.write_record("status.json", sealed(status))
+    without.write_record("status.json", status)
     either.rejected(bare, "status.json: it has no digests of the files of a finished run")
     either.rejected(without, "status.json has no digest of predictions.npz")
 
@@ -313,10 +313,8 @@ def test_a_kept_metric_that_does_not_follow(runs, cli):
     options = ("--dataset", "shapes", "--runs", runs.path, "--data-dir", runs.data_dir)
     cli(runs.path, "leaderboard", *options, "--metrics", "+hf_macro").ok()
     assert runs.report().counts()["recomputed"] == 9
-    content = json.loads((run.folder / "further-metrics.json").read_text())
-    del content["checksum"]
-    content["values"]["hf_macro"] += 1.0
-    run.write_record("further-metrics.json", sealed(content))
+    store = Store(runs.path)
+    write_further(run, store, {"hf_macro": read_further(run, store)["hf_macro"] + 1.0})
     found = cli(runs.path, "leaderboard", *options, "--metrics", "+hf_macro").ok()
     assert f"run {run.folder.name[:12]} (ce type-I seed 0) is rejected and not counted: hf_macro is " in found.err
     report = runs.report()  # no table here shows it
