@@ -14,14 +14,14 @@ CAPTIONS = {
 }
 
 
-def test_interval_by_hand():
-    cell = summarise([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert cell.mean == 3.0
-    assert cell.ci95 == pytest.approx(2.7764451051977987 * math.sqrt(2.5) / math.sqrt(5), rel=1e-12)
-
-
-def test_one_run_has_no_interval():
-    assert summarise([2.5]) == Cell(2.5, None, (2.5,))
+def test_intervals_by_hand():
+    """The authors' protocol divides by n, ours by n - 1."""
+    values, quantile = [1.0, 2.0, 3.0, 4.0, 5.0], 2.7764451051977987
+    for ddof, deviation in ((0, math.sqrt(2.0)), (1, math.sqrt(2.5))):
+        cell = summarise(values, ddof=ddof)
+        assert cell.mean == 3.0 and cell.ci95 == pytest.approx(quantile * deviation / math.sqrt(5), rel=1e-12)
+    for ddof in (0, 1):
+        assert summarise([2.5], ddof=ddof) == Cell(2.5, None, (2.5,))
 
 
 def test_runs_without_mistakes_have_no_severity():
