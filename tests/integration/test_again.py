@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,11 @@ from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import find
 from hierbench.experiments.plan_cache import answer_from_cache
+from tests.short import SHORT
 
-COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
-COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4"]
+COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SHORT]
+OPTIONS = Options("shapes", methods="ce,crm", types="type-I", seeds=1, overrides=list(SHORT[1::2]))
+OFF = replace(OPTIONS, mlflow="off")  # the database does not know a copy of the folder
 LOOK = """
 import sys
 from hierbench.cli.main import main
@@ -31,23 +32,6 @@ finally:
 """
 
 
-def surroundings(folder):
-    """Variables of the environment; findings are kept from one test to the next."""
-    return {"HIERBENCH_CACHE_DIR": str(folder / "cache"), "NO_COLOR": "1", "COLUMNS": "200"}
-
-
-@pytest.fixture(scope="module")
-def hierbench(cli):
-    """Runs a command as a user does; returns its output, what it said, and the heavy packages that it imported."""
-
-    def run(folder, *arguments):
-        done = cli.real(folder, *arguments, python=("-c", LOOK), **surroundings(folder)).ok()
-        said, _, heavy = done.err.rpartition("heavy: ")
-        return done.out, said, heavy.strip()
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, data_dir):
     folder = tmp_path_factory.mktemp("again")
@@ -57,48 +41,27 @@ def folder(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope="module")
 def first(cli, folder):
-    """In a process of its own, with a worker process."""
-    return cli.start(folder, *COMMAND, "--jobs", "2", **surroundings(folder)).finish().ok()
+    return cli(folder, *COMMAND, HIERBENCH_CACHE_DIR=str(folder / "cache")).ok()
 
 
-def test_the_second_time_needs_no_pytorch_and_says_the_same(hierbench, folder, first):
-    records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
-    table, said, heavy = hierbench(folder, *COMMAND)
-    assert heavy == "[]"
-    assert table == first.out and "type-I" in table
-    assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in said and "note: not the whole dataset" in said
-    assert said.splitlines()[-2:] == first.err.splitlines()[-2:]  # where everything is
-    assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
+@pytest.fixture
+def copy(folder, first, monkeypatch, tmp_path):
+    monkeypatch.chdir(shutil.copytree(folder, tmp_path / "copy"))
 
 
-def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
-    time.sleep(0.6)  # findings of files that have just changed are not kept
-    cli(folder, "leaderboard", "--dataset", "shapes", **surroundings(folder)).ok()  # verifies the runs, with PyTorch
-    for source in ("runs", "paper"):
-        dataset = "shapes" if source == "runs" else "fgvc"
-        table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--numbers", source)
-        assert heavy == "[]" and "cross-entropy" in table
-    assert json.loads(cli(folder, *COMMAND, "--json").ok().out)["rows"][0]["n"] == 1
+def contents(folder):
+    return {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
 
 
-OPTIONS = Options(
-    methods="ce,crm",
-    dataset="shapes",
-    types="type-I",
-    seeds=1,
-    overrides=["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4"],
-    protocol="paper",
-    weights=None,
-    runs=Path("runs"),
-    data_dir=Path("data"),
-    device="auto",
-    jobs=None,
-    devices=1,
-    jobs_per_gpu=1,
-    mlflow=None,
-    dry_run=False,
-    as_json=False,
-)
+def test_the_second_time_needs_no_pytorch_and_says_the_same(cli, folder, first):
+    records = contents(folder)
+    again = cli.real(folder, *COMMAND, python=("-c", LOOK), HIERBENCH_CACHE_DIR=str(folder / "cache")).ok()
+    *said, heavy = again.err.splitlines()
+    assert heavy == "heavy: []"
+    assert again.out == first.out and "type-I" in again.out
+    assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in again.err and "note: not the whole dataset" in again.err
+    assert said[-2:] == first.err.splitlines()[-2:]  # where everything is
+    assert records == contents(folder)
 
 
 def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
@@ -110,7 +73,7 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         {"methods": "crm,ce"},
         {"types": "type-I,type-II"},
         {"seeds": 2},
-        {"overrides": ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"]},
+        {"overrides": ["train.epochs=2", *OPTIONS.overrides[1:]]},
         {"overrides": ["train.epochs=1", "train.batch=96"]},  # a mistake is the planner's to tell
         {"protocol": "authors"},
         {"dataset": "cifar100"},
@@ -125,11 +88,9 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         assert capsys.readouterr().out == ""
 
 
-def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkeypatch, tmp_path):
-    shutil.copytree(folder, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
-    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
-    assert answer_from_cache(off)
+@pytest.mark.usefixtures("copy")
+def test_it_does_not_answer_when_anything_else_has_changed(monkeypatch):
+    assert answer_from_cache(OFF)
     others = {
         "PACKAGES": ("hierbench",),
         "version": lambda package: "another",
@@ -139,53 +100,40 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     for name, another in others.items():
         with monkeypatch.context() as patch:
             patch.setattr(module, name, another)
-            assert not answer_from_cache(off), name
-    meta = Path("data/prepared/shapes/meta.json")
-    before = meta.read_text()
-    meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
-    assert not answer_from_cache(off)
-    meta.write_text(before)
-    assert answer_from_cache(off)
-    (plan,) = Path("runs/.plans").iterdir()
-    for damaged in (
-        "",
-        "{}",
-        "[{}]",
-        "[1]",
-        "null",
-        '[{"spec": {"seed": 0}, "shown": true}]',
+            assert not answer_from_cache(OFF), name
+    meta, (plan,) = Path("data/prepared/shapes/meta.json"), Path("runs/.plans").iterdir()
+    digest = json.loads(meta.read_text())["digest"]
+    for file, content in (
+        (meta, meta.read_text().replace(digest, "0" * 64)),
+        *((plan, damaged) for damaged in ("", "[1]", "null", '[{"spec": {"seed": 0}, "shown": true}]')),
     ):
-        kept = plan.read_text()
-        plan.write_text(damaged)
-        assert not answer_from_cache(off), damaged
-        plan.write_text(kept)
-    run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
-    (run / "status.json").unlink()
-    assert not answer_from_cache(off)
+        before = file.read_text()
+        file.write_text(content)
+        assert not answer_from_cache(OFF), content
+        file.write_text(before)
+    assert answer_from_cache(OFF)
+    next(Path("runs").glob("*/checkpoint.pt")).with_name("status.json").unlink()
+    assert not answer_from_cache(OFF)
 
 
-def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("copy")
+def test_a_touched_file_of_the_package_is_noticed(monkeypatch, tmp_path):
     """Of one that is added to the packages, so that the real ones are left alone."""
-    shutil.copytree(folder, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
-    off = replace(OPTIONS, mlflow="off")
     assert {"hierbench", "hierbench.methods", "hierbench.benchmarks"} <= set(module.PACKAGES)
-    package = tmp_path / "one_more_package"
-    package.mkdir()
-    files = [package / name for name in ("__init__.py", "method.py", "recipe.toml", "tree.csv")]
+    files = [tmp_path / "one_more_package" / name for name in ("__init__.py", "recipe.toml", "tree.csv")]
+    files[0].parent.mkdir()
     for file in files:
         file.touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, package.name))
-    assert not answer_from_cache(off)
     (plan,) = Path("runs/.plans").iterdir()
-    kept = json.loads(plan.read_text())
-    jobs = [SimpleNamespace(spec=Spec.model_validate(job["spec"]), shown=job["shown"]) for job in kept]
-    module.plan_writer(off, load_recipe("shapes", off.overrides), find("shapes", Path("data")))(jobs)
-    assert answer_from_cache(off)
+    jobs = [SimpleNamespace(spec=Spec(**job["spec"]), shown=job["shown"]) for job in json.loads(plan.read_text())]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, "one_more_package"))
+    assert not answer_from_cache(OFF)
+    module.plan_writer(OFF, load_recipe("shapes", OFF.overrides), find("shapes", Path("data")))(jobs)
+    assert answer_from_cache(OFF)
     for file in files:
         before = file.stat().st_mtime_ns
         os.utime(file, ns=(before, before + 1))
-        assert not answer_from_cache(off), file.name
+        assert not answer_from_cache(OFF), file.name
         os.utime(file, ns=(before, before))
-    assert answer_from_cache(off)
+    assert answer_from_cache(OFF)
