@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch.autograd.profiler import profile
 
 from hierbench import Hierarchy
-from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
 from hierbench.methods.haframe import BLOCK, HAFrame, hierarchy_aware_frame, minimum_similarity, random_rotation
 
 
@@ -34,16 +33,14 @@ def test_all_published_values(shared, trees):
             assert f"{minimum_similarity(distances, gamma, mode):.{len(expected.split('.')[1])}f}" == expected
 
 
-def random_paths(seed):
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.5, 6.0), st.sampled_from(["height", "depth"]), st.randoms())
+def test_random_trees(reference, seed, gamma, distance, random):
+    """The closed form of s_min is what the search finds, and W W^T = S, whatever fits into memory at a time."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, (int(rng.integers(3, 25)), 3)).astype(str)
-    return {f"c{i}": (a, a + b, a + b + c, f"c{i}") for i, (a, b, c) in enumerate(labels)}
-
-
-@settings(deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 6.0))
-def test_closed_form_equals_the_search(reference, seed, gamma):
-    distances = Hierarchy.from_paths(random_paths(seed)).distances
+    paths = {f"c{i}": (a, a + b, a + b + c)[: random.randint(0, 3)] for i, (a, b, c) in enumerate(labels)}
+    distances = Hierarchy.from_paths({name: (*path, name) for name, path in paths.items()}, distance).distances
     exact = minimum_similarity(distances, gamma, "exact")
     found = minimum_similarity(distances, gamma, "paper")
     assert found == pytest.approx(np.ceil(exact / 0.02 - 1e-9) * 0.02, abs=1e-9) or exact < -1
@@ -53,6 +50,11 @@ def test_closed_form_equals_the_search(reference, seed, gamma):
     assert above > 0 > below
     searched = reference.smallest_similarity_by_search(distances, gamma)
     assert found == pytest.approx(searched, abs=1e-12) or abs(exact - searched) < 1e-9
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
+        patch.setattr("hierbench.hierarchy.roots.ROWS", 9)
+        frame, _ = hierarchy_aware_frame(distances, gamma)
+    assert np.abs(frame @ frame.T - reference.similarity(distances, gamma, found)).max() < 1e-13
 
 
 def test_largest_tree(trees, reference):
@@ -71,53 +73,10 @@ def test_largest_tree(trees, reference):
     assert np.abs(single - double).max() < 1e-6
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 10**6), st.floats(0.5, 6.0), st.sampled_from(["height", "depth"]), st.randoms())
-def test_root_of_a_tree(seed, gamma, distance, random):
-    """R R^T = S and q = 1^T S^-1 1, as the Cholesky factor's; the tree is that of the distances."""
-    paths = {name: (*path[: random.randint(0, 3)], name) for name, path in random_paths(seed).items()}
-    distances = Hierarchy.from_paths(paths, distance).distances
-    largest = distances.max()
-    decay = np.exp(-gamma * distances / largest)
-    merges = merges_of(distances)
-    sparse = TreeRoot(merges, np.exp(-gamma * np.array([0, *(m.distance for m in merges)]) / largest))
-    assert sorted({0, *(m.distance for m in merges)}) == np.unique(distances).tolist()
-    dense = DenseRoot(decay)
-    assert sparse.q == pytest.approx(dense.q, rel=1e-10)
-    s_min = -0.5 / (dense.q - 1.0)
-    for root in (sparse.raised_to(s_min), dense.raised_to(s_min)):
-        rows = np.eye(len(distances))
-        root.apply_(rows)
-        assert np.abs(rows @ rows.T - ((1.0 - s_min) * decay + s_min)).max() < 1e-14
-
-
-def test_a_root_takes_columns_and_rows_in_parts(monkeypatch, cifar100):
-    merges = merges_of(cifar100.distances)
-    root = TreeRoot(merges, np.exp(-0.5 * np.array([0, *(merge.distance for merge in merges)])))
-    whole = np.random.default_rng(0).standard_normal((100, 50))
-    parts = whole.copy()
-    root.apply_(whole)
-    monkeypatch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
-    monkeypatch.setattr("hierbench.hierarchy.roots.ROWS", 9)
-    root.apply_(parts)
-    assert np.abs(parts - whole).max() < 1e-14
-
-
-@pytest.mark.parametrize(
-    ("row", "column", "change"), [(3, 4, 1.0), (5, 5, 0.1)], ids=["asymmetric", "a class from itself"]
-)
-def test_distances_of_no_tree(cifar100, row, column, change):
-    distances = cifar100.distances.astype(float)
-    assert merges_of(distances)
-    distances[row, column] += change
-    assert merges_of(distances) is None
-
-
 def test_distances_that_are_not_ultrametric(cifar100, reference):
     """They still have a frame where exp(-gamma D / d_max) is positive definite."""
     distances = cifar100.distances.astype(float)
     distances[3, 4] = distances[4, 3] = distances[3, 4] + 0.1
-    assert merges_of(distances) is None
     frame, similarity = hierarchy_aware_frame(distances, 2.0)
     s_min = minimum_similarity(distances, 2.0)
     assert np.abs(similarity - reference.similarity(distances, 2.0, s_min)).max() < 1e-15

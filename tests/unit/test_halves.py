@@ -6,11 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from hierbench.runs.store import Store
 from hierbench.utils.files import remove_abandoned, temporary_beside, write_text
-from hierbench.utils.sqlite import make_database
 
 KILLED = """
 import os, sys
@@ -34,25 +31,6 @@ def test_the_next_who_writes_a_file_removes_what_was_half_written_of_it(tmp_path
     assert set(os.listdir(tmp_path)) == kept  # of living processes, of other machines and of other files
     remove_abandoned(tmp_path)
     assert set(os.listdir(tmp_path)) == kept - {halves[0]}
-
-
-def test_a_database_is_there_when_it_is_whole(tmp_path):
-    """Its tables are made one after the other; a library finds half of them and cannot go on."""
-    final, asked = tmp_path / "a.db", []
-
-    def make(uri):
-        asked.append(uri)
-        Path(uri.removeprefix("sqlite:///")).touch()
-        assert not final.exists()
-        if len(asked) == 1:
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        make_database(f"sqlite:///{final}", make)
-    assert list(tmp_path.iterdir()) == []
-    for uri in (f"sqlite:///{final}", f"sqlite:///{final}", "sqlite://", "sqlite:///:memory:", "http://server"):
-        make_database(uri, make)
-    assert list(tmp_path.iterdir()) == [final] and len(asked) == 2
 
 
 SEARCH = """

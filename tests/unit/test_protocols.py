@@ -235,26 +235,6 @@ def test_row_23_changes_the_crops_alone(shapes):
         assert torch.equal(one[0], two[0])
 
 
-@pytest.mark.parametrize("levels", [(1,), (2, 3), (1, 2, 3, 4)])
-def test_row_30_leaves_out_levels_of_one_term_alone(cifar100, levels):
-    cls = find_method("hafeature").cls
-    torch.manual_seed(0)
-    whole = cls(cifar100, 16)
-    features, targets, order = torch.randn(32, 16), torch.randint(0, 100, (32,)), torch.randperm(32)
-
-    def terms_of(levels):
-        part = cls(cifar100, 16, cls.Params(dissimilarity_levels=levels))
-        part.load_state_dict(whole.state_dict())
-        return part.loss_in_order(part(features), targets, order)
-
-    terms, every = terms_of(levels), terms_of("all")
-    for name in ("cross_entropy", "jsd", "weights"):
-        assert torch.equal(terms[name], every[name])
-    alone = [terms_of((level,))["dissimilarity"].item() for level in levels]
-    assert min(alone) > 0 and terms["dissimilarity"].item() == pytest.approx(sum(alone), rel=1e-5)
-    assert (terms["dissimilarity"] == every["dissimilarity"]) == (len(levels) == 4)
-
-
 def test_rows_30_and_34_refuse_what_is_not_there(cifar100):
     cls = find_method("hafeature").cls
     for levels in ([0], [5]):
