@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from tests.short import SHORT
+
 METHOD = '''"""A method that keeps a log of its training steps."""
 import os
 from hierbench.methods.ce import CrossEntropy
@@ -35,9 +37,8 @@ def folder(tmp_path, data_dir, monkeypatch):
 
 
 def start(cli, folder, *arguments, seeds, epochs, jobs=1):
-    options = ("--methods", "./logged.py", "--dataset", "shapes", "--seeds", seeds, "--jobs", jobs)
-    sets = ("--set", f"train.epochs={epochs}", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
-    return cli.start(folder, "run", *options, *sets, *arguments)
+    options = (*SHORT, "--set", f"train.epochs={epochs}", "--seeds", seeds, "--jobs", jobs)
+    return cli.start(folder, "run", "--methods", "./logged.py", "--dataset", "shapes", *options, *arguments)
 
 
 def steps(folder):
@@ -106,10 +107,7 @@ def disk(folder):
     make(read_only=False)
 
 
-RUN = (
-    "run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1",
-    "--set", "train.epochs=2", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4", "--mlflow",
-)  # fmt: skip
+RUN = ("run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1")
 
 
 def test_a_folder_that_is_or_becomes_read_only_is_one_line(cli, folder, disk, monkeypatch):
@@ -117,7 +115,7 @@ def test_a_folder_that_is_or_becomes_read_only_is_one_line(cli, folder, disk, mo
 
     line = "hierbench: error: runs cannot be written to {}: Read-only file system"
     disk(read_only=True)
-    assert cli(folder, *RUN, "off").one_line() == line.format("runs")
+    assert cli(folder, *RUN, *SHORT, "--mlflow", "off").one_line() == line.format("runs")
     disk(read_only=False)
     real = hierbench.training.trainer.validate
 
@@ -128,12 +126,14 @@ def test_a_folder_that_is_or_becomes_read_only_is_one_line(cli, folder, disk, mo
     monkeypatch.setattr("hierbench.utils.lock.LIMIT", 3.0)  # the lock that stays behind is of this very process
     with monkeypatch.context() as patch:
         patch.setattr(hierbench.training.trainer, "validate", remount)
-        code, out, err = cli(folder, *RUN, "off")
+        code, out, err = cli(folder, *RUN, *SHORT, "--mlflow", "off")
     assert (code, out) == (2, "")
     said = [line for line in err.strip().splitlines() if "Shapes" not in line and "not the whole dataset" not in line]
     assert said == [line.format(folder / "runs")]
     disk(read_only=False)
-    assert "2 to train" in cli(folder, *RUN, "off").ok().err and not list((folder / "runs").rglob(".*"))
+    assert "2 to train" in cli(folder, *RUN, *SHORT, "--mlflow", "off").ok().err and not list(
+        (folder / "runs").rglob(".*")
+    )
     disk(read_only=True)
     shown = cli(folder, "leaderboard", "--dataset", "shapes").ok()
     assert "| 2 " in shown.out and shown.err == ""
@@ -141,8 +141,8 @@ def test_a_folder_that_is_or_becomes_read_only_is_one_line(cli, folder, disk, mo
 
 @pytest.mark.parametrize("mark", ["?", "#", "%"])
 def test_a_folder_that_no_address_of_a_database_can_hold(cli, folder, mark):
-    arguments, name = RUN[:-1], f"the {mark} runs"
-    assert cli(folder, *arguments, "--runs", name).one_line(f"cannot hold the {mark} of", "--mlflow off")
+    name = f"the {mark} runs"
+    assert cli(folder, *RUN, *SHORT, "--runs", name).one_line(f"cannot hold the {mark} of", "--mlflow off")
     assert not (folder / name).exists()
     tune = ("tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--runs", name)
     assert cli(folder, *tune).one_line("--storage URL")

@@ -10,7 +10,6 @@ from hierbench.methods import flamingo
 from hierbench.methods.crm import CRM
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame
-from hierbench.utils.errors import UserError
 
 PATHS = {path[-1]: tuple(path) for path in ("pta", "ptb", "puc", "qd", "qve", "qvf")}
 SMALL = Hierarchy.from_paths(PATHS)
@@ -248,11 +247,6 @@ def test_crm_breaks_ties_of_siblings_exactly():
     scores = CRM(SMALL).rescore(probabilities)
     assert scores[0, 0] == scores[0, 1]
     assert scores[0, 4] == scores[0, 5]
-
-
-def test_params_are_closed():
-    with pytest.raises(UserError, match=r"alpha = 1\.5: input should be less than or equal to 1"):
-        find_method("haframe").params({"alpha": 1.5})
 
 
 def test_haframe_needs_as_many_features_as_classes():

@@ -28,19 +28,15 @@ def trained(job, prepared, folder, report=lambda done, total: None):
     return run
 
 
-class StoppedError(Exception):
-    pass
-
-
 def test_adamw_with_warm_up_and_layer_decay_resumes_bit_by_bit(shapes, tmp_path):
     job = job_for(shapes, "train.optimizer=adamw", "train.warmup_epochs=2", "train.layer_decay=0.5")
     alone = trained(job, shapes, tmp_path / "alone")
 
     def stop(done, total):
         if done > 1.5:  # in the second epoch of the warm-up
-            raise StoppedError
+            raise InterruptedError
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(InterruptedError):
         trained(job, shapes, tmp_path / "stopped", stop)
     stopped = trained(job, shapes, tmp_path / "stopped")
     for name in ("history.csv", "metrics.json", "predictions.npz"):

@@ -11,15 +11,17 @@ from hierbench.planning.plan import check_request, make_plan, with_params
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
+from tests.notebook_cells import IMPORTS, PLAIN
 
 FAST = ["train.precision=float32"]
 OWN = ["methods.ce.lr.classifier=0.2"]
 SAME = {"backbone": 0.1, "transform": 0.15, "classifier": 0.15}
 
 
-def planned(shapes, overrides=(), methods="ce,crm,haframe", types=("type-I", "type-II"), seeds=1, tuned=None):
+def planned(shapes, overrides=(), methods="ce,crm,haframe", tuned=None):
     found = [find_method(name) for name in methods.split(",")]
-    return make_plan(load_recipe("shapes", [*FAST, *overrides]), shapes, found, types, seeds, tuned=tuned)
+    recipe = load_recipe("shapes", [*FAST, *overrides])
+    return make_plan(recipe, shapes, found, ["type-I", "type-II"], 1, tuned=tuned)
 
 
 def rates(job):
@@ -92,18 +94,6 @@ def test_a_rate_of_a_base_that_was_not_asked_for_is_checked_with_the_plan(shapes
         planned(shapes, ["methods.ce.lr.clasifier=0.1"], methods="crm")
 
 
-METHOD = """
-from hierbench import Method, hyperparameter
-
-
-class Mine(Method):
-    name, title, source = "NAME", "mine", "a test"
-
-    class Params(Method.Params):
-        FIELD: float = hyperparameter(0.1)
-"""
-
-
 @pytest.mark.parametrize(
     ("name", "field", "message"),
     [
@@ -114,7 +104,9 @@ class Mine(Method):
 )
 def test_names_that_would_be_mistaken(tmp_path, name, field, message):
     file = tmp_path / f"{name}.py"
-    file.write_text(METHOD.replace("NAME", name).replace("FIELD", field))
+    file.write_text(
+        (IMPORTS + PLAIN).replace('name = "mine"', f'name = "{name}"').replace("beta: float", f"{field}: float")
+    )
     with pytest.raises(UserError, match=message):
         find_method(str(file))
 
@@ -153,9 +145,9 @@ def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
 
 def test_weights_are_named_with_their_digest(shapes, tmp_path):
     recipe, store = load_recipe("shapes", ["model.weights=file"]), Store(tmp_path)
-    for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54):
-        store.run(job.id).plan(job.spec.content())
-        store.ask_for([job.id])
+    (job,) = make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54)
+    store.run(job.id).plan(job.spec.content())
+    store.ask_for([job.id])
     assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", store).remark
 
 
