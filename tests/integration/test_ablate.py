@@ -97,17 +97,6 @@ def test_dry_run(cli, folder, ablated):
     assert sorted((folder / "runs").iterdir()) == before
 
 
-def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
-    fatal = ("--set", "train.lr.type-I.classifier=1e30", "--runs", str(tmp_path / "runs"))
-    code, out, err = cli(folder, "ablate", "--dataset", "shapes", "--seeds", "1", *SMALL, *fatal)
-    assert code == 1
-    assert err.count("failed: ce type-I seed 0: loss is nan") == 2 and err.count("done: ") == 3
-    assert "| wrn10-1-s4 (0 of 1 runs)" in out and out.count("of 1 runs") == 1
-    content = json.loads((tmp_path / "runs/ablation-shapes.json").read_text())
-    assert [row["n"] for row in content["rows"]] == [0, 1, 1, 1]
-    assert content["rows"][0]["metrics"]["top1"]["mean"] is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import NOT_HERE, blocks_of, command_of
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import recipe_names
+from tests.pages import NOT_HERE, blocks_of, command_of, is_run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))]
@@ -29,22 +31,29 @@ def test_other_pages_run_where_it_is_said():
         assert f'{path}"' in (Path(__file__).parent / test).read_text(encoding="utf-8")
 
 
+def lines_of(path):
+    return [line for block in blocks_of(path) if block.language == "bash" for line in block.lines]
+
+
 def test_what_is_not_run_is_there():
     """The list of lines that cannot be run here holds no others."""
-    lines = {line for path in PAGES for block in blocks_of(path) if block.language == "bash" for line in block.lines}
+    lines = [line for path in PAGES for line in lines_of(path)]
     for beginning in NOT_HERE:
         assert any(re.match(beginning, line) for line in lines), beginning
 
 
-def spoken(path):
-    """The commands in a page's sentences, as in `hierbench run ...`."""
+def commands_of(path):
+    """The commands in a page's sentences, as in `hierbench run ...`, and in lines that are not run."""
     text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
     found = re.findall(r"`(?:uv run )?hierbench ([a-z][^`]*)`", re.sub(r"\n\s*", " ", text))
+    for line in lines_of(path) if path in PAGES else ():
+        if not is_run(line):
+            found += re.findall(r"hierbench ([a-z][^>]*)", line)
     return [text for text in dict.fromkeys(found) if text.split()[0] != "COMMAND"]
 
 
-@pytest.mark.parametrize(("path", "text"), [(path, text) for path in SPOKEN for text in spoken(path)])
-def test_a_command_in_a_sentence_is_taken(path, text):
+@pytest.mark.parametrize(("path", "text"), [(path, text) for path in SPOKEN for text in commands_of(path)])
+def test_a_command_that_is_not_run_is_taken(path, text):
     """Its words name a command and options of it; one that names a dataset is whole."""
     words = text.split()
     first = words[1].split("|") if len(words) > 1 and "|" in words[1] else words[1:2]  # methods list|check|new
@@ -55,7 +64,10 @@ def test_a_command_in_a_sentence_is_taken(path, text):
         assert set(re.findall(r"--[a-z-]+", text)) <= known
     if "--dataset" in text and not re.search(r"[\[|$]|\.\.\.", text):
         command, rest = command_of(shlex.split(text))
-        command.make_context(command.name, rest)
+        taken = command.make_context(command.name, rest).params
+        assert taken["dataset"] in (*recipe_names(), "birds", "NAME") or taken["dataset"].startswith("./")
+        for name in (taken.get("methods") or "all").split(","):
+            assert name in ("all", "paper", "NAME") or name.startswith("./") or find_method(name)
 
 
 @pytest.mark.parametrize("path", SPOKEN)

@@ -72,20 +72,9 @@ def test_changed_rates_leave_the_others_of_the_method():
             with_params(recipe, "haframe", params)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("methods.crm.lr.classifier=1", "methods.crm.lr: crm is not trained; set methods.ce.lr"),
-        ("methods.all.lr.classifier=1", "unknown method 'all'"),
-        ("tune.grid.hafram.lr.classifier=[1]", "unknown method 'hafram'; did you mean 'haframe'"),
-    ],
-)
-def test_rates_of_no_trained_method(override, message):
-    with pytest.raises(UserError, match=message):
-        check_request(load_recipe("shapes", [override]), [find_method("ce"), find_method("crm")], ["type-I"])
-
-
-def test_a_rate_of_a_base_that_was_not_asked_for_is_checked_with_the_plan(shapes):
+def test_rates_of_what_is_not_trained_and_of_a_base_that_was_not_asked_for(shapes):
+    with pytest.raises(UserError, match=r"methods\.crm\.lr: crm is not trained; set methods\.ce\.lr"):
+        check_request(load_recipe("shapes", ["methods.crm.lr.classifier=1"]), [find_method("crm")], ["type-I"])
     message = (
         r"^methods\.ce: unknown key 'lr\.clasifier'; did you mean 'lr\.classifier'\? "
         r"known: lr\.backbone, lr\.classifier, lr\.transform$"
