@@ -27,16 +27,18 @@ RAGGED = Hierarchy.from_paths(
 SIBLINGS = [["ash", "oak"], ["fern", "moss"], ["owl"], ["cat", "lynx"], ["stone"]]  # below each parent, the root's too
 
 
-@pytest.fixture
-def coarse():
+FLAT = Hierarchy.from_paths({"a": ("a",), "b": ("b",)})
+
+
+def coarse_method(tree):
     torch.manual_seed(0)
-    return CoarseCrossEntropy(RAGGED, 6).double()
+    return CoarseCrossEntropy(tree, 6).double()
 
 
 def test_the_published_scores(shared, cifar100):
     arrays, tree = (np.load(shared / f"oracles/extra-{kind}-cifar100.npz") for kind in ("hie", "tree"))
     oracle = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    fine, coarse = oracle["x"].softmax(dim=1), CoarseCrossEntropy(cifar100, 6)
+    fine, coarse = oracle["x"].softmax(dim=1), coarse_method(cifar100)
     # The oracle numbers nodes in its own way: a parent is known by the classes below it.
     parent_of_class = tree["node_parent"][tree["leaf_node"]].tolist()
     some_class = [coarse.parent.tolist().index(column) for column in range(len(oracle["coarse_node"]))]
@@ -65,18 +67,21 @@ def test_products_with_the_parents_on_a_ragged_tree(parents):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
 
 
-def test_the_coarse_network_spreads_a_parents_probability_over_its_classes(coarse):
+@pytest.mark.parametrize(("tree", "groups"), [(RAGGED, SIBLINGS), (FLAT, [["a", "b"]])], ids=["ragged", "flat"])
+def test_the_coarse_network_spreads_a_parents_probability_over_its_classes(tree, groups):
+    coarse = coarse_method(tree)
     outputs = coarse(torch.randn(5, 6, dtype=torch.float64))
     probabilities = coarse.scores(outputs).exp()  # they are a distribution already
     of_parents = outputs.softmax(dim=1)
-    assert of_parents.shape[1] == len(SIBLINGS)
-    for group in SIBLINGS:
-        members = [RAGGED.classes.index(name) for name in group]
+    assert of_parents.shape[1] == len(groups)
+    for group in groups:
+        members = [tree.classes.index(name) for name in group]
         shares = of_parents[:, coarse.parent[members]] / len(members)
         torch.testing.assert_close(probabilities[:, members], shares, rtol=1e-12, atol=0)
 
 
-def test_the_coarse_loss_is_the_cross_entropy_of_the_parents(coarse):
+def test_the_coarse_loss_is_the_cross_entropy_of_the_parents():
+    coarse = coarse_method(RAGGED)
     outputs, targets = coarse(torch.randn(8, 6, dtype=torch.float64)), torch.arange(8)
     expected = -sum(outputs[i].log_softmax(0)[coarse.parent[y]] for i, y in enumerate(targets)) / 8
     torch.testing.assert_close(coarse.loss(outputs, targets)["cross_entropy"], expected, rtol=1e-12, atol=0)
