@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from hierbench.experiments.site import build_site
+from hierbench.experiments.site.build import build_site
 from tests import site_records as records
 
 SIZES = (1000, 2000, 4000)

@@ -1,4 +1,4 @@
-"""Text, links, citations, code, pictures and histories of a site, whatever strangers put into them."""
+"""Text, links, citations, code and histories of a site, whatever strangers put into them."""
 
 import html
 import re
@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.reports.site.citing import bibtex_of_method
-from hierbench.reports.site.names import Slugs, block, clean, slug_of, web_link
-from hierbench.reports.site.pictures import trouble_of
-from hierbench.reports.site.runs import curves_of
-from hierbench.reports.site.sources import about_method, highlighted
+from hierbench.experiments.site.citing import bibtex_of_method
+from hierbench.experiments.site.names import Slugs, block, clean, slug_of, web_link
+from hierbench.experiments.site.runs import curves_of
+from hierbench.experiments.site.sources import about_method, highlighted
 from tests import site_records as records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,38 +89,6 @@ def test_a_method_is_read_and_never_run():
         and '<span class="k">if</span>' in marked
     )
     assert html.unescape(re.sub(r"</?span[^>]*>", "", str(highlighted(text)))) == text
-
-
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{}</svg>'
-
-
-@pytest.mark.parametrize(
-    ("inside", "fine"),
-    [
-        ('<path d="M0 0"/><use xlink:href="#a"/>', True),
-        ('<rect fill="url(#a)"/><style>*{stroke: red}</style>', True),
-        ('<image href="data:image/png;base64,AAAA"/>', True),
-        ("<script>1</script>", False),
-        ('<rect ONload="x"/>', False),
-        ("<foreignObject/>", False),
-        ('<use href="other.svg#a"/>', False),
-        ('<image href="data:image/svg+xml;base64,AAAA"/>', False),
-        ('<style>@import "x"</style>', False),
-        ("<rect style=\"fill: url( 'https://x' )\"/>", False),
-        ('<a href="https://example.org"><rect/></a>', False),
-        ('<set attributeName="href" to="javascript:x"/>', False),
-        ("<", False),
-    ],
-)
-def test_only_drawings_are_shown(inside, fine):
-    assert (trouble_of(SVG.format(inside).encode()) == "") == fine
-
-
-def test_entities_are_not_expanded_and_shipped_pictures_are_drawings():
-    bomb = '<!DOCTYPE svg [<!ENTITY a "aaaa">]>' + SVG.format("&a;")
-    assert "entities" in trouble_of(bomb.encode())
-    shipped = sorted((ROOT / "leaderboard/published").glob("*.svg"))
-    assert shipped and not [path for path in shipped if trouble_of(path.read_bytes())]
 
 
 def test_histories_are_drawn_whatever_is_in_them(tmp_path):

@@ -4,9 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hierbench.experiments.publication.changes import read_changes, write_changes
+from hierbench.experiments.publication.changes import (
+    Changes,
+    Entry,
+    changes_between,
+    first_changes,
+    label_of,
+    read_changes,
+    write_changes,
+)
 from hierbench.experiments.publication.compose import Part, Publication, compose, read_board
-from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, label_of
 from hierbench.experiments.publication.intake import Submission
 from hierbench.leaderboard.board import Board
 from hierbench.runs.store import Store
@@ -35,8 +42,8 @@ class Boards:
         if dataset not in old.made:
             return first_changes(self.made[dataset].board)
         if dataset not in self.made:
-            rows = [label_of(row) for row in old.made[dataset].board.rows]
-            return Changes(removed=rows, worse=[(row, "removed") for row in rows])
+            rows = tuple(map(label_of, old.made[dataset].board.rows))
+            return Changes(Entry(removed=rows), [(row, "removed") for row in rows])
         before, after = old.made[dataset].board, self.made[dataset].board
         return changes_between(old.folder / dataset, before, self.folder / dataset, after)
 

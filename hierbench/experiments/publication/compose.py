@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hierbench.config.sections import Protocol
-from hierbench.experiments.checking import Counted
 from hierbench.experiments.publication import pictures
 from hierbench.experiments.publication.records import Records, ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
@@ -85,8 +84,7 @@ def compose(
     for kind, suffix in SUFFIXES.items():
         write_text(folder / f"{name}{suffix}", render(table, kind))
     if draw:
-        verified = Counted(opened.store, report.rejected_ids)
-        notes += pictures.draw(board, dataset, folder, verified, parts[-1].store, data_dir)
+        notes += pictures.draw(board, dataset, folder, opened.store, parts[-1].store, data_dir)
     report.tables = check_tables(report, name, records.store, data_dir)
     for finding in report.tables:
         finding.label = name

@@ -8,9 +8,15 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
-from hierbench.experiments.publication.changes import read_changes, write_changes
+from hierbench.experiments.publication.changes import (
+    Changes,
+    changes_between,
+    first_changes,
+    protocol_of,
+    read_changes,
+    write_changes,
+)
 from hierbench.experiments.publication.compose import Part, Publication, columns_of_published, compose, read_board
-from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, names_there, replaced
 from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from hierbench.experiments.publication.boards import Boards, make_boards, rows_not_shown, words_for
 from hierbench.experiments.publication.card import FILE
-from hierbench.experiments.publication.difference import Changes
+from hierbench.experiments.publication.changes import Changes
 from hierbench.experiments.publication.intake import Submission, check_card, read_submission
 from hierbench.experiments.publication.place import checked_place, replaced
 from hierbench.experiments.publication.publish import Said, written
@@ -151,7 +151,7 @@ def check(base: Path, head: Path, data_dir: Path) -> Checked:
 
 
 def _differs(one: Submission, other: Submission) -> bool:
-    return bool(one.problems or other.problems) or one.files != other.files or one.digest() != other.digest()
+    return bool(one.problems or other.problems) or _tree(one.folder) != _tree(other.folder)
 
 
 def _verify(one: Submission, data_dir: Path, found: Checked) -> Iterator[str]:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from hierbench.config.recipe import dataset_name
 from hierbench.experiments.publication.card import FILE, Card, Statement, as_toml, compute_of
-from hierbench.experiments.publication.changes import write_changes
+from hierbench.experiments.publication.changes import first_changes, protocol_of, write_changes
 from hierbench.experiments.publication.compose import Part, Publication, compose
-from hierbench.experiments.publication.difference import first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, replaced
 from hierbench.experiments.publication.publish import Said
 from hierbench.experiments.publication.records import ids_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import NAMESPACE_URL, uuid5
 from xml.sax.saxutils import escape, quoteattr
 
-from hierbench.reports.site.names import clean
+from hierbench.experiments.site.names import clean
 
 EPOCH = "1970-01-01T00:00:00Z"  # of a site whose records name no time
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hierbench.reports.site.names import block, printable
+from hierbench.experiments.site.names import block, printable
 
 LONGEST = 60_000  # characters of a file that a page shows
 

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from hierbench.leaderboard.statistics import Cell, Row
+from hierbench.leaderboard.statistics import Row
 
 Range = tuple[float, float]
-BAR = 96.0  # width of an interval
 MOST_POINTS = 120  # of a curve
 
 
@@ -33,17 +32,6 @@ def ranges(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Range]:
         if cells:
             found[name] = (min(lows), max(highs))
     return found
-
-
-def interval(cell: Cell | None, ends: Range | None) -> Markup:
-    """Return the interval of a cell as a bar on the axis of its column; nothing without a mean."""
-    if cell is None or cell.mean is None or ends is None:
-        return Markup("")
-    low, middle, high = (
-        _scale(cell.mean + sign * (cell.ci95 or 0.0), ends, 3.0, BAR - 3.0) for sign in (-1.0, 0.0, 1.0)
-    )
-    line = f'<path d="M{_c(low)} 4H{_c(high)}"/>' if cell.ci95 else ""
-    return Markup(f'<svg viewBox="0 0 96 8" aria-hidden="true">{line}<circle cx="{_c(middle)}" cy="4" r="2"/></svg>')
 
 
 def difference_bar(mean: float, half_width: float, limit: float) -> Markup:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from pydantic import ValidationError
 
+from hierbench.config.spec import Spec
+from hierbench.experiments.site import svg
 from hierbench.leaderboard.tables.board import HEADINGS
-from hierbench.reports.site import svg
 from hierbench.utils.files import read_bytes, read_json_object
 
 LONGEST_HISTORY = 4 << 20  # bytes
@@ -36,7 +38,7 @@ class Curve:
 class Record:
     """A run's record, as text; parts that are missing or malformed are empty."""
 
-    spec: dict[str, Any]
+    spec: Spec | None
     settings: Entries
     results: list[tuple[str, str, str]]
     mistakes: list[int]
@@ -54,22 +56,19 @@ def read_record(folder: Path) -> Record:
     spec, metrics, environment, tuning, status = (
         _object(folder / f"{name}.json") for name in ("spec", "metrics", "environment", "tuning", "status")
     )
-    epoch = metrics.get("best_epoch")
-    epoch = epoch if isinstance(epoch, int) else None
-    time = environment.get("time")
-    files = status.get("files")
+    epoch = metrics["best_epoch"] if isinstance(metrics.get("best_epoch"), int) else None
     return Record(
-        spec=spec,
+        spec=_spec(spec),
         settings=flat(spec),
         results=_results(metrics),
         mistakes=_counts(metrics.get("mistakes_by_distance")),
         environment=flat(environment),
         tuning=flat(tuning),
-        files=_digests(files if isinstance(files, dict) else {}),
+        files=_digests(status.get("files")),
         curves=curves_of(folder / "history.csv", epoch),
         state=str(status.get("state", "planned")),
         epoch=epoch,
-        time=time_of(time),
+        time=time_of(environment.get("time")),
     )
 
 
@@ -108,6 +107,13 @@ def _object(path: Path) -> dict[str, Any]:
         return {}
 
 
+def _spec(content: dict[str, Any]) -> Spec | None:
+    try:
+        return Spec.model_validate(content)
+    except ValidationError:
+        return None
+
+
 def flat(content: Mapping[str, Any]) -> Entries:
     """Return (dotted name, value) of what a JSON object holds; lists of numbers on one line."""
     found = list(_flat(content, ""))
@@ -135,12 +141,12 @@ def shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _digests(files: Mapping[str, Any]) -> Entries:
-    found = []
-    for name, record in list(files.items())[:20]:
-        if isinstance(record, dict):
-            found.append((str(name), f"{str(record.get('sha256', ''))[:64]}, {record.get('size', '?')} bytes"))
-    return found
+def _digests(files: Any) -> Entries:
+    return [
+        (name, f"{str(record.get('sha256', ''))[:64]}, {record.get('size', '?')} bytes")
+        for name, record in list(files.items() if isinstance(files, dict) else ())[:20]
+        if isinstance(record, dict)
+    ]
 
 
 def curves_of(path: Path, tested: int | None) -> list[Curve]:
