@@ -16,7 +16,7 @@ from hierbench.config.spec import Spec
 from hierbench.config.tuned import read_tuned
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.reproduction import command_of
-from hierbench.experiments.reproduction.planned import options_of
+from hierbench.experiments.reproduction.command import options_of
 from hierbench.experiments.reproduction.rows import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.plan import make_plan
