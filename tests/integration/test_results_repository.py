@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hierbench.experiments.publication import pictures
-from hierbench.experiments.publication.card import make_statement, read_card
+from hierbench.experiments.publication.card import Statement, read_card
 from hierbench.experiments.publication.intake import read_submission
 from hierbench.experiments.publication.repository import as_markdown, build, check, new_repository
 from hierbench.experiments.publication.submission import Request, submit
@@ -37,7 +37,7 @@ def made(trained, data_dir, tmp_path_factory):
             ("base/submissions/paper", ["crm"], "Baselines"),
             ("flamingo", ["flamingo"], HOSTILE),
         ):
-            statement = make_statement(**SAID | {"title": title, "authors": ["A. Author", HOSTILE]})
+            statement = Statement(**SAID | {"title": title, "authors": ["A. Author", HOSTILE]})
             submit(Request(trained, folder / place, ["shapes"], statement, methods, data_dir))
     return folder
 
@@ -188,7 +188,7 @@ def test_what_gets_worse_needs_a_word_in_the_card(made, head, tamperings, shapes
     monkeypatch.setattr(pictures, "draw", lambda *_: [])
     folder = head / "submissions/paper"
     shutil.rmtree(folder)
-    submit(Request(trained, folder, ["shapes"], make_statement(**SAID), ["ce"], data_dir))  # without crm
+    submit(Request(trained, folder, ["shapes"], Statement(**SAID), ["ce"], data_dir))  # without crm
     found = check(made / "base", head, head / "none")
     assert found.problems == ["shapes: crm:type-I gets worse: removed; say why in the card's replaces"]
     with (folder / "card.toml").open("a") as file:

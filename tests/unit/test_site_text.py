@@ -10,6 +10,7 @@ from hierbench.experiments.site.citing import bibtex_of_method
 from hierbench.experiments.site.names import Slugs, block, clean, slug_of, web_link
 from hierbench.experiments.site.runs import curves_of
 from hierbench.experiments.site.sources import about_method, highlighted
+from hierbench.runs.store import Run
 from tests import site_records as records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,12 +93,14 @@ def test_a_method_is_read_and_never_run():
 
 
 def test_histories_are_drawn_whatever_is_in_them(tmp_path):
-    path = tmp_path / "history.csv"
-    path.write_text("epoch,lr_x,train_loss,val_top1,empty\n1,1,2.5,nan,\n2,1,inf,1e300,\n3,1\n4,1,1.5,40,x\n")
-    curves = curves_of(path, tested=4)
+    def drawn(content, tested=None):
+        (tmp_path / "history.csv").write_bytes(content)
+        return curves_of(Run(tmp_path), tested)
+
+    curves = drawn(b"epoch,lr_x,train_loss,val_top1\n1,1,2.5,nan\n2,1,inf,1e300\n3,1,2.0,nan\n4,1,1.5,40\n", tested=4)
     assert (curves[0].name, curves[0].first, curves[0].last) == ("train loss", 2.5, 1.5)
     assert "<circle" in str(curves[0].line) and len(curves) == 2
-    path.write_text("epoch,train_loss\n" + "".join(f"{i},{i}\n" for i in range(50_000)))
-    assert len(str(curves_of(path, None)[0].line)) < 3000
-    path.write_bytes(b"\xff\xfe\n1\n")
-    assert curves_of(path, None) == [] and curves_of(tmp_path / "nothing", None) == []
+    many = drawn("".join(["epoch,train_loss\n", *(f"{i},{i}\n" for i in range(50_000))]).encode())
+    assert len(str(many[0].line)) < 3000
+    assert drawn(b"\xff\xfe\n1\n") == drawn(b"epoch,a\n1\n") == drawn(b"epoch,a\n1,x\n") == drawn(b"") == []
+    assert curves_of(Run(tmp_path / "nothing"), None) == []

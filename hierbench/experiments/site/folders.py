@@ -17,6 +17,7 @@ from hierbench.experiments.verification.findings import CAVEAT, Finding
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.tables.board import board_table
+from hierbench.runs.store import Run
 from hierbench.utils.errors import UserError
 
 PER_LIST = 400  # runs on a page that lists them
@@ -65,9 +66,9 @@ class Folder:
     def _record(self, run_id: str) -> Record:
         """Return a run's record, an empty one where it is a link."""
         try:
-            return read_record(self.table.store.run(run_id).folder)
+            return read_record(self.table.store.run(run_id))
         except UserError:
-            return read_record(self.table.folder)
+            return read_record(Run(self.table.folder))
 
     def _write_row(self, row: Row, pairs: Sequence[Pair], said: Mapping[str, Finding]) -> None:
         """Write the page of a row and those of its runs."""

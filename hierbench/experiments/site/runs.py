@@ -1,6 +1,5 @@
 """What the page of one run shows: its spec, curves, environment, verdict and files."""
 
-import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,9 +14,10 @@ from pydantic import ValidationError
 from hierbench.config.spec import Spec
 from hierbench.experiments.site import svg
 from hierbench.leaderboard.tables.board import HEADINGS
-from hierbench.utils.files import read_bytes, read_json_object
+from hierbench.runs.store import Run
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object
 
-LONGEST_HISTORY = 4 << 20  # bytes
 MOST_CURVES = 18
 MOST_ENTRIES = 120  # of a record that a page lists
 TIME = re.compile(r"[12]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -51,10 +51,10 @@ class Record:
     time: str
 
 
-def read_record(folder: Path) -> Record:
-    """Return the record in a folder; nothing in it is trusted."""
-    spec, metrics, environment, tuning, status = (
-        _object(folder / f"{name}.json") for name in ("spec", "metrics", "environment", "tuning", "status")
+def read_record(run: Run) -> Record:
+    """Return the record of a run; nothing in it is trusted."""
+    spec, metrics, environment, tuning = (
+        _object(run.folder / f"{name}.json") for name in ("spec", "metrics", "environment", "tuning")
     )
     epoch = metrics["best_epoch"] if isinstance(metrics.get("best_epoch"), int) else None
     return Record(
@@ -64,9 +64,9 @@ def read_record(folder: Path) -> Record:
         mistakes=_counts(metrics.get("mistakes_by_distance")),
         environment=flat(environment),
         tuning=flat(tuning),
-        files=_digests(status.get("files")),
-        curves=curves_of(folder / "history.csv", epoch),
-        state=str(status.get("state", "planned")),
+        files=_digests(run.status.get("files")),
+        curves=curves_of(run, epoch),
+        state=str(run.status.get("state", "planned")),
         epoch=epoch,
         time=time_of(environment.get("time")),
     )
@@ -149,28 +149,17 @@ def _digests(files: Any) -> Entries:
     ]
 
 
-def curves_of(path: Path, tested: int | None) -> list[Curve]:
+def curves_of(run: Run, tested: int | None) -> list[Curve]:
     """Return the columns of a history over its epochs: loss and validation first, then the terms of the loss."""
     try:
-        lines = list(csv.reader(read_bytes(path, LONGEST_HISTORY).decode().splitlines()))
-    except (OSError, ValueError, csv.Error):
+        rows = run.history()
+    except (OSError, UserError):
         return []
-    if len(lines) < 2:
-        return []
-    names = [name for name in lines[0] if name != "epoch" and not name.startswith("lr_")]
+    names = [name for name in rows[0] if name != "epoch" and not name.startswith("lr_")] if rows else []
     names.sort(key=lambda name: (name != "train_loss", not name.startswith("val_")))
     found = []
     for name in names[:MOST_CURVES]:
-        place = lines[0].index(name)
-        values = [_number(line[place]) if place < len(line) else math.nan for line in lines[1:]]
-        known = [value for value in values if math.isfinite(value)]
-        if known:
+        values = [row[name] for row in rows]
+        if known := list(filter(math.isfinite, values)):
             found.append(Curve(name.replace("_", " "), known[0], known[-1], svg.curve(values, tested)))
     return found
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text) if len(text) < 40 else math.nan
-    except ValueError:
-        return math.nan
