@@ -3,15 +3,17 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
+
+from markupsafe import escape
 
 from hierbench.experiments.publication.place import replaced
 from hierbench.experiments.site import citing, tables
 from hierbench.experiments.site.content import Table, find_tables, read_table
-from hierbench.experiments.site.feed import EPOCH, Entry, atom
 from hierbench.experiments.site.folders import Folder
 from hierbench.experiments.site.methods import Methods
-from hierbench.experiments.site.names import Slugs
-from hierbench.experiments.site.pages import Writer
+from hierbench.experiments.site.names import Slugs, clean
+from hierbench.experiments.site.pages import Writer, environment
 from hierbench.experiments.site.runs import moment_of
 from hierbench.experiments.site.sources import highlighted
 from hierbench.utils.console import Meter, say
@@ -19,6 +21,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, write_json
 from hierbench.utils.text import one_line
 
+EPOCH = "1970-01-01T00:00:00Z"  # of a table whose records name no time
+LONGEST = 4000  # characters of an entry of the feed
 MARKER = ".hierbench-site"  # lists the files of a site, so that none of anybody else's is replaced
 
 
@@ -105,15 +109,26 @@ def _write_methods(writer: Writer, methods: Methods, made: Sequence[Folder]) -> 
 
 
 def _feed(title: str, base_url: str, made: Sequence[Folder]) -> str:
+    """Return the Atom feed (RFC 4287), newest first: an entry per table, and one per change of a table."""
+
+    def identity(key: str) -> str:
+        return f"urn:uuid:{uuid5(NAMESPACE_URL, f'{base_url or title}{key}'.encode(errors='replace').decode())}"
+
     entries = []
     for one in made:
-        table, name = one.table, one.table.title
+        table, updated = one.table, one.updated or EPOCH
         counts = ", ".join(f"{number} {verdict}" for verdict, number in table.counts().items())
         text = f"{len(table.board.rows)} rows, {len(table.runs)} runs: {counts}"
-        updated, authors = one.updated or EPOCH, table.card.authors if table.card else ()
-        entries.append(Entry(one.page, name, one.page, updated, text, authors))
+        shown = [(one.page, table.title, updated, text)]
         for number, change in enumerate(reversed(table.changes)):  # from the oldest: ids stay
             what = "; ".join(filter(None, [change.because, *change.lines])) or "published"
-            key, when = f"{one.page} {change.date} {number}", moment_of(change.date) or updated
-            entries.append(Entry(key, f"{name}: changed", one.page, when, what, authors))
-    return atom(title, base_url, entries)
+            when = moment_of(change.date) or updated
+            shown.append((f"{one.page} {change.date} {number}", f"{table.title}: changed", when, what))
+        about = {"page": one.page, "authors": table.card.authors if table.card else ()}
+        entries += [
+            {"key": key, "title": name, "updated": when, "text": escape(clean(what, LONGEST)), **about}
+            for key, name, when, what in shown
+        ]
+    entries.sort(key=lambda entry: (entry["updated"], entry["key"]), reverse=True)
+    content = {"site": title, "base_url": base_url, "entries": entries, "id": identity}
+    return environment().get_template("feed.xml.j2").render(content)

@@ -18,13 +18,10 @@ from hierbench.leaderboard.paired import values_by_seed
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Text
 from hierbench.leaderboard.table import Table as Sheet
-from hierbench.leaderboard.tables.board import BOLD, STAR, cell_of, units_of
+from hierbench.leaderboard.tables.board import BOLD, STAR, cell_of, meaning_of_letters, units_of
+from hierbench.leaderboard.tables.board import seeds as seeds_of
 
 MOST_CELLS_OF_METHOD = 150
-LETTERS = (
-    "Letters: rows that share one do not differ significantly in that column (p below 0.05 after Holm's correction "
-    "over all comparisons of the table)."
-)
 MOST_RUNS = 200  # on the page of a row
 MOST_LINES = 60  # of a table on one page
 MOST_CELLS = 500
@@ -65,22 +62,21 @@ def sheet_of(table: Table, places: Places, methods: Mapping[int, Known | None]) 
             star=row.competitive and not printed,
         )
         cells = [replace(cell_of(row, column, printed=printed), ends=ends.get(column.name)) for column in columns]
-        seeds = Text(runs_of(row), f"lacks {listed(row.lacking)}" if row.lacking else "")
+        number = Text(seeds_of(row), f"lacks {listed(row.lacking)}" if row.lacking else "")
         protocol = PRINTED if printed else board.protocol
         words = f"{name_of(row.title).lower()} {name_of(row.method)}"
         tags = {"type": row.type, "protocol": protocol, "method": words}
         kind = "printed" if printed else "lacking" if row.lacking else ""
-        lines.append(Line([title, Text(row.type), *cells, seeds, Flag(verdict, verdict)], kind, tags))
+        lines.append(Line([title, Text(row.type), *cells, number, Flag(verdict, verdict)], kind, tags))
     sources = {_source(row) for row, _, printed in rows if printed}
     notes = [
         "Bars are 95% intervals, all of a column on the same axis.",
-        *([LETTERS] if any(cell.groups for row, _, _ in rows for cell in row.metrics.values()) else []),
         *(
             ["Grey rows lack seeds that the table asks for, so they are shown and not ranked."]
             if any(row.lacking for row, _, _ in rows)
             else []
         ),
-        *filter(None, [units_of(board)]),
+        *filter(None, [meaning_of_letters(board), units_of(board)]),
         *(f"As printed: {source}, {setting}" for source, setting in sorted(sources)),
         *([f"Settings: {board.remark}."] if board.remark else []),
     ]
@@ -104,13 +100,6 @@ def parts_of(sheet: Sheet) -> list[Part]:
         grid = shown(replace(sheet, title=title, rows=sheet.rows[start:end]))
         found.append(Part(f"page-{place}.html" if start else "index.html", start + 1, end, grid))
     return found
-
-
-def runs_of(row: Row) -> str:
-    """Return how many runs are behind a row, "n of planned" while some are not finished or rejected."""
-    if row.citation is not None:
-        return row.citation["sample"]
-    return f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
 
 
 def seeds_page(table: Table, places: Places, row: Row) -> Markup:
@@ -195,7 +184,7 @@ def method_page(method: Known, made: Mapping[int, tuple[str, Places]], up: str) 
                     Text(title, name, place, star=row.competitive),
                     Text(row.type),
                     *(cell_of(row, column) for column in columns),
-                    Text(runs_of(row)),
+                    Text(seeds_of(row)),
                     Flag(verdict, verdict),
                 ]
             )
