@@ -12,7 +12,7 @@ import pytest
 
 from tests import browser
 from tests import site_records as records
-from tests.browser import js
+from tests.browser import js, press
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 150_000  # bytes of a page
@@ -211,12 +211,6 @@ def column(page, place):
 
 def numbers(page, place):
     return [float(re.match(r"[\d.]+", text)[0]) for text in column(page, place) if text != "–"]
-
-
-def press(page, *keys):
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(page).send_keys(*keys).perform()
 
 
 def test_a_column_is_sorted_by_click_and_by_keyboard(chromium, site):
