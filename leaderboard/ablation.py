@@ -1,12 +1,13 @@
 """The ablation table: cross-entropy on type I, then the transformation, the fixed frame and the cosine loss added."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from hierbench.config.sections import FeatureType
-from hierbench.leaderboard.board import PAPER_RUNS, PUBLISHED, Board, paper_distance, paper_lines
+from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.printed import PAPER_RUNS, paper_distance, paper_lines
 from hierbench.leaderboard.statistics import Cell, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
 from hierbench.leaderboard.tables.board import MEAN, cell_of, metric_columns, seeds, shown_metrics
@@ -89,7 +90,6 @@ def ablation_from_runs(
     backbone: str,
     store: Store,
     ids: Sequence[Sequence[str]],
-    rejected: Collection[str] = (),
 ) -> Ablation:
     """Return the table of the runs on disk.
 
@@ -99,9 +99,8 @@ def ablation_from_runs(
         backbone: of the models.
         store: where the runs are.
         ids: those of each variant, in the order of VARIANTS.
-        rejected: ids of runs that do not count.
     """
-    board = Board.of(dataset, store, [run_id for group in ids for run_id in group], rejected=rejected)
+    board = Board.of(dataset, store, [run_id for group in ids for run_id in group])
     rows = [
         replace(next(row for row in board.rows if group[0] in row.runs), title=name)
         for group, name in zip(ids, model_names(backbone), strict=True)

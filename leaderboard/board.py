@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import resources
 from typing import Any
 
 from pydantic import ValidationError
 
-from hierbench.config.recipe import Recipe, dataset_name, recipe_names
+from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import PAPER_METHODS, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.others import other_rows
+from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import Evidence, Record, rows_of
+from hierbench.leaderboard.rows import Evidence, Record, Verified, rows_of
 from hierbench.leaderboard.scored import scored_rows
-from hierbench.leaderboard.settings import departures, recipe_of, remark_of, tuning_of
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.settings import recipe_of, remark_of, remarks_on
+from hierbench.leaderboard.statistics import Row
 from hierbench.runs.known import KnownRun, comparison_of
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError, unknown_name
@@ -30,7 +27,6 @@ from hierbench.utils.text import one_line
 RECIPE_PLANS = "the recipe plans"
 TWO_SEEDS = "two seeds say little"
 OTHER_SETTINGS = "finished runs with other settings are not in this table"
-PAPER_RUNS = 5  # behind every row of the paper
 PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
 
 
@@ -86,8 +82,6 @@ class Board:
         store: Store,
         ids: Sequence[str] | None = None,
         protocol: Protocol | None = None,
-        rejected: Collection[str] = (),
-        evidence: Evidence | None = None,
         *,
         scored: bool = True,
     ) -> Board:
@@ -97,11 +91,10 @@ class Board:
 
         Args:
             dataset: its name, or the file of a user's dataset.
-            store: where the runs are.
+            store: where the runs are; of a verified one, runs that are rejected count as planned and not as finished,
+                and each row has the weakest verdict of its runs.
             ids: only these runs, and no scored rows; by default all that are comparable with the newest run.
             protocol: only runs under it; None takes that of the newest.
-            rejected: ids of runs that count as planned but not as finished, as verification found them false.
-            evidence: what verification found of the runs, where they were verified.
             scored: whether with the scored rows.
 
         Raises:
@@ -109,11 +102,11 @@ class Board:
             UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
         """
         name = dataset_name(dataset)
-        evidence = evidence or Evidence()
+        evidence = store.evidence if isinstance(store, Verified) else Evidence()
         try:
-            board = cls._of_runs(dataset, store, ids, protocol, rejected, evidence)
+            board = cls._of_runs(dataset, store, ids, protocol, evidence)
         except NoRunsError:
-            rows, data, remarks = scored_rows(name, store, None, rejected) if scored and ids is None else ([], None, [])
+            rows, data, remarks = scored_rows(name, store, None) if scored and ids is None else ([], None, [])
             if not rows or data is None or protocol is not None:
                 raise
             rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
@@ -123,7 +116,7 @@ class Board:
         if ids is not None or not scored:
             return board
         spec = spec_of(store.run(board.rows[0].runs[0]))
-        more, _, remarks = scored_rows(name, store, spec, rejected)
+        more, _, remarks = scored_rows(name, store, spec)
         rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in more)]
         remark = "; ".join(filter(None, [board.remark, *remarks]))
         return replace(board, rows=tuple(rows), remark=remark, evidence=evidence.said(rows))
@@ -135,7 +128,6 @@ class Board:
         store: Store,
         ids: Sequence[str] | None,
         protocol: Protocol | None,
-        rejected: Collection[str],
         evidence: Evidence,
     ) -> Board:
         name = dataset_name(dataset)
@@ -146,7 +138,7 @@ class Board:
         found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
         if not found:
             raise _no_runs(dataset, store, protocol)
-        done = {run.folder.name for _, run in found if run.folder.name not in rejected and run.done}
+        done = {run.folder.name for _, run in found if run.folder.name not in store.rejected and run.done}
         finished = [(spec, run) for spec, run in found if run.folder.name in done]
         newest = (finished or found)[-1][0]
         found = _comparable(found, newest, with_bases=ids is None)
@@ -159,7 +151,7 @@ class Board:
             rows = [row for row in rows if not row.method.startswith("_")] or rows
         planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
         ranked, seeds = rank(rows, planned)
-        remarks = _remarks(dataset, newest, found, recipe_of(dataset, newest.protocol))
+        remarks = remarks_on(dataset, newest, found, recipe_of(dataset, newest.protocol))
         remarks += sorted({remark_of(run) for _, run in found if run.folder.name in done} - {""})
         if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
             remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
@@ -223,29 +215,6 @@ def with_values(rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in rows if row.n or row.citation is not None] or rows
 
 
-def paper_datasets() -> list[str]:
-    """Return the datasets whose published table is shipped."""
-    files = (resources.files("hierbench.leaderboard") / "paper").iterdir()
-    return sorted(
-        {file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")} - {"ablation", "others"}
-    )
-
-
-def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
-    """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
-    text = (resources.files("hierbench.leaderboard") / "paper" / f"{name}.csv").read_text(encoding="utf-8")
-    lines = list(csv.DictReader(text.splitlines()))
-    return [
-        (line, {metric: Cell(float(line[metric]), float(line[f"{metric} ci95"])) for metric in METRICS})
-        for line in lines
-    ]
-
-
-def paper_distance(dataset: str) -> str:
-    """Return the hierarchical distance that the paper's numbers use."""
-    return "depth" if dataset == "tieredimagenet-h" else "height"
-
-
 def _records(name: str, store: Store, ids: Sequence[str] | None) -> list[Record]:
     """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
     runs = store.runs() if ids is None else map(store.run, ids)
@@ -289,30 +258,6 @@ def left_out(remark: str) -> bool:
     return remark.endswith(OTHER_SETTINGS)
 
 
-def _remarks(dataset: str, newest: Spec, found: list[Record], recipe: Recipe | None) -> list[str]:
-    """Return what the runs of a table have in common, and how that departs from the recipe."""
-    train = newest.train
-    views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
-    # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
-    weights = f", weights {newest.model.weights} (SHA-256 {newest.weights[:8]})" if newest.weights else ""
-    remarks = [
-        f"{newest.model.backbone}{views}{weights}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"
-    ]
-    mixed = _types_of_several_rates(found)
-    # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.
-    kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec, _ in found}.values()
-    if odd := dict.fromkeys(
-        line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
-    ):
-        remarks.append(f"not as in the recipe: {', '.join(odd)}")
-    if mixed:
-        tuned = all(tuning_of(run) for spec, run in found if spec.type in mixed)
-        remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
-    if recipe is not None and recipe.remark:
-        remarks.append(recipe.remark)
-    return remarks
-
-
 def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
     """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs that lack a base.
 
@@ -331,12 +276,6 @@ def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> lis
     ]
     ids = {run.folder.name for _, run in records}
     return [(spec, run) for spec, run in records if not with_bases or ids.issuperset(spec.bases)]
-
-
-def _types_of_several_rates(records: list[Record]) -> set[str]:
-    """Return the types whose methods were not all trained with the same learning rates."""
-    rates = {(spec.type, spec.train.lr) for spec, _ in records}
-    return {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}
 
 
 def spec_of(run: Run) -> Spec | None:

@@ -5,24 +5,20 @@ Both are made from their records; what their .md and .json say is not read.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
-from hierbench.config.sections import Protocol
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.changes import Change, spec_changes
 from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.paired import Difference, adjusted, differences
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.store import RUN_ID, Run, Store
+from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
-Verified = Callable[[str, Store], tuple[Store, Collection[str]]]
 Side = tuple[Board, Store, Path]
 SAME = {  # what two boards must share: key of a spec, what it is called
     "dataset.name": "dataset",
@@ -79,31 +75,12 @@ class BoardDifference:
         return not (self.added or self.removed or self.changed)
 
 
-def compare_boards(
-    old: Path,
-    new: Path,
-    dataset: str | None = None,
-    protocol: Protocol | None = None,
-    verified: Verified | None = None,
-) -> BoardDifference:
-    """Compare two boards, each a runs folder, a published table or a submission.
-
-    Args:
-        old: FOLDER/<dataset> with records, FOLDER/<dataset>.json beside it, or a folder that holds one such folder.
-        new: the same of the other.
-        dataset: its name or file; needed where a folder has several.
-        protocol: of the runs; None takes that of the newest, of each board.
-        verified: returns, of a dataset and its runs, these as they count, and the ids of those that do not.
+def differences_of(old: Side, new: Side) -> BoardDifference:
+    """Compare two boards, each with its records and how messages call it.
 
     Raises:
-        UserError: there is no such board, or they are of different datasets, trees, distances, data or protocols.
+        UserError: they are of different datasets, trees, distances, data or protocols.
     """
-    one, other = ((*_open(path, dataset, protocol, verified), path) for path in (old, new))
-    return differences_of(one, other)
-
-
-def differences_of(old: Side, new: Side) -> BoardDifference:
-    """Compare two boards, each with its records and how messages call it; errors are those of `compare_boards`."""
     (old_board, old_store, _), (new_board, new_store, _) = old, new
     _check_comparable(old, new)
     pairs, removed, added = _matched(old_board, old_store, new_board, new_store)
@@ -117,56 +94,6 @@ def differences_of(old: Side, new: Side) -> BoardDifference:
     worse = [Worse(row.row, reasons) for row in changed if (reasons := tuple(_reasons(row, new_board)))]
     worse += [Worse(row, ("removed",)) for row in removed]
     return BoardDifference(old_board, new_board, tuple(added), tuple(removed), changed, tuple(worse))
-
-
-def _open(path: Path, dataset: str | None, protocol: Protocol | None, verified: Verified | None) -> tuple[Board, Store]:
-    """Return the board of a path and where its records are."""
-    name = None if dataset is None else dataset_name(dataset)
-    folder = path.with_suffix("") if path.suffix == ".json" else path
-    if not folder.is_dir():
-        raise UserError(f"{path}: no such folder of records" if path == folder else f"{path} has no folder {folder}")
-    if not _has_runs(folder):
-        with os.scandir(folder) as entries:
-            inside = [entry.name for entry in entries if not entry.name.startswith(".") and _holds_runs(entry)]
-        folder = folder / _only(sorted(inside), name, path)
-    store = Store(folder)
-    if dataset is None:
-        found = {name for run in store.runs() if (name := _dataset_of(run)) is not None}
-        dataset = _only(sorted(found), None, path)
-    rejected: Collection[str] = ()
-    if verified is not None:
-        store, rejected = verified(dataset, store)
-    return Board.of(dataset, store, protocol=protocol, rejected=rejected), store
-
-
-def _only(names: Sequence[str], name: str | None, path: Path) -> str:
-    """Return the name if it is among the names, or the only one."""
-    if name in names:
-        return str(name)
-    if name is None and len(names) == 1:
-        return names[0]
-    if not names:
-        raise UserError(f"{path} has no records of runs")
-    known = ", ".join(one_line(each, 60) for each in names)
-    raise UserError(f"{path} has tables of {known}; " + (f"none of {name}" if name else "choose one with --dataset"))
-
-
-def _holds_runs(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) and _has_runs(Path(entry.path))
-
-
-def _has_runs(folder: Path) -> bool:
-    with os.scandir(folder) as entries:
-        return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in entries)
-
-
-def _dataset_of(run: Run) -> str | None:
-    """Return the dataset of a record, None where it cannot be read."""
-    try:
-        content = run.spec()["dataset"]
-        return str(content["name"])
-    except (UserError, KeyError, TypeError):
-        return None
 
 
 def _check_comparable(old: Side, new: Side) -> None:

@@ -2,22 +2,20 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.config.sections import FeatureType, Protocol
+from hierbench.config.sections import FeatureType
 from hierbench.config.spec import Spec
-from hierbench.leaderboard.board import Board, NoRunsError, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board import HEADINGS, MEAN, PRINTED_DIGITS, seeds
-from hierbench.runs.store import Store
-from hierbench.utils.errors import UserError
 
 BASES = {"crm": "ce"}  # what affects a model affects its re-ranking too
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
@@ -81,7 +79,7 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """All lines of one dataset, the differences that affect them, and a note where there are no runs."""
+    """All lines of one dataset, and the differences that affect them."""
 
     dataset: str
     protocol: str
@@ -90,36 +88,12 @@ class Ledger:
     lines: list[Entry]
     differences: list[Difference]
     remark: str = ""
-    note: str = ""
 
 
 def known_differences() -> list[Difference]:
     """Return the entries of differences.toml, by row."""
     text = (resources.files("hierbench.leaderboard") / "differences.toml").read_text(encoding="utf-8")
     return sorted(map(Difference.model_validate, tomllib.loads(text)["difference"]), key=lambda known: known.row)
-
-
-def ledger_from_runs(
-    dataset: str, store: Store, protocol: Protocol | None = None, rejected: Collection[str] = ()
-) -> Ledger:
-    """Return the ledger of the runs on disk; without runs it has only the published numbers, and a note says so.
-
-    Arguments are those of `Board.of`.
-
-    Raises:
-        UserError: the paper has no table of the dataset.
-    """
-    if dataset not in paper_datasets():
-        known = ", ".join(paper_datasets())
-        raise UserError(f"the paper has no table of {dataset} to compare with; --numbers both takes: {known}")
-    published, note = Board.paper(dataset), ""
-    try:
-        ours = Board.of(dataset, store, protocol=protocol, rejected=rejected, scored=False)
-    except NoRunsError as error:
-        ours, note = Board(dataset, protocol or "paper", published.distance, ()), str(error)
-    return replace(
-        build_ledger(ours, published, lambda row: Spec.model_validate(store.run(row.runs[0]).spec())), note=note
-    )
 
 
 def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | None] = lambda row: None) -> Ledger:

@@ -8,7 +8,7 @@ from hierbench.config.spec import Spec
 from hierbench.leaderboard.settings import tuning_of
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
 from hierbench.runs.known import KnownRun, row_of
-from hierbench.runs.store import Run
+from hierbench.runs.store import Listing, Run, Store
 from hierbench.utils.text import one_line
 
 Record = tuple[Spec, Run]
@@ -28,6 +28,11 @@ class Evidence:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     apart: Collection[str] = ()
 
+    @property
+    def rejected(self) -> frozenset[str]:
+        """The ids of the runs that are rejected."""
+        return frozenset(run_id for run_id, verdict in self.verdicts.items() if verdict == "rejected")
+
     def of(self, row: Row) -> str:
         """Return the weakest verdict of a row's runs, "" where none is known."""
         if any(run_id in self.apart for run_id in row.runs):
@@ -43,6 +48,36 @@ class Evidence:
             said.append(f"{counts['rejected']} rejected and not counted")
         first, _, rest = (said[0] if said else "").partition(" ")
         return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *said[1:]]) if said else ""
+
+
+@dataclass(frozen=True)
+class Verified(Store):
+    """The runs of a store as they were verified, without those that are not what their folder is named after.
+
+    The folder was listed once, so that all parts of a table are of the same runs.
+
+    Attributes:
+        verified: those whose records were read, by id.
+        listed: all runs that count, oldest first, and those that are lost.
+        evidence: what was found of them.
+    """
+
+    verified: Mapping[str, Run] = field(default_factory=dict)
+    listed: Listing = ((), ())
+    evidence: Evidence = field(default_factory=Evidence)
+
+    @property
+    def rejected(self) -> frozenset[str]:
+        """The ids of runs that count as planned and not as finished."""
+        return self.evidence.rejected
+
+    def run(self, job_id: str) -> Run:
+        """Return the run of a job."""
+        return self.verified.get(job_id) or super().run(job_id)
+
+    def listing(self) -> Listing:
+        """Return the runs as they were listed."""
+        return self.listed
 
 
 def rows_of(records: list[Record], done: Collection[str]) -> list[Row]:
@@ -83,7 +118,6 @@ def rows_of(records: list[Record], done: Collection[str]) -> list[Row]:
             runs=tuple(run.folder.name for run in runs),
             tuning=tuning_of(runs[0]),
             seeds=tuple(finished),
-            verdict="claimed" if any(isinstance(run, KnownRun) and run.claimed for run in finished.values()) else "",
         )
         rows.append(row)
     methods: dict[str, set[str]] = {}

@@ -1,6 +1,6 @@
 """Rows of predictions that were made elsewhere and scored here: marked, and only beside runs of the same data."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import ValidationError
@@ -46,21 +46,18 @@ def is_scored_row(name: str, store: Store, dataset: str | None = None) -> bool:
     return not scored.isdisjoint({name, name.removesuffix(" (scored)"), name.removesuffix(f":{TYPE}")})
 
 
-def scored_rows(
-    dataset: str, store: Store, runs: Spec | None, rejected: Collection[str] = ()
-) -> tuple[list[Row], DatasetSpec | None, list[str]]:
+def scored_rows(dataset: str, store: Store, runs: Spec | None) -> tuple[list[Row], DatasetSpec | None, list[str]]:
     """Return a dataset's scored rows, the data that they are of, and remarks.
 
     Args:
         dataset: its name.
-        store: where the records are.
+        store: where the records are; those that are rejected make no row.
         runs: the spec that the table's runs share; None without runs, where the newest record decides.
-        rejected: ids of records that verification found false: they make no row.
     """
     records = [
         (record, run)
         for record, run in scored_records(store)
-        if record.dataset.name == dataset and run.folder.name not in rejected
+        if record.dataset.name == dataset and run.folder.name not in store.rejected
     ]
     if not records:
         return [], None, []

@@ -1,5 +1,7 @@
 """The settings of a run by the keys of recipes, compared with the recipes of the protocols."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN
@@ -114,3 +116,33 @@ def tuning_of(run: Run) -> dict[str, Any] | None:
         return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def remarks_on(dataset: str, newest: Spec, found: Sequence[tuple[Spec, Run]], recipe: Recipe | None) -> list[str]:
+    """Return what the runs of a table have in common, and how that departs from the recipe."""
+    train = newest.train
+    views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
+    # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
+    weights = f", weights {newest.model.weights} (SHA-256 {newest.weights[:8]})" if newest.weights else ""
+    remarks = [
+        f"{newest.model.backbone}{views}{weights}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"
+    ]
+    mixed = _types_of_several_rates(found)
+    # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.
+    kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec, _ in found}.values()
+    if odd := dict.fromkeys(
+        line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
+    ):
+        remarks.append(f"not as in the recipe: {', '.join(odd)}")
+    if mixed:
+        tuned = all(tuning_of(run) for spec, run in found if spec.type in mixed)
+        remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
+    if recipe is not None and recipe.remark:
+        remarks.append(recipe.remark)
+    return remarks
+
+
+def _types_of_several_rates(records: Sequence[tuple[Spec, Run]]) -> set[str]:
+    """Return the types whose methods were not all trained with the same learning rates."""
+    rates = {(spec.type, spec.train.lr) for spec, _ in records}
+    return {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}

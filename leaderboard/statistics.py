@@ -43,7 +43,7 @@ class Row:
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
     scored: bool = False  # of predictions made elsewhere, see `hierbench.leaderboard.scored`
-    # {"source", "where", "setting", "sample"} of a row that other authors printed, see `hierbench.leaderboard.others`.
+    # {"source", "where", "setting", "sample"} of a row that other authors printed, see `hierbench.leaderboard.printed`.
     # Such a row has no runs, is never highlighted, and `n` and `planned` are 0.
     citation: dict[str, str] | None = None
     seeds: Sequence[int] = ()  # of the finished runs, in the order of the cells' values

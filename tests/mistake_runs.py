@@ -81,3 +81,20 @@ def random_scores(targets, num_classes, seed, skill=1.5):
     scores = np.random.default_rng(seed).normal(size=(len(targets), num_classes)).astype(np.float32)
     scores[np.arange(len(targets)), targets] += skill
     return scores
+
+
+def of_runs(dataset, runs, **more):
+    """Return what is asked of a figure of all runs in a folder."""
+    from hierbench.leaderboard.board import Board
+    from hierbench.reports.plots.source import Request
+    from hierbench.runs.store import Store
+
+    store = Store(runs)
+    return Request(dataset, board=Board.of(dataset, store, scored=False), store=store, **more)
+
+
+def without(store, ids):
+    """Return a store whose verification has rejected these runs."""
+    from hierbench.leaderboard.rows import Evidence, Verified
+
+    return Verified(store.root, listed=store.listing(), evidence=Evidence(dict.fromkeys(ids, "rejected")))

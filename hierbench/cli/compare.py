@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hierbench.cli.command import command, is_given
-from hierbench.cli.options import MetricsOption, Place, dataset_option
+from hierbench.cli.options import MetricsOption, dataset_option
+from hierbench.config.options import Place
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from hierbench.leaderboard.board import Board
-    from hierbench.runs.store import Store
 
 
 @command("compare --dataset shapes ce", table="markdown")
@@ -51,15 +51,12 @@ def compare(
         if given:
             option = f"--{given[0].replace('_', '-')}"
             raise UserError(f"{option} is for rows of one table, and {names[0]} and {names[1]} are two boards")
-        from hierbench.experiments.checking import counted
-        from hierbench.leaderboard.boards import compare_boards
+        from hierbench.experiments.checking import open_folder
+        from hierbench.leaderboard.boards import differences_of
         from hierbench.leaderboard.tables.boards import boards_table
 
-        def verified(name: str, store: Store) -> tuple[Store, frozenset[str]]:
-            one = counted(name, store, place.data_dir)
-            return one.store, one.rejected
-
-        return boards_table(compare_boards(Path(names[0]), Path(names[1]), dataset, place.protocol, verified))
+        old, new = ((open_folder(path, place, dataset), path) for path in map(Path, names))
+        return boards_table(differences_of(*((one.board, one.store, path) for one, path in (old, new))))
     if dataset is None:
         _refuse_missing(names)
         raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
@@ -72,7 +69,7 @@ def compare(
 
     column = None if ties is None else column_of(ties)
     columns = asked_columns(metrics if column is None else f"+{column.name}")
-    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns, scored=False)
+    found = open_board(dataset, place, columns, apart=False)
     board, store = found.board, found.store
     _refuse_missing(names, board)
     if column is not None:

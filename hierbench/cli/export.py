@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.cli.options import MetricsOption, OutputOption, Place
-from hierbench.config.options import DatasetOption
+from hierbench.cli.options import MetricsOption, OutputOption
+from hierbench.config.options import DatasetOption, Place
 from hierbench.utils.errors import UserError
 
 
@@ -26,7 +26,7 @@ def export(
     from hierbench.leaderboard.paired import named_rows
     from hierbench.reports.model_index import model_index
 
-    opened = open_board(dataset, place.runs, place.data_dir, place.protocol, asked_columns(metrics))
+    opened = open_board(dataset, place, asked_columns(metrics))
     board, store = opened.board, opened.store
     found = named_rows(board.rows, row)
     if len(found) != 1:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, is_given, print_said
-from hierbench.cli.options import MetricsOption, Place
-from hierbench.config.options import DatasetOption
+from hierbench.cli.options import MetricsOption
+from hierbench.config.options import DatasetOption, Place
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
@@ -26,39 +26,43 @@ def leaderboard(
     Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify has one for findings.
     """
-    from hierbench.experiments.checking import counted, note, open_board, store_of
-    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.tables.board import board_table
 
-    if publish is not None and numbers != "runs":
-        raise UserError("--publish is for runs; the paper's tables are already published")
-    given = [name for name in ("output", "format_", "as_json") if is_given(context, name)]
-    if publish is not None and given:
-        option = {"output": "--output", "format_": "--format", "as_json": "--json"}[given[0]]
-        raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-    if place.protocol is not None and numbers == "paper":
-        raise UserError("--protocol is for runs; the paper's tables are as printed")
     columns = asked_columns(metrics)
-    if metrics is not None and numbers != "runs":
-        raise UserError("--metrics is for runs; the paper's tables are as printed")
     if publish is not None:
         from hierbench.experiments.publication.publish import Request
         from hierbench.experiments.publication.publish import publish as publish_table
 
+        if numbers != "runs":
+            raise UserError("--publish is for runs; the paper's tables are already published")
+        given = [name for name in ("output", "format_", "as_json") if is_given(context, name)]
+        if given:
+            option = {"output": "--output", "format_": "--format", "as_json": "--json"}[given[0]]
+            raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
         request = Request(
             dataset, publish, place.runs, place.data_dir, place.protocol, None if metrics is None else columns
         )
         said = publish_table(request)
         print_said(said.notes, said.lines)
         return None
-    if numbers == "both":
-        from hierbench.leaderboard.ledger import ledger_from_runs, ledger_table
+    from hierbench.experiments.checking import note, open_board
 
-        found = counted(dataset, store_of(dataset, place.runs), place.data_dir)
-        ledger = ledger_from_runs(dataset, found.store, place.protocol, found.rejected)
-        note([ledger.note] if ledger.note else [])
-        return ledger_table(ledger)
-    if numbers == "paper":
-        return board_table(Board.paper(dataset, others=True))
-    return board_table(open_board(dataset, place.runs, place.data_dir, place.protocol, columns).board)
+    if numbers != "both":
+        return board_table(open_board(dataset, place, columns, numbers).board)
+    from hierbench.config.spec import Spec
+    from hierbench.leaderboard.board import Board, NoRunsError
+    from hierbench.leaderboard.ledger import build_ledger, ledger_table
+
+    if metrics is not None:
+        raise UserError("--numbers both has the paper's metrics: others can be chosen for runs alone")
+    published = Board.paper(dataset)
+    try:
+        found = open_board(dataset, place, apart=False)
+    except NoRunsError as error:
+        note([str(error)])
+        return ledger_table(build_ledger(Board(dataset, place.protocol or "paper", published.distance, ()), published))
+    store = found.store
+    return ledger_table(
+        build_ledger(found.board, published, lambda row: Spec.model_validate(store.run(row.runs[0]).spec()))
+    )

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.cli.options import ProtocolOfRuns
-from hierbench.config.options import DataOption, DatasetOption
+from hierbench.config.options import DataOption, DatasetOption, ProtocolOfRuns
 from hierbench.utils.errors import UserError
 
 
@@ -34,13 +33,15 @@ def mistakes(
     if len(which) != 2:
         raise UserError(f"name two runs, as in ce:type-I:0 haframe:type-II:0; got {' '.join(which)}")
     from hierbench.config.recipe import load_recipe
+    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.selection import named_run
     from hierbench.reports.mistakes.page import describe_choice, read_names, render
     from hierbench.reports.mistakes.pair import choose, read_pair
     from hierbench.runs.store import Store
 
     recipe, store = load_recipe(dataset), Store(runs)
-    a, b = (named_run(name, dataset, store, protocol) for name in which)
+    board = Board.of(dataset, store, protocol=protocol, scored=False)
+    a, b = (named_run(name, board, store, protocol) for name in which)
     pair = read_pair(a, b, data_dir, store)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair), recipe.title)

@@ -8,7 +8,6 @@ import typer
 from typer.models import OptionInfo
 
 from hierbench.config.names import complete_dataset, complete_last
-from hierbench.config.options import DataOption, RunsOption
 from hierbench.leaderboard.formats import Format
 
 
@@ -28,10 +27,6 @@ def dataset_option(help: str) -> OptionInfo:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[Path | None, "Write to this file instead of standard output."]
-ProtocolOfRuns = Annotated[
-    Literal["paper", "authors"] | None,
-    "Protocol of the runs; by default that of the newest. Protocols are never mixed.",
-]
 MetricsOption = Annotated[
     str | None,
     typer.Option(
@@ -41,15 +36,6 @@ MetricsOption = Annotated[
     ),
 ]
 NumbersOption = Annotated[Literal["runs", "paper"], "Those of our runs, or of the published table."]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where finished runs and their data are, and which runs are meant."""
-
-    runs: RunsOption = Path("runs")
-    data_dir: DataOption = Path("data")
-    protocol: ProtocolOfRuns = None
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """`hierbench plot`."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import NumbersOption, Place, dataset_option
+from hierbench.cli.options import NumbersOption, dataset_option
+from hierbench.config.options import Place
 from hierbench.reports.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -50,12 +50,14 @@ def plot(
     # What is not the default is part of the name, so that one figure does not replace another.
     parts = [kind, dataset_name(dataset) or "example", "published" if numbers == "paper" else None, protocol]
     target = output or refuse_links(place.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
-    request = Request(dataset, place.runs, place.data_dir, numbers, protocol, run, method, type_, seed)
-    if kind in OF_RUNS and numbers == "runs":
-        from hierbench.experiments.checking import counted, store_of
+    if kind in OF_RUNS:
+        from hierbench.experiments.checking import open_board
 
-        found = counted(dataset, store_of(dataset, place.runs), place.data_dir)
-        request = replace(request, verified=found.store, rejected=found.rejected)
+        found = open_board(dataset, place, numbers=numbers, apart=False)
+        which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
+        request = Request(dataset, place.data_dir, found.board, found.store, **which)
+    else:
+        request = Request(dataset, place.data_dir, protocol=protocol or "paper")
     with style.house_style():
         drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
         style.write_figure(drawing.figure, target)
@@ -74,8 +76,6 @@ def _check(kind: str, dataset: str, numbers: str, protocol: str | None, choice: 
         raise UserError("--dataset all is for similarity; the other kinds show one dataset")
     if numbers == "paper" and kind != "tradeoff":
         raise UserError("--numbers paper is for tradeoff; the paper has no numbers for the other plots")
-    if numbers == "paper" and protocol is not None:
-        raise UserError("--protocol is for runs; the paper's tables are as printed")
     given = [option for option, value in choice.items() if value is not None]
     if given and kind != "confusion":
         raise UserError(f"{given[0]} is for confusion; {kind} shows all runs of the leaderboard")

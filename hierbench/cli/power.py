@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import NumbersOption, Place, dataset_option
+from hierbench.cli.options import NumbersOption, dataset_option
+from hierbench.config.options import Place
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
@@ -73,17 +74,13 @@ def _effects(
 ) -> "tuple[Board, list[tuple[Row, Row, Effect]]]":
     """Return the board of runs or of the paper, and how far apart its two rows are."""
     from hierbench.experiments.checking import open_board
-    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.columns import PAPER, further
     from hierbench.leaderboard.power import effects_of_paper, effects_of_runs
 
-    if numbers == "paper":
-        if place.protocol is not None or further([column]):
-            raise UserError("the paper's tables have its own metrics and no protocols; leave out --numbers paper")
-        board = Board.paper(dataset)
-        return board, effects_of_paper(board, rows, column)
     columns = [column] if further([column]) else PAPER
-    found = open_board(dataset, place.runs, place.data_dir, place.protocol, columns, scored=False)
+    found = open_board(dataset, place, columns, numbers, apart=False)
+    if numbers == "paper":
+        return found.board, effects_of_paper(found.board, rows, column)
     return found.board, effects_of_runs(found.board, found.store, rows, column, paired=not unpaired)
 
 

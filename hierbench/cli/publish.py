@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, print_said
-from hierbench.cli.options import MetricsOption, Place
-from hierbench.config.options import DatasetOption
+from hierbench.cli.options import MetricsOption
+from hierbench.config.options import DatasetOption, Place
 
 
 @command("publish --dataset shapes --output boards")

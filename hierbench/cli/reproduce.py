@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.cli.options import JsonOption, ProtocolOfRuns, dataset_option
-from hierbench.config.options import DataOption, DeviceOption, WeightsOption, jobs_of
+from hierbench.cli.options import JsonOption, dataset_option
+from hierbench.config.options import DataOption, DeviceOption, ProtocolOfRuns, WeightsOption, jobs_of
 from hierbench.utils.errors import UserError
 
 

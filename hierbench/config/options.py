@@ -38,6 +38,19 @@ RunsOption = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 DataOption = Annotated[Path, typer.Option("--data-dir", help="Folder of downloads and prepared datasets.")]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Device to train on.")]
 DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
+ProtocolOfRuns = Annotated[
+    Literal["paper", "authors"] | None,
+    "Protocol of the runs; by default that of the newest. Protocols are never mixed.",
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where finished runs and their data are, and which runs are meant."""
+
+    runs: RunsOption = Path("runs")
+    data_dir: DataOption = Path("data")
+    protocol: ProtocolOfRuns = None
 
 
 @dataclass(frozen=True)

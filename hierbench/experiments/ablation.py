@@ -55,7 +55,7 @@ def ablate(options: Options) -> Shown:
         ids = [[job.id for job in jobs] for jobs in variants]
         found = verified(session.options, [job_id for group in ids for job_id in group])
         backbone = recipe.model.backbone
-        own = ablation_from_runs(session.options.dataset, recipe.title, backbone, found.store, ids, found.rejected)
+        own = ablation_from_runs(session.options.dataset, recipe.title, backbone, found, ids)
         table = ablation_table([own])
         file = runs / f"ablation-{recipe.dataset}.md"
         write_text(file.with_suffix(".json"), render(table, "json"))

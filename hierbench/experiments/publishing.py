@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.config.options import Options
-from hierbench.experiments.checking import Counted, counted_of
+from hierbench.experiments.checking import verified_runs
 from hierbench.experiments.shown import Shown
 from hierbench.experiments.verification.cache import SETTLED
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.rows import Verified
 from hierbench.leaderboard.table import Table
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.mlflow_mirror import default_uri
@@ -32,7 +33,7 @@ class Published:
 
     board: Board
     table: Table
-    counted: Counted
+    store: Verified
     file: Path
 
 
@@ -62,16 +63,16 @@ def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column
     """Write the leaderboard of a command's runs as markdown and JSON."""
     runs = options.runs
     found = verified(options, ids, columns)
-    board = Board.of(options.dataset, found.store, list(ids), rejected=found.rejected)
+    board = Board.of(options.dataset, found, list(ids))
     if tuple(columns) != PAPER:
-        board = with_columns(board, columns, found.store, options.data_dir)
+        board = with_columns(board, columns, found, options.data_dir)
     table, file = board_table(board), runs / f"leaderboard-{board.dataset}.md"
     write_text(file.with_suffix(".json"), render(table, "json"))
     write_text(file, render(table))
     return Published(board, table, found, file)
 
 
-def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Counted:
+def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = PAPER) -> Verified:
     """Verify the runs of a command's table, and say which are rejected.
 
     What has just been written is given the time after which findings are kept, so that the same command can answer
@@ -80,7 +81,7 @@ def verified(options: Options, ids: Sequence[str], columns: Sequence[Column] = P
     store = Store(options.runs)
     newest = max((_changed(store.run(run_id).folder) for run_id in ids), default=0)
     time.sleep(min(max(newest + SETTLED - time.time_ns(), 0), SETTLED) / 1e9)
-    return counted_of(options.dataset, store, ids, options.data_dir, further(columns), AGAIN)
+    return verified_runs(options.dataset, store, ids, options.data_dir, further(columns), AGAIN)
 
 
 def _changed(folder: Path) -> int:

@@ -20,14 +20,12 @@ class KnownRun(Run):
         row: `row_of` the spec.
         result: content of metrics.json.
         environment: content of environment.json; of many runs one object, which nobody may change.
-        claimed: whether no metric was computed from its predictions.
     """
 
     known: Spec = field(kw_only=True, compare=False, repr=False)
     row: str = field(kw_only=True, compare=False, repr=False)
     result: dict[str, Any] = field(kw_only=True, compare=False, repr=False)
     environment: dict[str, Any] = field(kw_only=True, compare=False, repr=False)
-    claimed: bool = field(kw_only=True, compare=False, repr=False)
 
     @property
     def done(self) -> bool:

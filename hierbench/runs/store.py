@@ -250,6 +250,11 @@ class Store:
     root: Path
     apart: frozenset[str] = frozenset()
 
+    @property
+    def rejected(self) -> frozenset[str]:
+        """The ids of runs that count as planned and not as finished: none where nothing was verified."""
+        return frozenset()
+
     def run(self, job_id: str) -> Run:
         """Return the run of a job; a UserError for an id, perhaps of a corrupted record, that is not a file name."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:

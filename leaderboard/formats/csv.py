@@ -12,7 +12,8 @@ FORMULA = ("=", "+", "-", "@")  # what a spreadsheet computes if a cell begins w
 def render(table: Table) -> str:
     """Return the records with their keys as header, numbers at full precision, nothing for None."""
     records, text = table.as_records(), io.StringIO()
-    names = list(records[0]) if records else table.keys or [column.rstrip(" ↑↓") for column in table.columns]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    names = names or [*table.keys] or [column.rstrip(" ↑↓") for column in table.columns]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _plain(value) for name, value in record.items()} for record in records)

@@ -47,7 +47,7 @@ def fragment(table: Table, name: str = "Table") -> str:
     )
     star = f'<span class="star">★</span> {_safe(table.star)}. ' if table.star else ""
     bold = f"<b>Bold</b>: {_safe(table.bold)}. " if table.bold else ""
-    width = any(isinstance(cell, Interval) for line in table.rows for cell in line.cells)
+    width = any(isinstance(cell, Interval) and cell.ci95 is not None for line in table.rows for cell in line.cells)
     marks = star + bold + ("±: half the width of the 95% interval." if width else "")
     parts = [*([marks] if marks else []), *map(_safe, table.notes)]
     legend = "".join(f"<p>{text}</p>\n" for text in parts)
@@ -88,9 +88,9 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     if isinstance(cell, Number):
         number = str(cell)
         return f'<td class="n">{"–" if number == "-" else number.replace("-", "−")}{small}</td>'
-    mean = cell.printed_mean
     if cell.mean is None:
-        return '<td class="n">–</td>'
+        return f'<td class="n">–{small}</td>'
+    mean = cell.printed_mean
     shown = f"<b>{mean}</b>" if cell.strong else f"<span>{mean}</span>"
     width = "" if cell.ci95 is None and cell.bounds is None else f" <small>{cell.spread('±&#8239;')}</small>"
     letters = f'<small class="letters">{_safe(cell.letters)}</small>' if cell.letters else ""

@@ -177,7 +177,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(cli, folder, arguments, parts):
             ["leaderboard", "--dataset", "shape"],
             ["unknown dataset 'shape'; did you mean 'shapes'? known: cifar100"],
         ),
-        (["leaderboard", "--dataset", "nosuch", "--numbers", "both"], ["no table of nosuch", "cifar100, fgvc, inat19"]),
+        (["leaderboard", "--dataset", "nosuch", "--numbers", "both"], ["unknown table", "cifar100, fgvc, inat19"]),
         (["data", "prepare", "tiny-imagenet", "--source", "nowhere.zip"], ["no archive nowhere.zip"]),
         (["data", "verify", "cifar100"], ["cifar100 is not prepared"]),
         (["methods", "check", "cee"], ["unknown method 'cee'", "did you mean 'ce'"]),

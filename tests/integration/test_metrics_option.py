@@ -186,8 +186,8 @@ def test_without_the_option_nothing_changes(cli, folder):
         (["--metrics", ""], "give names separated by commas"),
         (["--metrics", "ece,,fpa"], "give names separated by commas"),
         (["--metrics", "+"], "give names separated by commas"),
-        (["--metrics", "ece", "--numbers", "paper"], "--metrics is for runs"),
-        (["--metrics", "ece", "--numbers", "both"], "--metrics is for runs"),
+        (["--metrics", "ece", "--numbers", "paper"], "for runs alone"),
+        (["--metrics", "ece", "--numbers", "both"], "for runs alone"),
     ],
 )
 def test_a_mistake_is_one_line(cli, folder, arguments, part):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.reports.mistakes.page import render
 from hierbench.reports.mistakes.pair import choose, read_pair
@@ -22,7 +23,7 @@ def pair(tmp_path_factory):
     for seed, (method, kind) in enumerate([("ce", "type-I"), ("haframe", "type-II")]):
         scores = mistake_runs.random_scores(labels, len(mistake_runs.PATHS), seed)
         mistake_runs.store_run(store, prepared, method, kind, scores, labels)
-    a, b = (named_run(name, "shapes", store, None) for name in ("ce", "haframe"))
+    a, b = (named_run(name, Board.of("shapes", store), store) for name in ("ce", "haframe"))
     return read_pair(a, b, work / "data", store)
 
 

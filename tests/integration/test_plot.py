@@ -72,7 +72,10 @@ def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
         (["curves", "--dataset", "shapes", "--protocol", "authors"], "no runs of shapes under protocol authors"),
         (["curves", "--dataset", "shapes", "--numbers", "paper"], "--numbers paper is for tradeoff"),
         (["tradeoff", "--dataset", "shapes", "--numbers", "paper"], "unknown table"),
-        (["tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--protocol", "paper"], "--protocol is for runs"),
+        (
+            ["tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--protocol", "paper"],
+            "a protocol can be chosen for runs alone",
+        ),
         (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
         (["confusion", "--dataset", "shapes"], "shapes matches 3 runs: ce type-II seed 0 ("),
         (

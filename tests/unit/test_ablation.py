@@ -14,8 +14,8 @@ from hierbench.leaderboard.ablation import (
     ablation_table,
     model_names,
 )
-from hierbench.leaderboard.board import paper_datasets
 from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store

@@ -188,7 +188,7 @@ def page(tmp_path_factory):
             (run.folder / "metrics.json").write_text(json.dumps(metrics | {"title": title}))
             mistake_runs.seal(run)
         pair = read_pair(
-            *(named_run(name, "shapes", store, None) for name in ("ce", "hafeature")), work / "data", store
+            *(named_run(name, Board.of("shapes", store), store) for name in ("ce", "hafeature")), work / "data", store
         )
         chosen = choose(pair.heights, pair.between, pair.confidence, 10)
         return render_page(pair, chosen, {paths[0][1]: title})

@@ -7,18 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from hierbench.config.options import Place
 from hierbench.config.spec import Spec
-from hierbench.leaderboard.boards import compare_boards
+from hierbench.experiments.checking import open_folder
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.boards import differences_of
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.tables.boards import boards_table
-from hierbench.runs.store import Run
+from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
 NAME = "tiny-imagenet-frozen"
 _spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
 mistake_runs = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(mistake_runs)
+
+
+def compared(*folders):
+    """Compare the records of two folders as they are: nothing follows from predictions in these copies."""
+    return differences_of(*((Board.of(NAME, Store(folder)), Store(folder), folder) for folder in folders))
 
 
 def specs_in(folder):
@@ -61,19 +69,15 @@ def shifted(by, **more):
 
 
 def test_equal_boards(old, new):
-    found = compare_boards(old, new)
+    found = compared(old, new)
     assert found.same and not found.worse and found.new.dataset == NAME
     assert render(boards_table(found)) == f"{NAME}, protocol paper: no difference in 3 rows of 15 runs.\n"
-    # The same board by each of its names.
-    (new.parent / f"{NAME}.json").write_text("{}")  # is not read
-    for path in (new.parent / f"{NAME}.json", new.parent):
-        assert compare_boards(old, path).same and compare_boards(path, old, NAME).same
 
 
 def test_a_row_that_got_worse_is_tested_by_seed(old, new):
     edit(new, shifted(-1.0))
     edit(new, shifted(0.3), "hxe")
-    found = compare_boards(old, new)
+    found = compared(old, new)
     assert [changed.row.method for changed in found.changed] == ["ce", "hxe"] and not found.added + found.removed
     values = [
         [dict(enumerate(row.metrics["top1"].values)) for row in (changed.row, changed.old)] for changed in found.changed
@@ -96,7 +100,7 @@ def test_a_row_that_got_worse_is_tested_by_seed(old, new):
 def test_rows_that_came_and_went_and_lost_seeds(old, new):
     edit(new, lambda spec, metrics, environment: False, "hxe")
     edit(new, lambda spec, metrics, environment: spec["seed"] not in (1, 4))
-    found = compare_boards(old, new)
+    found = compared(old, new)
     assert [row.method for row in found.removed] == ["hxe"] and found.added == ()
     assert {worse.row.method: worse.reasons for worse in found.worse} == {
         "ce": ("lost seeds 1, 4",),
@@ -104,7 +108,7 @@ def test_rows_that_came_and_went_and_lost_seeds(old, new):
     }
     (changed,) = found.changed
     assert changed.row.seeds == (0, 2, 3) and changed.differences["top1"].n == 3
-    back = compare_boards(new, old)
+    back = compared(new, old)
     assert [row.method for row in back.added] == ["hxe"] and not back.worse
     assert "- Seeds: cross-entropy type-I: 0, 2, 3 -> 0-4" in render(boards_table(back))
     content = json.loads(render(boards_table(found), "json"))
@@ -115,7 +119,7 @@ def test_rows_that_came_and_went_and_lost_seeds(old, new):
 
 def test_rows_without_shared_seeds_are_tested_by_welch(old, new):
     edit(new, lambda spec, metrics, environment: spec.update(seed=spec["seed"] + 10))
-    found = compare_boards(old, new)
+    found = compared(old, new)
     gap = found.changed[0].differences["hierdist@1"]
     assert (gap.test, gap.n, gap.mean) == ("welch", 5, 0.0) and "5 (Welch)" in render(boards_table(found))
     assert found.worse[0].reasons == ("lost seeds 0-4",)
@@ -129,7 +133,7 @@ def test_changed_specs_are_named_key_by_key(old, new):
 
     edit(new, change, "soft_labels")
     edit(new, lambda spec, metrics, environment: environment.update(torch="3.0"))
-    found = compare_boards(old, new)
+    found = compared(old, new)
     specs = {changed.row.method: {one.key: (one.old, one.new) for one in changed.specs} for changed in found.changed}
     soft = specs["soft_labels"]
     assert soft["method.params.gamma"] == ("none", "<b>|") and soft["environment.torch"] == ("2.15.0", "3.0 | `x`")
@@ -154,11 +158,11 @@ def test_rows_of_several_hyperparameters_are_matched_by_them(old, new, tmp_path)
             content["method"]["params"]["beta"] = 99.0
             (twin / "spec.json").write_text(json.dumps(content))
             mistake_runs.seal(Run(twin))
-    found = compare_boards(old, both)
+    found = compared(old, both)
     assert [row.title for row in found.added] == [next(row.title for row in found.new.rows if "beta=99" in row.title)]
     assert not found.changed and not found.removed
     edit(both, lambda spec, metrics, environment: spec["method"]["params"]["beta"] == 99.0, "soft_labels")
-    other = compare_boards(old, both)  # one row on either side: its hyperparameters changed
+    other = compared(old, both)  # one row on either side: its hyperparameters changed
     assert [change.key for change in other.changed[0].specs] == ["method.params.beta"] and not other.added
 
 
@@ -195,8 +199,9 @@ def test_what_is_no_board(tmp_path, old, new):
         (tmp_path / "link", None, "link has no records of runs"),
     ):
         with pytest.raises(UserError, match=said):
-            compare_boards(path, old, dataset)
-    assert compare_boards(old, new.parent, NAME).same
+            open_folder(path, Place(data_dir=tmp_path), dataset)
+    for path, dataset in ((old, None), (old.with_suffix(".json"), None), (new.parent, NAME)):  # each of its names
+        assert len(open_folder(path, Place(data_dir=tmp_path), dataset).board.rows) == 3
 
 
 def test_the_command(cli, tmp_path, old, new):

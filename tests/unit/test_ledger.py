@@ -5,13 +5,13 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.ledger import Difference, build_ledger, known_differences, ledger_from_runs, ledger_table
+from hierbench.leaderboard.ledger import Difference, build_ledger, known_differences, ledger_table
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.planning.plan import make_spec
 from hierbench.runs.store import Store
-from hierbench.utils.errors import UserError
 
 
 def row(kind, method, mean=2.0, ci95=0.1, n=5, title=None, metrics=METRICS):
@@ -141,8 +141,7 @@ def test_json(ledger):
 
 
 def test_what_has_no_ledger(cli, tmp_path):
-    with pytest.raises(UserError, match=r"the paper has no table of shapes .* cifar100, fgvc"):
-        ledger_from_runs("shapes", Store(tmp_path))
+    cli(tmp_path, "leaderboard", "--dataset", "shapes", "--numbers", "both").one_line("table of the paper", "cifar100")
     arguments = ["leaderboard", "--dataset", "fgvc", "--numbers", "both", "--publish", str(tmp_path / "here")]
     assert cli(tmp_path, *arguments).one_line("--publish is for runs")
     assert not list(tmp_path.iterdir())
@@ -151,12 +150,10 @@ def test_what_has_no_ledger(cli, tmp_path):
 @pytest.mark.parametrize("protocol", ["paper", "authors"])
 def test_without_runs_the_published_column_is_printed_and_no_torch_imported(without_torch, tmp_path, protocol):
     option = () if protocol == "paper" else ("--protocol", protocol)
-    ledger = ledger_from_runs("fgvc", Store(tmp_path), *option[1:])
-    printed = [cell for row in Board.paper("fgvc").rows for cell in row.metrics.values()]
-    assert [line.published for line in ledger.lines] == printed and not any(line.ours for line in ledger.lines)
     done = without_torch("leaderboard", "--dataset", "fgvc", "--numbers", "both", *option)
     assert "| type-I  | cross-entropy | Top-1 accuracy ↑   | 79.18 +/- 0.5511 | -" in done.out
-    assert ledger.protocol == protocol and done.err.startswith("note: no runs of fgvc")
+    assert f"protocol {protocol}, distance height" in done.out and done.err.startswith("note: no runs of fgvc")
+    assert sum(" - " in line.split("|")[5] for line in done.out.splitlines() if line.startswith("| type")) == 9 * 5
     assert "run: hierbench run --methods paper --dataset fgvc" in done.err
 
 

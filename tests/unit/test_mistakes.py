@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.reports.mistakes.page import (
     THUMBNAIL,
@@ -50,7 +51,9 @@ def work(tmp_path):
 
 def pair_of(work, a="ce", b="haframe", **how):
     store = Store(work / "runs")
-    return read_pair(*(named_run(name, "shapes", store, None) for name in (a, b)), work / "data", store, **how)
+    return read_pair(
+        *(named_run(name, Board.of("shapes", store), store) for name in (a, b)), work / "data", store, **how
+    )
 
 
 def mistakes(cli, work, *arguments):
@@ -104,7 +107,7 @@ def test_a_re_ranked_run_has_the_confidence_of_its_base(tmp_path):
     _, labels = prepared.arrays("test")
     store = Store(tmp_path / "runs")
     mistake_runs.store_run(store, prepared, "crm", "type-I", one_hot([FERN] * 6), labels)
-    crm, _ = named_run("crm", "shapes", store, None)
+    crm, _ = named_run("crm", Board.of("shapes", store), store)
     store.run(crm.base).write_predictions(np.log(np.tile([0.3, 0.1, 0.1, 0.1, 0.25, 0.15], (6, 1))), labels)
     mistake_runs.seal(store.run(crm.base))
     pair = pair_of(tmp_path, "ce", "crm")
@@ -295,7 +298,7 @@ def test_a_run_by_method_and_by_id(work):
     other = mistake_runs.store_run(store, prepared, "ce", "type-II", one_hot(labels), labels, seed=3)
 
     def label(name):
-        return named_run(name, "shapes", store, None)[0].label
+        return named_run(name, Board.of("shapes", store), store)[0].label
 
     assert label("ce") == label("ce:type-I") == label("ce:type-I:0") == "ce type-I seed 0"
     assert label("ce:type-II") == label(second[:8]) == "ce type-II seed 0"
@@ -345,7 +348,7 @@ def refused(cli, work, names, problem):
 
 def run_of(work, method):
     store = Store(work / "runs")
-    return named_run(method, "shapes", store, None)[1]
+    return named_run(method, Board.of("shapes", store), store)[1]
 
 
 def sealed(change):

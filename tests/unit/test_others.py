@@ -7,9 +7,9 @@ import json
 import pytest
 
 from hierbench.api.registry import find_method
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.others import known_sources, other_rows
+from hierbench.leaderboard.printed import known_sources, other_rows, paper_datasets
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.tables.board import board_table
 

@@ -25,7 +25,9 @@ from hierbench.reports.plots import (
 )
 from hierbench.reports.plots.source import Request
 from hierbench.runs.integrity import fingerprints
+from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from tests.mistake_runs import of_runs
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
@@ -211,7 +213,7 @@ def test_bars_have_the_interval_of_the_table():
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():
-    drawing = severity.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
+    drawing = severity.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
     for axes, titles in zip(panels, (13, 14), strict=True):
@@ -233,13 +235,12 @@ def test_the_band_holds_exactly_the_competitive_rows(dataset):
     severities = [row.metrics["mistake_severity"].mean for row in board.rows]
     assert len(severities) == 9
     assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
-    assert len(tradeoff.draw(Request(dataset, source="paper")).figure.axes[0].containers) == 9
+    assert len(tradeoff.draw(Request(dataset, board=Board.paper(dataset))).figure.axes[0].containers) == 9
 
 
 def test_rows_that_lack_seeds_are_faint_and_do_not_set_the_band(monkeypatch):
     board = Board("shapes", "paper", "height", [row("good"), replace(row("lucky", severity=0.5), lacking=[2])])
-    monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
-    drawing = tradeoff.draw(Request("shapes"))
+    drawing = tradeoff.draw(Request("shapes", board=board))
     axes = drawing.figure.axes[0]
     assert axes.patches[0].get_x() == board.rows[0].metrics["mistake_severity"].mean
     assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff.FAINT]
@@ -249,8 +250,7 @@ def test_rows_that_lack_seeds_are_faint_and_do_not_set_the_band(monkeypatch):
 def test_rows_without_a_severity_are_named(monkeypatch):
     failed = replace(row("failed", n=0), metrics=dict.fromkeys(METRICS, Cell(None, None)))
     board = Board("shapes", "paper", "height", [row("good"), row("perfect", severity=None), failed])
-    monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
-    drawing = tradeoff.draw(Request("shapes"))
+    drawing = tradeoff.draw(Request("shapes", board=board))
     assert [text.get_text() for text in drawing.figure.axes[0].texts] == ["good, type-I"]
     assert "failed, type-I: 0 of 3 runs are finished" in drawing.remarks
     assert "not shown: perfect, type-I: no mistakes, so no severity" in drawing.remarks
@@ -261,7 +261,7 @@ def test_labels_do_not_cover_each_other(dataset):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     with style.house_style():
-        figure = tradeoff.draw(Request(dataset, source="paper")).figure
+        figure = tradeoff.draw(Request(dataset, board=Board.paper(dataset))).figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.axes[0].texts
@@ -328,7 +328,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
     run, spec = fake_run(tmp_path, hierarchy)
     monkeypatch.setattr(confusion, "tree_of", lambda *a: source.Tree(hierarchy, tuple(paths.values())))
     with style.house_style():
-        figure = confusion.draw(Request("shapes", runs=tmp_path, run=run.folder.name[:6])).figure
+        figure = confusion.draw(Request("shapes", store=Store(tmp_path), run=run.folder.name[:6])).figure
         written = svg(figure)
     shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
     order = tree.class_order(hierarchy)
@@ -362,31 +362,31 @@ def fake_run(folder, hierarchy):
 
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
-    assert confusion.run_of(Request("shapes", runs=tmp_path))[0] == spec
+    assert confusion.run_of(of_runs("shapes", tmp_path))[0] == spec
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
-        _, found = confusion.run_of(Request("shapes", runs=tmp_path, method=method, type=kind, seed=seed))
+        _, found = confusion.run_of(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
         assert found.folder == run.folder
     other = "1" if run.folder.name[0] == "0" else "0"
     for request, problem in (
-        (Request("shapes", runs=tmp_path, seed=0), "with seed 0 in .*; there are flamingo:type-I:4"),
-        (Request("shapes", runs=tmp_path, run=other), f"no run in .* begins with '{other}'"),
-        (Request("fgvc", runs=tmp_path, run=run.folder.name), "is of shapes, not of fgvc"),
+        (of_runs("shapes", tmp_path, seed=0), "with seed 0 in .*; there are flamingo:type-I:4"),
+        (Request("shapes", store=Store(tmp_path), run=other), f"no run in .* begins with '{other}'"),
+        (Request("fgvc", store=Store(tmp_path), run=run.folder.name), "is of shapes, not of fgvc"),
         (
-            Request("tiny-imagenet-frozen", runs=PUBLISHED),
+            of_runs("tiny-imagenet-frozen", PUBLISHED),
             r"^tiny-imagenet-frozen matches 27 runs: barz_denzler type-I seed 0 \(\w{12}.*"
             r"\) and 21 more; give more of method, type and seed, or the id of one$",
         ),
-        (Request("tiny-imagenet-frozen", runs=PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
+        (Request("tiny-imagenet-frozen", store=Store(PUBLISHED), run="a"), r"\d runs have an id that begins with 'a'"),
     ):
         with pytest.raises(UserError, match=problem):
             confusion.run_of(request)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec, _ = confusion.run_of(Request("tiny-imagenet-frozen", runs=PUBLISHED, method=method, type=kind))
+        spec, _ = confusion.run_of(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind))
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     with pytest.raises(UserError, match="another tree"):
-        confusion.draw(Request("shapes", runs=tmp_path, data_dir=tmp_path))
+        confusion.draw(of_runs("shapes", tmp_path, data_dir=tmp_path))
     with pytest.raises(UserError, match="is not prepared"):
-        confusion.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED, data_dir=tmp_path, method="haframe"))
+        confusion.draw(of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path, method="haframe"))
 
 
 # Curves
@@ -406,7 +406,7 @@ def test_band_over_seeds():
 
 
 def test_curves_of_the_published_runs():
-    drawing = curves.draw(Request("tiny-imagenet-frozen", runs=PUBLISHED))
+    drawing = curves.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [11, 11, 11, 12, 12, 12]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(57.8, abs=0.2)  # validation accuracy of cross-entropy
@@ -448,9 +448,9 @@ def svg(figure, suffix="svg"):
         (similarity, Request("cifar100")),
         (frame, Request("")),
         (frame, Request("cifar100")),
-        (severity, Request("tiny-imagenet-frozen", runs=PUBLISHED)),
-        (tradeoff, Request("fgvc", source="paper")),
-        (curves, Request("tiny-imagenet-frozen", runs=PUBLISHED)),
+        (severity, of_runs("tiny-imagenet-frozen", PUBLISHED)),
+        (tradeoff, Request("fgvc", board=Board.paper("fgvc"))),
+        (curves, of_runs("tiny-imagenet-frozen", PUBLISHED)),
     ],
 )
 def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
@@ -468,9 +468,8 @@ def test_other_formats_and_odd_names(tmp_path, monkeypatch):
     titles = ("a$b$ \\x", "_b", "漢字", "x" * 99)
     rows = [replace(found, title=title) for found, title in zip(board.rows, titles, strict=False)]
     board = replace(board, rows=rows)
-    monkeypatch.setattr(tradeoff, "board_of", lambda request: board)
     with style.house_style():
-        figure = tradeoff.draw(Request("fgvc")).figure
+        figure = tradeoff.draw(Request("fgvc", board=board)).figure
     for suffix, start in ((".pdf", b"%PDF"), (".png", b"\x89PNG"), (".SVG", b"<?xml")):
         with style.house_style():
             style.write_figure(figure, tmp_path / f"a{suffix}")
@@ -517,9 +516,9 @@ def test_no_finished_run(tmp_path, small):
     run.set_status("running")
     for kind in (severity, curves, tradeoff):
         with pytest.raises(UserError, match=r"no run of shapes in .* is finished yet"):
-            kind.draw(Request("shapes", runs=tmp_path))
+            kind.draw(of_runs("shapes", tmp_path))
     with pytest.raises(UserError, match="did you mean 'shapes'"):
-        severity.draw(Request("shape", runs=tmp_path))
+        severity.draw(of_runs("shape", tmp_path))
 
 
 def test_a_damaged_record_is_named(tmp_path, small):
@@ -534,9 +533,9 @@ def test_a_damaged_record_is_named(tmp_path, small):
     write_json(path, content | {"mistakes_by_distance": content["mistakes_by_distance"][:-1]})
     Run(path.parent).set_status("done", files=fingerprints(path.parent))
     with pytest.raises(UserError, match="on a tree of another height"):
-        severity.draw(Request("tiny-imagenet-frozen", runs=tmp_path / "published"))
+        severity.draw(of_runs("tiny-imagenet-frozen", tmp_path / "published"))
     fake_run(tmp_path, small)
     with pytest.raises(UserError, match="no mistakes_by_distance"):
-        severity.draw(Request("shapes", runs=tmp_path))
+        severity.draw(of_runs("shapes", tmp_path))
     with pytest.raises(UserError, match="the history of flamingo, type-I, cannot be read"):
-        curves.draw(Request("shapes", runs=tmp_path))
+        curves.draw(of_runs("shapes", tmp_path))

@@ -9,7 +9,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.paired import difference, values_by_seed
 from hierbench.leaderboard.power import (
     MOST_SEEDS,
@@ -20,6 +20,7 @@ from hierbench.leaderboard.power import (
     power_of,
     seeds_needed,
 )
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import summarise
 from hierbench.runs.store import Store
 
@@ -226,8 +227,8 @@ NUMBERS, PAPER = "--difference 1 --deviation 1", "--dataset cifar100 --numbers p
         f"crm cee {PAPER}": "unknown row 'cee'",
         f"ce ce {PAPER}": "nothing to compare with ce",
         f"crm ce {PAPER} --metric topp": "topp",
-        f"ce crm {PAPER} --metric ece": "its own metrics",
-        f"ce crm {PAPER} --protocol paper": "no protocols",
+        f"ce crm {PAPER} --metric ece": "other metrics",
+        f"ce crm {PAPER} --protocol paper": "a protocol",
     }.items(),
 )
 def test_mistakes_are_one_line(cli, tmp_path, words, said):

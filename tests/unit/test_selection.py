@@ -10,15 +10,16 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.reports.mistakes import page
 from hierbench.reports.mistakes.pair import choose, read_pair
 from hierbench.reports.plots import levels, operating, style
-from hierbench.reports.plots.source import Request
 from hierbench.reports.selection import COVERAGES, level_names, risk_over_coverage
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from tests.mistake_runs import of_runs
 
 _spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
 mistake_runs = importlib.util.module_from_spec(_spec)
@@ -96,7 +97,7 @@ def work(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", [operating, levels])
 def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
-    request = Request("shapes", work / "runs", work / "data")
+    request = of_runs("shapes", work / "runs", data_dir=work / "data")
     written = []
     for name in ("a.svg", "b.svg"):
         with style.house_style():
@@ -109,7 +110,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
 
 def test_curves_of_the_figure(work):
     with style.house_style():
-        figure = operating.draw(Request("shapes", work / "runs", work / "data")).figure
+        figure = operating.draw(of_runs("shapes", work / "runs", data_dir=work / "data")).figure
     first, second = figure.axes
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["type-I", "type-II"]
     names = [text.get_text().split(":")[0] for text in first.get_legend().get_texts()]
@@ -120,11 +121,11 @@ def test_curves_of_the_figure(work):
 
 def test_points_of_the_levels_figure(work):
     with style.house_style():
-        figure = levels.draw(Request("shapes", work / "runs", work / "data")).figure
+        figure = levels.draw(of_runs("shapes", work / "runs", data_dir=work / "data")).figure
     assert len(figure.axes) == 4
     means = figure.axes[2].lines[0].get_ydata()
     store = Store(work / "runs")
-    spec, run = named_run("haframe", "shapes", store, None)
+    spec, run = named_run("haframe", Board.of("shapes", store), store)
     scores, targets = run.predictions()
     found = Evidence(
         torch.from_numpy(scores),
@@ -143,12 +144,12 @@ def test_points_of_the_levels_figure(work):
 @pytest.mark.parametrize("kind", [operating, levels])
 def test_records_without_predictions(tmp_path, kind):
     with style.house_style(), pytest.raises(UserError, match="have no predictions"):
-        kind.draw(Request("tiny-imagenet-frozen", PUBLISHED, tmp_path))
+        kind.draw(of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path))
 
 
 def test_the_mistakes_page_draws_both(work):
     store = Store(work / "runs")
-    a, b = (named_run(name, "shapes", store, None) for name in ("ce", "haframe"))
+    a, b = (named_run(name, Board.of("shapes", store), store) for name in ("ce", "haframe"))
     pair = read_pair(a, b, work / "data", store)
     text = page.render(pair, choose(pair.heights, pair.between, pair.confidence, 0))
     plot, ticks = page.PLOT, page.risk_ticks(pair.sides)

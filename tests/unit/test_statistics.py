@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, summarise
 
 CAPTIONS = {

@@ -21,6 +21,7 @@ from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.leaderboard.ties import pairwise_p, tied_rows, with_letters
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from tests.mistake_runs import without
 
 NAME = "tiny-imagenet-frozen"
 
@@ -237,5 +238,5 @@ def test_differences_from_a_reference_are_one_family(published):
     assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
     said = "- soft labels type-I is not cross-entropy in: method.name: ce -> soft_labels"
     assert said in render(differences_table(board, two))
-    fewer = compare_rows(Board.of(NAME, store, rejected=board.rows[0].runs[:4]), store, "ce")
+    fewer = compare_rows(Board.of(NAME, without(store, board.rows[0].runs[:4])), store, "ce")
     assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hierbench.config.options import Place
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.checking import open_board
 from hierbench.experiments.interface.arguments import check_known
 from hierbench.experiments.interface.plots import Plots
 from hierbench.leaderboard.board import Board as Table
-from hierbench.leaderboard.columns import PAPER, Column, asked_columns
+from hierbench.leaderboard.columns import Column, asked_columns
 from hierbench.leaderboard.formats import Format, html, render
 from hierbench.leaderboard.paired import Comparison, Difference, compare_rows, named_rows
 from hierbench.leaderboard.statistics import Row
@@ -39,13 +40,11 @@ class Board:
         plot: its pictures: `board.plot.tradeoff()`, see `Plots`.
     """
 
-    def __init__(
-        self, table: Table, dataset: str, store: Store | None, data_dir: Path, rejected: Collection[str] = ()
-    ) -> None:
-        """Keep a table, its verified runs (None for published numbers), and the ids of those that do not count."""
+    def __init__(self, table: Table, dataset: str, store: Store | None, data_dir: Path) -> None:
+        """Keep a table and its verified runs, None for published numbers."""
         self.table, self.dataset = table, dataset
         self._store, self._data_dir = store, data_dir
-        self.plot = Plots(table, dataset, store, data_dir, frozenset(rejected))
+        self.plot = Plots(table, dataset, store, data_dir)
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -205,12 +204,8 @@ def board(
     if protocol is not None:
         check_known("protocol", protocol, PROTOCOLS)
     columns = columns_of(metrics)
-    if source == "paper":
-        if protocol is not None or columns != PAPER:
-            raise UserError("protocol and metrics are for runs; the paper's tables are as printed")
-        return Board(Table.paper(str(dataset), others=True), str(dataset), None, Path(data_dir))
-    found = open_board(str(dataset), Path(runs), Path(data_dir), protocol, columns)
-    return Board(found.board, str(dataset), found.store, Path(data_dir), found.report.rejected_ids)
+    found = open_board(str(dataset), Place(Path(runs), Path(data_dir), protocol), columns, source)
+    return Board(found.board, str(dataset), found.store if source == "runs" else None, Path(data_dir))
 
 
 def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:

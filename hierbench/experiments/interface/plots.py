@@ -27,7 +27,6 @@ class Plots:
     dataset: str
     store: Store | None
     data_dir: Path
-    rejected: frozenset[str]
 
     def __repr__(self) -> str:
         return f"<Plots {self.table.dataset}: tradeoff, severity, levels, operating, curves, confusion>"
@@ -69,18 +68,8 @@ class Plots:
             raise UserError(
                 f"the board of {self.table.dataset} has predictions made elsewhere alone, which have no picture"
             )
-        root = Path("runs") if self.store is None else self.store.root
-        request = Request(
-            self.dataset,
-            root,
-            self.data_dir,
-            method=method,
-            type=type,
-            seed=seed,
-            verified=self.store,
-            rejected=self.rejected,
-            board=board,
-        )
+        store = self.store or Store(Path("runs"))
+        request = Request(self.dataset, self.data_dir, board, store, method=method, type=type, seed=seed)
         with style.house_style():
             drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
         for remark in drawing.remarks:

@@ -132,8 +132,7 @@ def run(
     assert ended.published is not None  # only a dry run has none
     for line in [*places(ended.published.board, options), *ended.failures]:
         say(line)
-    found = ended.published.counted
-    return Board(ended.published.board, str(dataset), found.store, options.data_dir, found.rejected)
+    return Board(ended.published.board, str(dataset), ended.published.store, options.data_dir)
 
 
 def _settings(given: Any, section: str = "") -> Iterator[tuple[str, Any]]:

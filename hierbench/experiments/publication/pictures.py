@@ -45,8 +45,7 @@ def draw_one(kind: str, board: Board, dataset: str, store: Store, data_dir: Path
     """Write a picture of a board's runs in a store; a UserError says what it lacks."""
     with style.house_style():
         module = import_module(f"hierbench.reports.plots.{kind}")
-        request = Request(dataset, store.root, data_dir, verified=store, board=board.of_runs)
-        style.write_figure(module.draw(request).figure, path)
+        style.write_figure(module.draw(Request(dataset, data_dir, board.of_runs, store)).figure, path)
 
 
 def _check_predictions(board: Board, source: Store) -> None:

@@ -22,7 +22,7 @@ from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.verification.checked import checked_board
 from hierbench.leaderboard.board import Board, NoRunsError, damaged_runs, left_out
-from hierbench.leaderboard.boards import compare_boards
+from hierbench.leaderboard.boards import differences_of
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -73,7 +73,7 @@ def publish(request: Request) -> Said:
         updates = _check_there(folder, name, request.update)
         parts, old = [part], None
         if updates:
-            old = _earlier(request, folder, name)
+            old = _earlier(request, folder, name, board)
             if kept := _kept(Store(folder / name), old, part):
                 parts = [Part(Store(folder / name), kept), part]
         made = compose(staging, request.dataset, parts, request.data_dir, protocol_of(board), columns)
@@ -141,7 +141,7 @@ def _runs(request: Request, columns: Sequence[Column]) -> tuple[Board, Part, lis
     return board, Part(store, ids_of(board, store)), notes
 
 
-def _earlier(request: Request, folder: Path, name: str) -> Board:
+def _earlier(request: Request, folder: Path, name: str, board: Board) -> Board:
     """Return the table to update; a UserError if the new runs can be in no table with its own."""
     try:
         old = read_board(folder, name, request.data_dir)
@@ -149,7 +149,7 @@ def _earlier(request: Request, folder: Path, name: str) -> Board:
         raise UserError(
             f"{folder / name} has no records that could be updated; move it away to publish again"
         ) from None
-    compare_boards(folder / name, request.runs, request.dataset, request.protocol)
+    differences_of((old, Store(folder / name), folder / name), (board, Store(request.runs), request.runs))
     return old
 
 

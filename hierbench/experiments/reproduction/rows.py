@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hierbench.config.options import Place
 from hierbench.config.sections import FEATURE_TYPES, Protocol
 from hierbench.config.spec import Spec
 from hierbench.experiments.checking import open_board, with_bases
@@ -103,7 +104,7 @@ def find_rows(
         raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
     dataset = dataset or _only_dataset(store)
     columns = [] if metric is None else [column_of(metric)]
-    opened = open_board(dataset, folder, data_dir, protocol, columns if further(columns) else PAPER, scored=False)
+    opened = open_board(dataset, Place(folder, data_dir, protocol), columns if further(columns) else PAPER, apart=False)
     rows = sorted(named_rows(opened.board.rows, row_name), key=lambda row: row.type)
     return opened.store, [_recorded(row, opened.store, dataset, metric) for row in rows]
 

@@ -12,9 +12,10 @@ from hierbench.experiments.site.methods import Known
 from hierbench.experiments.site.names import name_of
 from hierbench.experiments.site.pages import Places, shown
 from hierbench.experiments.verification.findings import Finding
-from hierbench.leaderboard.board import Board, paper_datasets
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.paired import values_by_seed
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Text
 from hierbench.leaderboard.table import Table as Sheet

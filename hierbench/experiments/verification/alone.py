@@ -11,7 +11,6 @@ from hierbench.experiments.verification.posthoc import check_reranked
 from hierbench.experiments.verification.predictions import Loader, Targets, recompute
 from hierbench.experiments.verification.records import WHAT_FAILS, Record
 from hierbench.experiments.verification.targets import shipped_trees
-from hierbench.experiments.verification.values import check_values
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import TARGETS
 from hierbench.runs.evidence import Trees
@@ -57,11 +56,9 @@ class Checks:
 
     def _check(self, record: Record, records: Mapping[str, Record]) -> None:
         tree = self._tree_of(record)
-        if tree is not None:
-            check_values(record, tree)
-            if record.is_tested and record.is_intact:
-                recompute(record, tree, self.loader, self.known)
-                check_further(record, self.store, tree, self.metrics)
+        if tree is not None and record.is_tested and record.is_intact:
+            recompute(record, tree, self.loader, self.known)
+            check_further(record, self.store, tree, self.metrics)
         if record.spec is not None:
             check_method(record, tree, self.methods)
             if record.spec.bases:

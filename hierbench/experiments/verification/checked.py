@@ -1,7 +1,7 @@
 """A leaderboard of what verification leaves: without rejected runs, and with the evidence behind each row."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,35 +22,13 @@ from hierbench.experiments.verification.verify import is_published
 from hierbench.leaderboard.board import Board, NoRunsError
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.rows import Verified
 from hierbench.runs.known import KnownRun
-from hierbench.runs.store import Listing, Run, Store
+from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
 
 HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
 LIMIT = 20  # lines that a table is preceded by
-
-
-@dataclass(frozen=True)
-class Verified(Store):
-    """The runs of a store as they were verified, without those that are not what their folder is named after.
-
-    The folder was listed once, so that all parts of a table are of the same runs.
-
-    Attributes:
-        verified: those whose records were read, by id.
-        listed: all runs that count, oldest first, and those that are lost.
-    """
-
-    verified: Mapping[str, Run] = field(default_factory=dict)
-    listed: Listing = ((), ())
-
-    def run(self, job_id: str) -> Run:
-        """Return the run of a job."""
-        return self.verified.get(job_id) or super().run(job_id)
-
-    def listing(self) -> Listing:
-        """Return the runs as they were listed."""
-        return self.listed
 
 
 @dataclass(frozen=True)
@@ -103,7 +81,7 @@ def board_of(
     """Return the table of runs that were checked, perhaps without scored rows; otherwise as `checked_board`."""
     name, rejected = dataset_name(dataset), report.rejected_ids
     try:
-        board = Board.of(dataset, runs, protocol=protocol, rejected=rejected, evidence=report.evidence, scored=scored)
+        board = Board.of(dataset, runs, protocol=protocol, scored=scored)
     except NoRunsError as error:
         if not rejected:
             raise
@@ -131,13 +109,12 @@ def checked_runs(dataset: str, store: Store, data_dir: Path, metrics: Collection
                 row=record.row,
                 result=record.metrics,
                 environment=record.environment,
-                claimed=record.facts is None,
             )
     report = Report(store.root, [record.finding for record in records], rows)
     counted = tuple(
         verified.get(name, run) for name, run in ((run.folder.name, run) for run in runs) if name not in impostors
     )
-    return Verified(store.root, store.apart, verified, (counted, lost)), report
+    return Verified(store.root, store.apart, verified, (counted, lost), report.evidence), report
 
 
 def _has_a_spec(run: Run) -> bool:

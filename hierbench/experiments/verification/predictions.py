@@ -101,7 +101,7 @@ def recompute(record: Record, tree: Hierarchy, loader: Loader, known: Targets) -
         ranked, targets = found
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
         given = known.of(record)
-        record.facts = _facts(ranked, targets, tree, compared=given is not None)
+        record.facts = _facts(ranked, targets, compared=given is not None)
         record.targets = record.facts.targets
     except WHAT_FAILS as error:
         finding.reject(f"predictions cannot be read: {error}")
@@ -205,8 +205,7 @@ def _known(targets: NDArray[Any], num: int, tree: Hierarchy) -> IntArray:
     return targets.astype(np.int64)
 
 
-def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy, *, compared: bool) -> Facts:
-    counts = np.bincount(targets, minlength=tree.num_classes)
+def _facts(ranked: IntArray, targets: IntArray, *, compared: bool) -> Facts:
     return Facts(
         num=len(targets),
         num_ranked=ranked.shape[1],
@@ -214,6 +213,5 @@ def _facts(ranked: IntArray, targets: IntArray, tree: Hierarchy, *, compared: bo
         ranking=sha256(np.ascontiguousarray(ranked, dtype="<i4").data).hexdigest(),
         top=sha256(np.ascontiguousarray(ranked[:, 0], dtype="<i4").data).hexdigest(),
         targets=compact.digest_of_targets(targets),
-        most=int(counts.max()),
         compared=compared,
     )

@@ -39,7 +39,6 @@ class Facts:
         ranking: SHA-256 of the ranked classes [N, k].
         top: SHA-256 of the first classes [N].
         targets: SHA-256 of the targets [N].
-        most: examples of the most frequent target.
         compared: whether the targets were compared with those of prepared data.
     """
 
@@ -49,7 +48,6 @@ class Facts:
     ranking: str
     top: str
     targets: str
-    most: int
     compared: bool
 
     @property

@@ -17,7 +17,7 @@ from hierbench.leaderboard.columns import PAPER, Column, column_of, further
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import VERDICTS
+from hierbench.leaderboard.rows import VERDICTS, Evidence, Verified
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.further_metrics import has_predictions, read_further
@@ -127,9 +127,10 @@ def _board(
     dataset, protocol = file or str(content["dataset"]), content["protocol"]
     if report is not None:
         own = protocol if protocol in PROTOCOLS else None
-        board = Board.of(dataset, store, protocol=own, evidence=report.evidence)
+        board = Board.of(dataset, _judged(store, report.evidence), protocol=own)
     else:
-        board = Board.of(dataset, store, [run_id for row in content["rows"] for run_id in row["runs"]])
+        ids = [run_id for row in content["rows"] for run_id in row["runs"]]
+        board = Board.of(dataset, _judged(store, Evidence()), ids)
     columns = columns_of(content, path.with_suffix(".md"))
     names = set(further(columns))
     runs = [store.run(run_id) for row in board.rows for run_id in row.runs]
@@ -139,6 +140,14 @@ def _board(
             row["metrics"] = {name: cell for name, cell in row["metrics"].items() if name in METRICS}
         return board
     return board if columns == PAPER else with_columns(board, columns, store, data_dir)  # reads what is kept
+
+
+def _judged(store: Store, found: Evidence) -> Store:
+    """Return a store with these verdicts; the values of a run that is rejected are compared all the same."""
+    evidence = Evidence({run_id: said for run_id, said in found.verdicts.items() if said != "rejected"}, found.apart)
+    if isinstance(store, Verified):
+        return replace(store, evidence=evidence)
+    return Verified(store.root, store.apart, listed=store.listing(), evidence=evidence)
 
 
 def _note_pages(path: Path, board: Board, finding: Finding) -> None:

@@ -14,8 +14,6 @@ from hierbench.utils.files import read_json_object
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance
 MISTAKES = 20  # mistakes that two seeds cannot have alike by chance
 SMALL = 100  # examples below which equal metrics of two seeds are no surprise
-BALANCED = {"cifar100", "imagenet1k", "shapes", "tiny-imagenet", "tiny-imagenet-frozen"}  # equally many per class
-MOST = {"fgvc": 34}  # test images of the largest class, where classes differ
 MACHINE = ("device", "devices", "torch", "hierbench", "python")
 PROCESSOR = "processor"  # in environment.json, but for earlier records
 OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
@@ -71,7 +69,6 @@ def _check_targets(group: Sequence[Record]) -> None:
             if len(counts) > 1 and (tied or record.targets != usual):
                 record.finding.reject("its targets are not those of the other runs of the same data")
     for record in there:
-        _check_counts(record)
         if record.facts is None or not record.facts.compared:
             _check_shipped(record)
 
@@ -99,22 +96,6 @@ def _check_shipped(record: Record) -> None:
 
 def _num_of(record: Record) -> int:
     return 0 if record.facts is None else record.facts.num
-
-
-def _check_counts(record: Record) -> None:
-    """Reject targets that no part of a built-in dataset's test split has."""
-    facts, data = record.facts, record.dataset
-    expected = expected_sizes(data.name)
-    if facts is None or expected is None:
-        return
-    whole, num_classes = expected.test, expected.level_sizes[-1]
-    limit = whole // num_classes if data.name in BALANCED else MOST.get(data.name)
-    if facts.num > whole:
-        record.finding.reject(f"it predicts {facts.num} examples, and the test split of {data.name} has {whole}")
-    elif limit is not None and facts.most > limit:
-        record.finding.reject(
-            f"its targets have {facts.most} examples of one class, and the test split of {data.name} has {limit}"
-        )
 
 
 def _check_copies_in_row(row: Sequence[Record]) -> None:

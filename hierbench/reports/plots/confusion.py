@@ -57,10 +57,9 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
 
 def run_of(request: Request) -> tuple[Spec, Run]:
     """Return the requested finished run, by its id or in the dataset's leaderboard, and its spec."""
-    store, rejected = request.store, request.rejected
     if request.run is not None:
-        return run_by_id(request.run, request.dataset, store, rejected=rejected)
-    return choose_run(board_of(request), store, request.method, request.type, request.seed, rejected)
+        return run_by_id(request.run, request.dataset, request.store)
+    return choose_run(board_of(request), request.store, request.method, request.type, request.seed)
 
 
 def draw(request: Request) -> style.Drawing:

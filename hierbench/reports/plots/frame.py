@@ -137,7 +137,7 @@ def sample_classes(distances: Distances) -> list[int]:
 
 def draw(request: Request) -> style.Drawing:
     """Draw the ETF at the left and the hierarchy-aware frame at the right, their trees below."""
-    mode = request.protocol or "paper"
+    mode = request.protocol
     gamma = float(HAFrame.Params().gamma)
     hierarchy = Hierarchy.from_paths(EXAMPLE)
     if request.dataset:

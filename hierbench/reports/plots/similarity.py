@@ -55,7 +55,7 @@ def draw(request: Request) -> style.Drawing:
     figure = style.new_figure(style.SINGLE if columns == 1 else style.DOUBLE, 2.6 * rows)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, (name, tree) in zip(grid.flat, trees.items(), strict=False):
-        _panel(axes, title_of(name), tree.hierarchy, request.protocol or "paper")
+        _panel(axes, title_of(name), tree.hierarchy, request.protocol)
     for axes in grid.flat[len(trees) :]:
         axes.set_visible(False)
     grid[0, 0].set_ylim(top=1.1)

@@ -1,8 +1,7 @@
 """What figures are drawn from: runs as the leaderboard selects them, and trees that are known without images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from hierbench.config.recipe import protocols_of, title_of
 from hierbench.config.sections import Protocol
@@ -19,25 +18,17 @@ from hierbench.utils.errors import UserError
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `hierbench plot`."""
+    """What `hierbench plot` draws."""
 
     dataset: str  # "all" or "" where the kind allows it
-    runs: Path = Path("runs")
     data_dir: Path = Path("data")
-    source: Literal["runs", "paper"] = "runs"
-    protocol: Protocol | None = None  # of the runs; None takes that of the newest
+    board: Board | None = None  # whose rows are shown; of the kinds similarity and frame, none
+    store: Store = field(default_factory=lambda: Store(Path("runs")))  # of the board's runs
+    protocol: Protocol = "paper"  # of the mapping and the frame
     run: str | None = None  # beginning of an id; this and what follows select the run of a confusion matrix
     method: str | None = None
     type: str | None = None
     seed: int | None = None
-    verified: Store | None = None  # the runs as they count; None takes them as they are
-    rejected: frozenset[str] = frozenset()  # ids of runs that do not count
-    board: Board | None = None  # whose rows are shown; None takes those that the other fields choose
-
-    @property
-    def store(self) -> Store:
-        """The runs."""
-        return self.verified or Store(self.runs)
 
 
 @dataclass(frozen=True)
@@ -83,14 +74,10 @@ def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> T
 
 def board_of(request: Request) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
-    if request.board is None and request.source == "paper":
-        return Board.paper(request.dataset)
-    board = request.board or Board.of(
-        request.dataset, request.store, protocol=request.protocol, rejected=request.rejected, scored=False
-    )
-    if not any(row.n for row in board.rows):
-        raise UserError(f"no run of {request.dataset} in {request.runs} is finished yet")
-    return board
+    assert request.board is not None, "the kinds that need none do not ask for it"
+    if not any(row.n for row in request.board.rows):
+        raise UserError(f"no run of {request.dataset} in {request.store.root} is finished yet")
+    return request.board
 
 
 def finished_runs(request: Request, row: Row) -> list[Run]:

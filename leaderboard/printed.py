@@ -1,4 +1,7 @@
-"""Numbers that other authors printed: below the paper's rows, cited, never ranked with them nor counted as runs."""
+"""Printed numbers: the tables of Liang & Davis (ICCV 2023), and what other authors printed, which is cited below them.
+
+Numbers of other authors are never ranked with the paper's, nor counted as runs.
+"""
 
 import csv
 import tomllib
@@ -6,10 +9,34 @@ from importlib import resources
 
 from pydantic import BaseModel, ConfigDict
 
-from hierbench.leaderboard.statistics import Cell, Row
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
 
 ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
 INTERVAL = " ci95"
+PAPER_RUNS = 5  # behind every row of the paper
+
+
+def paper_datasets() -> list[str]:
+    """Return the datasets whose published table is shipped."""
+    files = (resources.files("hierbench.leaderboard") / "paper").iterdir()
+    return sorted(
+        {file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")} - {"ablation", "others"}
+    )
+
+
+def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
+    """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
+    text = (resources.files("hierbench.leaderboard") / "paper" / f"{name}.csv").read_text(encoding="utf-8")
+    lines = list(csv.DictReader(text.splitlines()))
+    return [
+        (line, {metric: Cell(float(line[metric]), float(line[f"{metric} ci95"])) for metric in METRICS})
+        for line in lines
+    ]
+
+
+def paper_distance(dataset: str) -> str:
+    """Return the hierarchical distance that the paper's numbers use."""
+    return "depth" if dataset == "tieredimagenet-h" else "height"
 
 
 class Source(BaseModel):
