@@ -77,8 +77,8 @@ def test_a_method_is_read_and_never_run():
     text = (ROOT / "methods/haframe.py").read_text()
     about = about_method(text, "haframe")
     assert (about.title, about.types, about.base) == ("HAFrame", "type-II", "")
-    alpha = about.hyperparameters[0]
-    assert (alpha.name, alpha.default, alpha.bounds) == ("alpha", "0.4", "≥ 0.0, ≤ 1.0")
+    name, _, default, bounds, _ = about.hyperparameters[0]
+    assert (name, default, bounds) == ("alpha", "0.4", "≥ 0.0, ≤ 1.0")
     assert about_method((ROOT / "methods/hie.py").read_text(), "hie").base == "ce, _coarse_ce"
     for source in ("raise SystemExit(1)", "class X:\n    name = 'x'\n    title = exit()", "\0", "(" * 5000, "def"):
         assert about_method(source, "x").source == ""

@@ -133,13 +133,8 @@ def check(base: Path, head: Path, data_dir: Path) -> Checked:
     _compare_outside(base, head, found)
     if found.problems:
         return found
-    touched = {dataset for one in found.changed for dataset in one.datasets}
-    touched |= {
-        dataset
-        for name in [*found.removed, *(one.folder.name for one in found.changed)]
-        if name in before
-        for dataset in before[name].datasets
-    }
+    moved = {*found.removed, *(one.folder.name for one in found.changed)}
+    touched = {dataset for side in (before, after) for name in moved & side.keys() for dataset in side[name].datasets}
     with TemporaryDirectory() as scratch:
         names = sorted(touched)
         old = make_boards(list(before.values()), Path(scratch) / "base", data_dir, names, draw=False)

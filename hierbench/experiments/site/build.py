@@ -12,7 +12,7 @@ from hierbench.experiments.site import citing, tables
 from hierbench.experiments.site.content import Table, find_tables, read_table
 from hierbench.experiments.site.folders import Folder
 from hierbench.experiments.site.methods import Methods
-from hierbench.experiments.site.names import Slugs, clean
+from hierbench.experiments.site.names import Slugs, clean, name_of
 from hierbench.experiments.site.pages import Writer, environment
 from hierbench.experiments.site.runs import moment_of
 from hierbench.experiments.site.sources import highlighted
@@ -77,8 +77,8 @@ def write_site(made: Sequence[Table], target: Path, title: str, base_url: str) -
         writer, methods, slugs = Writer(target, title, lambda: meter.end_part("", 1)), Methods(), Slugs()
         folders = []
         for table in made:
-            slug = slugs.of(table.name if table.submission else table.dataset)
-            folders.append(Folder(table, slug, writer, methods))
+            name = name_of(f"{table.submission}: {table.dataset}") if table.submission else table.dataset
+            folders.append(Folder(table, slugs.of(name), writer, methods))
             folders[-1].write(base_url)
         _write_methods(writer, methods, folders)
         changes = [(one, change) for one in folders for change in one.table.changes]
@@ -96,12 +96,10 @@ def write_site(made: Sequence[Table], target: Path, title: str, base_url: str) -
 def _write_methods(writer: Writer, methods: Methods, made: Sequence[Folder]) -> None:
     places = {id(one.table): (one.table.title, one.places) for one in made}
     for method in methods.known.values():
-        found = method.about.hyperparameters
         writer.page(
             f"methods/{method.slug}.html",
             "method",
             method=method,
-            hyperparameters=[(one.name, one.kind, one.default, one.bounds or "–", one.grid or "–") for one in found],
             grid=tables.method_page(method, places, "../"),
             bibtex=citing.bibtex_of_method(method.name, method.title, method.about.source),
             code=highlighted(method.text),

@@ -11,7 +11,6 @@ from hierbench.config.sections import PROTOCOLS
 from hierbench.config.source import is_dataset_file
 from hierbench.experiments.publication.card import FILE, Card, read_card
 from hierbench.experiments.publication.changes import Entry, read_changes
-from hierbench.experiments.site.names import name_of
 from hierbench.experiments.verification.checked import checked_board, checked_runs
 from hierbench.experiments.verification.findings import VERDICTS, Finding, Report
 from hierbench.experiments.verification.tables import metrics_shown
@@ -50,11 +49,6 @@ class Table:
     board: Board
     report: Report
     trouble: str = ""
-
-    @property
-    def name(self) -> str:
-        """Its name on the site."""
-        return name_of(f"{self.submission}: {self.dataset}" if self.submission else self.dataset)
 
     @property
     def title(self) -> str:

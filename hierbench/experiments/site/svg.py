@@ -24,13 +24,12 @@ def _scale(value: float, ends: Range, start: float, stop: float) -> float:
 
 def ranges(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Range]:
     """Return the smallest and largest end of an interval of each metric."""
-    found = {}
+    found = dict[str, Range]()
     for name in names:
-        cells = [cell for row in rows if (cell := row.metrics.get(name)) is not None and cell.mean is not None]
-        lows = [cell.mean - (cell.ci95 or 0.0) for cell in cells if cell.mean is not None]
-        highs = [cell.mean + (cell.ci95 or 0.0) for cell in cells if cell.mean is not None]
-        if cells:
-            found[name] = (min(lows), max(highs))
+        cells = [row.metrics[name] for row in rows if name in row.metrics]
+        ends = [cell.mean + sign * (cell.ci95 or 0.0) for cell in cells if cell.mean is not None for sign in (-1, 1)]
+        if ends:
+            found[name] = (min(ends), max(ends))
     return found
 
 
