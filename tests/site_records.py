@@ -31,12 +31,6 @@ HOSTILE = (
 )
 
 
-def base_spec():
-    """A spec of the shipped table."""
-    path = min(SHIPPED.glob("tiny-imagenet-frozen/*/spec.json"))
-    return Spec.model_validate(json.loads(path.read_text()))
-
-
 def write_run(folder, spec, title, mean, **extra):
     """Write the record of a finished run whose metrics lie around `mean`; the seed decides how far."""
     epochs = spec.train.epochs
@@ -73,22 +67,13 @@ def write_run(folder, spec, title, mean, **extra):
 
 def publish(folder, dataset, rows, seeds=3, **extra):
     """Publish a table of (method, title, type, mean accuracy[, hyperparameter]) rows; return the ids of its runs."""
-    base = base_spec()
-    ids = []
+    ids, base = [], min(SHIPPED.glob("tiny-imagenet-frozen/*/spec.json")).read_text()
     for method, title, kind, mean, *beta in rows:
         for seed in range(seeds):
-            spec = base.model_copy(
-                update={
-                    "dataset": base.dataset.model_copy(
-                        update={"name": dataset, "digest": "0" * 64, "hierarchy": "1" * 64}
-                    ),
-                    "method": base.method.model_copy(
-                        update={"name": method, "code": "2" * 64, "params": {"beta": beta[0] if beta else 0.5}}
-                    ),
-                    "type": kind,
-                    "seed": seed,
-                }
-            )
+            content = json.loads(base) | {"type": kind, "seed": seed}
+            content["dataset"] |= {"name": dataset, "digest": "0" * 64, "hierarchy": "1" * 64}
+            content["method"] |= {"name": method, "code": "2" * 64, "params": {"beta": beta[0] if beta else 0.5}}
+            spec = Spec.model_validate(content)
             ids.append(write_run(folder / dataset, spec, title, mean, **extra).folder.name)
     write_table(folder, dataset)
     return ids

@@ -81,24 +81,8 @@ def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
     assert json.loads(cli(folder, *COMMAND, "--json").ok().out)["rows"][0]["n"] == 1
 
 
-OPTIONS = Options(
-    methods="ce,crm",
-    dataset="shapes",
-    types="type-I",
-    seeds=1,
-    overrides=["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4"],
-    protocol="paper",
-    weights=None,
-    runs=Path("runs"),
-    data_dir=Path("data"),
-    device="auto",
-    jobs=None,
-    devices=1,
-    jobs_per_gpu=1,
-    mlflow=None,
-    dry_run=False,
-    as_json=False,
-)
+OVERRIDES = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4"]
+OPTIONS = Options(dataset="shapes", methods="ce,crm", types="type-I", seeds=1, overrides=OVERRIDES)
 
 
 def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
@@ -110,7 +94,7 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         {"methods": "crm,ce"},
         {"types": "type-I,type-II"},
         {"seeds": 2},
-        {"overrides": ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"]},
+        {"overrides": ["train.epochs=2", *OVERRIDES[1:]]},
         {"overrides": ["train.epochs=1", "train.batch=96"]},  # a mistake is the planner's to tell
         {"protocol": "authors"},
         {"dataset": "cifar100"},
@@ -147,14 +131,7 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkey
     meta.write_text(before)
     assert answer_from_cache(off)
     (plan,) = Path("runs/.plans").iterdir()
-    for damaged in (
-        "",
-        "{}",
-        "[{}]",
-        "[1]",
-        "null",
-        '[{"spec": {"seed": 0}, "shown": true}]',
-    ):
+    for damaged in ("", "{}", "[{}]", "[1]", "null", '[{"spec": {"seed": 0}, "shown": true}]'):
         kept = plan.read_text()
         plan.write_text(damaged)
         assert not answer_from_cache(off), damaged

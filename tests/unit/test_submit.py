@@ -18,14 +18,6 @@ from hierbench.utils.errors import UserError
 SAID = {"title": "Baselines", "authors": ["A. Author"], "licence": "CC-BY-4.0"}
 
 
-def rewrite(card, *pairs):
-    text = card.read_text()
-    for old, new in pairs:
-        assert old in text
-        text = text.replace(old, new)
-    card.write_text(text)
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -63,7 +55,7 @@ def test_the_command_line(cli, trained, data_dir, tmp_path, monkeypatch):
     (tmp_path / "card.toml").write_text('title = "t"\nauthors = ["A"]\nlicence = "MIT"\n[[replaces]]\n')
     again = ("submit", "out", "--dataset", "shapes", "--output", "copy", "--card", "card.toml")  # of published records
     cli(tmp_path, *again).one_line("key replaces.0.dataset is missing")
-    rewrite(tmp_path / "card.toml", ("[[replaces]]\n", ""))
+    (tmp_path / "card.toml").write_text('title = "t"\nauthors = ["A"]\nlicence = "MIT"\n')
     cli(tmp_path, *again).ok()
     assert (tmp_path / "copy/shapes.json").read_bytes() == (tmp_path / "out/shapes.json").read_bytes()
 
