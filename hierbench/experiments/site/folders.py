@@ -22,6 +22,7 @@ from hierbench.utils.errors import UserError
 
 PER_LIST = 400  # runs on a page that lists them
 FORMATS = {"csv": "table.csv", "json": "table.json", "latex": "table.tex"}
+MOST_DRAWN = 50  # rows of a table that has pictures: the legend of 60 leaves no room for the axes
 PICTURES = {"tradeoff": "Accuracy over mistake severity", "severity": "Mistakes by their severity"}
 Command = tuple[str, str]  # that makes runs again and "", or "" and the reason why there is none
 
@@ -137,9 +138,9 @@ class Folder:
             )
 
     def _write_pictures(self) -> None:
-        """Draw the pictures, as far as the records give them."""
+        """Draw the pictures, as far as the records give them; none of a table with very many rows."""
         table, drawn = self.table, []
-        for kind in PICTURES if table.board.rows else ():
+        for kind in PICTURES if 0 < len(table.board.rows) <= MOST_DRAWN else ():
             path = f"{self.places.folder}/{kind}.svg"
             with suppress(UserError):
                 draw_one(kind, table.board, table.dataset, table.store, table.folder, self.writer.root / path)
