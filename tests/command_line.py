@@ -94,9 +94,9 @@ class Started:
 class Apart(Started):
     """Stands in for the `subprocess.Popen` with which `hierbench.api.isolation` starts a process."""
 
-    def __init__(self, started, stdin):
+    def __init__(self, started):
         self.pid, self._wait, self.returncode = started.pid, started._wait, None
-        self.stdin, self.stdout = os.fdopen(stdin, "wb"), started.stdout.detach()
+        self.stdout = started.stdout.detach()
         started.stderr.close()
 
     def poll(self):
@@ -139,7 +139,7 @@ class CommandLine:
             patch.setattr(typer.main, "get_command", self._get_command)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
+            patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
             for module in ("verification.cache", "publishing"):
                 patch.setattr(f"hierbench.experiments.{module}.SETTLED", TICK)
             words = [*map(str, arguments)]
@@ -217,13 +217,11 @@ class CommandLine:
         """What `hierbench.api.isolation` needs of the module `subprocess`, with forks for processes."""
 
         def start(command, *, stdin, stdout, start_new_session):
-            assert command[1] == "-P" and stdin == stdout == subprocess.PIPE and start_new_session
-            theirs, ours = os.pipe()
-            started = self.server.start(os.getcwd(), command[2:], dict(os.environ), stdin=theirs, stderr=2)
-            os.close(theirs)
-            return Apart(started, ours)
+            assert command[1] == "-P" and stdin == subprocess.DEVNULL and start_new_session
+            return Apart(self.server.start(os.getcwd(), command[2:], dict(os.environ), stderr=2))
 
-        return SimpleNamespace(Popen=start, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
+        names = ("PIPE", "DEVNULL", "TimeoutExpired")
+        return SimpleNamespace(Popen=start, **{name: getattr(subprocess, name) for name in names})
 
     def close(self):
         """End the server."""
@@ -245,12 +243,12 @@ class Server:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),))
         theirs.close()
 
-    def start(self, folder, arguments, environment, stdin=None, stderr=None):
-        """Have it carry out `python ARGUMENTS`, reading from a file of that number, none by default."""
+    def start(self, folder, arguments, environment, stderr=None):
+        """Have it carry out `python ARGUMENTS`, with nothing to read; errors go to a file of that number."""
         (out, to_out), (err, to_err), (control, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         order = json.dumps([str(folder), arguments, environment]).encode()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        pipes = [nothing if stdin is None else stdin, to_out, to_err if stderr is None else stderr, theirs.fileno()]
+        pipes = [nothing, to_out, to_err if stderr is None else stderr, theirs.fileno()]
         socket.send_fds(self.connection, [order], pipes)
         for pipe in (nothing, to_out, to_err):
             os.close(pipe)

@@ -23,7 +23,7 @@ def import_everything():
     """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    ours = ("api.isolated", "cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune")
+    ours = ("api.contract", "cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune")
     ours += ("methods.haframe",)
     for name in (*(f"hierbench.{name}" for name in ours), "optuna.storages", "sqlalchemy.orm"):
         importlib.import_module(name)
@@ -36,7 +36,7 @@ def fork_workers():
     """Let what this process starts be forks of it."""
     real = multiprocessing.get_context
     multiprocessing.get_context = lambda method=None: real("fork")
-    importlib.import_module("hierbench.execution.workers").start_server = lambda: None
+    importlib.import_module("hierbench.execution.workers").start_server = lambda: real("fork")
 
 
 def redirect(stdin, out, err):

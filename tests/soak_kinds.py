@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -13,7 +12,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from miniatures import tiny_imagenet
+
 OF_SHAPES = ("--dataset", "shapes", "--data-dir", "../data")
 TRAINING = (
     "run", "--methods", "ce,crm", "--types", "type-I", "--seeds", "2", "--jobs", "2",
@@ -66,13 +66,9 @@ def make_data(place: Path) -> None:
     from hierbench.data.datasets import shapes
     from hierbench.data.prepare import prepare
 
-    spec = importlib.util.spec_from_file_location("miniatures", HERE / "miniatures.py")
-    assert spec is not None and spec.loader is not None
-    miniatures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(miniatures)
     shapes.PER_CLASS = {"train": 20, "val": 4, "test": 8}
     prepare("shapes", place / "data")
-    miniatures.tiny_imagenet(place / "tiny-imagenet-200.zip", train_per_class=8)
+    tiny_imagenet(place / "tiny-imagenet-200.zip", train_per_class=8)
 
 
 def make_runs(place: Path) -> None:

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {  # tint: (what its layers have in common, the layers)
-    "#d7e3f4": ("commands", ("cli", "experiments")),
+    "#d7e3f4": ("commands", ("cli", "experiments", "speed")),
     "#fbe3c4": ("from plan to results", ("execution", "planning", "training", "runs")),
     "#dcefd6": ("from results to tables", ("reports", "leaderboard")),
     "#ead9f2": ("what is trained", ("models", "data", "methods", "api")),

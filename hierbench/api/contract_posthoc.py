@@ -106,13 +106,10 @@ def _check_fit(cls: type[PostHoc]) -> None:
     require(torch.equal(posthoc.rescore(*_probabilities(cls)), _rescored(cls)), "fit must be deterministic")
 
 
-POSTHOC_CHECKS: dict[str, Check] = {
-    "shapes, finite values, no side effects": _check_rescore,
-    "relabelling permutes the scores": _check_rescore_relabelling,
-    "every hyperparameter acts": _check_rescore_hyperparameters,
-}
-# By the attribute that a method may define; only then they are carried out.
-POSTHOC_HOOKS: dict[str, tuple[str, Check]] = {
-    "every base acts": ("base", _check_bases),
-    "fit before rescore": ("fit", _check_fit),
-}
+CHECKS = (
+    Check("shapes, finite values, no side effects", PostHoc, _check_rescore),
+    Check("relabelling permutes the scores", PostHoc, _check_rescore_relabelling),
+    Check("every hyperparameter acts", PostHoc, _check_rescore_hyperparameters),
+    Check("every base acts", PostHoc, _check_bases, "base"),
+    Check("fit before rescore", PostHoc, _check_fit, "fit"),
+)

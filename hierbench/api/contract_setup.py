@@ -4,13 +4,14 @@ Shapes: B batch, D features, K classes.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
-from hierbench.api.method import Method, PostHoc
+from hierbench.api.method import AnyMethod, Method, bases_of
 from hierbench.hierarchy.tree import Hierarchy
 
 BATCH = 8
@@ -31,7 +32,24 @@ RELABELLED = Hierarchy.from_paths({TREE.classes[old]: PATHS[TREE.classes[old]] f
 
 PROGRESS = (0.0, 0.5, 1.0)  # a term may be off at the start or at the end of the training
 
-Check = Callable[[Any], None]
+
+@dataclass(frozen=True)
+class Check:
+    """A check of the classes of a kind; one of a hook is for those that define this attribute."""
+
+    name: str
+    kind: AnyMethod
+    run: Callable[[Any], None]
+    hook: str = ""
+
+    def concerns(self, cls: AnyMethod) -> bool:
+        """Whether a method's class has what is checked."""
+        if not issubclass(cls, self.kind):
+            return False
+        if self.hook == "base":
+            return len(bases_of(cls)) > 1  # type: ignore[arg-type]
+        needed = self.hook == "fit" and getattr(cls, "needs_validation", False)
+        return not self.hook or needed or getattr(cls, self.hook) is not getattr(self.kind, self.hook)
 
 
 class ContractError(AssertionError):
@@ -80,7 +98,7 @@ def scores_of(method: Method, features: Tensor) -> Tensor:
         return method.scores(method(features))
 
 
-def changed_params(cls: type[Method] | type[PostHoc]) -> Iterator[tuple[str, BaseModel]]:
+def changed_params(cls: AnyMethod) -> Iterator[tuple[str, BaseModel]]:
     """Yield each hyperparameter's name, and the params in which it alone differs from its default."""
     for name, field in cls.Params.model_fields.items():
         extra = field.json_schema_extra

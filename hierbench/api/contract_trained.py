@@ -26,7 +26,7 @@ from hierbench.api.contract_setup import (
     scores_of,
 )
 from hierbench.api.method import Method, groups_of, loss_names
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import one_line_of
 
 
 def _check_shapes(cls: type[Method]) -> None:
@@ -43,10 +43,7 @@ def _check_loss_names(cls: type[Method]) -> None:
     batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
     names: list[str] = []
     for inner, labels in batches * 2:
-        try:
-            names = loss_names(method.train().loss(method(inner), labels), names)
-        except UserError as error:
-            raise ContractError(str(error)) from None
+        names = loss_names(method.train().loss(method(inner), labels), names)
 
 
 def _check_gradients(cls: type[Method]) -> None:
@@ -167,10 +164,7 @@ def _check_progress(cls: type[Method]) -> None:
     for progress in PROGRESS:
         method.progress = progress
         objective_of(method.train(), features, targets)
-        try:
-            names = loss_names(method.loss(method(features), targets), names)
-        except UserError as error:
-            raise ContractError(f"at progress {progress}: {error}") from None
+        names = loss_names(method.loss(method(features), targets), names)
         other = built(cls)  # its norms have seen no batch
         other.progress = progress
         require(torch.equal(scores_of(other, features), scores), "scores depend on progress, which only loss may read")
@@ -178,12 +172,9 @@ def _check_progress(cls: type[Method]) -> None:
 
 def _check_groups(cls: type[Method]) -> None:
     """Own groups have free names, share no parameter, and are the same whenever the method is built."""
-    try:
-        method = built(cls)
-        own, shared = list(method.parameter_groups()), groups_of(method)
-        again = groups_of(built(cls, RELABELLED, seed=3))
-    except UserError as error:
-        raise ContractError(str(error).removeprefix(f"method {cls.name}: ")) from None
+    method = built(cls)
+    own, shared = list(method.parameter_groups()), groups_of(method)
+    again = groups_of(built(cls, RELABELLED, seed=3))
     trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
     require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
     require(bool(own), "parameter_groups is defined and names no group: leave it out")
@@ -210,20 +201,17 @@ def _check_level_scores(cls: type[Method]) -> None:
             require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
 
 
-METHOD_CHECKS: dict[str, Check] = {
-    "shapes and finite values": _check_shapes,
-    "loss terms keep their names": _check_loss_names,
-    "gradients reach every parameter": _check_gradients,
-    "the loss depends on the targets": _check_targets,
-    "same seed, same numbers": _check_determinism,
-    "examples do not mix": _check_independence,
-    "relabelling permutes the scores": _check_relabelling,
-    "checkpoint round trip": _check_checkpoint,
-    "every hyperparameter acts": _check_hyperparameters,
-    "progress changes only the loss": _check_progress,
-}
-# By the function that a method may define; only then they are carried out.
-METHOD_HOOKS: dict[str, tuple[str, Check]] = {
-    "own groups share no parameter": ("parameter_groups", _check_groups),
-    "scores for every level": ("level_scores", _check_level_scores),
-}
+CHECKS = (
+    Check("shapes and finite values", Method, _check_shapes),
+    Check("loss terms keep their names", Method, _check_loss_names),
+    Check("gradients reach every parameter", Method, _check_gradients),
+    Check("the loss depends on the targets", Method, _check_targets),
+    Check("same seed, same numbers", Method, _check_determinism),
+    Check("examples do not mix", Method, _check_independence),
+    Check("relabelling permutes the scores", Method, _check_relabelling),
+    Check("checkpoint round trip", Method, _check_checkpoint),
+    Check("every hyperparameter acts", Method, _check_hyperparameters),
+    Check("progress changes only the loss", Method, _check_progress),
+    Check("own groups share no parameter", Method, _check_groups, "parameter_groups"),
+    Check("scores for every level", Method, _check_level_scores, "level_scores"),
+)

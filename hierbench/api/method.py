@@ -49,12 +49,26 @@ class Configured:
     values: Mapping[str, Any]
 
 
-def _configured(cls: "type[Method] | type[PostHoc]", values: Mapping[str, Any]) -> Configured:
-    validated(cls.Params, dict(values), f"hyperparameters of {cls.__name__}")
-    return Configured(cls, dict(values))
+class Declared:
+    """What every method declares, see `Method` and `PostHoc`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    version: ClassVar[str] = "1"
+    types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
+
+    class Params(Parameters):
+        """No hyperparameters unless the method declares some."""
+
+    @classmethod
+    def with_params(cls, **values: Any) -> Configured:
+        """Return the method with these hyperparameters, for `hierbench.run`; a UserError if one is invalid."""
+        validated(cls.Params, values, f"hyperparameters of {cls.__name__}")
+        return Configured(cls, values)  # type: ignore[arg-type]
 
 
-class Method(nn.Module):
+class Method(Declared, nn.Module):
     """Base class of all trained methods; a subclass defines the names below and the three functions.
 
     Attributes:
@@ -67,15 +81,7 @@ class Method(nn.Module):
             to (epoch + step / steps) / epochs, counted from 0. `loss` may read it, `scores` may not depend on it.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    source: ClassVar[str]
-    version: ClassVar[str] = "1"
-    types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
     progress: float = 0.0
-
-    class Params(Parameters):
-        """No hyperparameters unless the method declares some."""
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         """Keep the hierarchy and the hyperparameters; `params` is a `Params` or None for the defaults."""
@@ -83,11 +89,6 @@ class Method(nn.Module):
         self.hierarchy = hierarchy
         self.num_features = num_features
         self.params = params if params is not None else self.Params()
-
-    @classmethod
-    def with_params(cls, **values: Any) -> Configured:
-        """Return the method with these hyperparameters, for `hierbench.run`; a UserError if one is invalid."""
-        return _configured(cls, values)
 
     def forward(self, features: Tensor) -> Any:
         """Map features [B, D] to outputs: whatever `loss` and `scores` need."""
@@ -200,7 +201,7 @@ def check_shape(found: Any, shape: tuple[int, ...], what: str) -> None:
         raise UserError(f"{what} must be a tensor of shape {list(shape)}, got {got}")
 
 
-class PostHoc:
+class PostHoc(Declared):
     """Base class of methods that re-rank trained methods' predictions without training.
 
     Attributes:
@@ -209,26 +210,13 @@ class PostHoc:
             split. These are computed from the bases' checkpoints, so a base that re-ranks itself has none.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    source: ClassVar[str]
-    version: ClassVar[str] = "1"
-    types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
     base: ClassVar[str | tuple[str, ...]] = "ce"
     needs_validation: ClassVar[bool] = False
-
-    class Params(Parameters):
-        """No hyperparameters unless the method declares some."""
 
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:
         """Keep the hierarchy and the hyperparameters; `params` is a `Params` or None for the defaults."""
         self.hierarchy = hierarchy
         self.params = params if params is not None else self.Params()
-
-    @classmethod
-    def with_params(cls, **values: Any) -> Configured:
-        """Return the method with these hyperparameters, for `hierbench.run`; a UserError if one is invalid."""
-        return _configured(cls, values)
 
     # Typed so that a subclass may name its bases: rescore(self, fine, coarse).
     def rescore(self, *probabilities: Any, **_: Any) -> Tensor:
@@ -246,6 +234,9 @@ class PostHoc:
             targets: `targets` [N], class indices, by this name.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no fit")
+
+
+AnyMethod = type[Method] | type[PostHoc]
 
 
 def bases_of(method: type[PostHoc]) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""Finds methods: files in `methods/`, files given by path, and the entry-point group `hierbench.methods`."""
+"""Finds methods, in `methods/`, by path, or in the entry-point group `hierbench.methods`, and starts new ones."""
 
 import hashlib
 import importlib
-import importlib.util
 import re
 import sys
 import tokenize
@@ -10,24 +9,24 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.machinery import SourceFileLoader
+from importlib import resources
 from importlib.metadata import entry_points
 from os.path import isfile  # False where a name is too long for a file, which `Path.is_file` raises as an OSError
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
 from hierbench.api.code import digest_of_code as digest_of_code
-from hierbench.api.method import Method, Parameters, PostHoc
+from hierbench.api.method import AnyMethod, Method, Parameters, PostHoc
 from hierbench.config.names import GROUP, method_folder
 from hierbench.config.names import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
-from hierbench.utils.files import read_bytes
+from hierbench.utils.files import read_bytes, write_text
 
 HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
 
@@ -37,7 +36,7 @@ class Found:
     """A method that was found."""
 
     reference: str  # a name or path by which any process can find it
-    cls: type[Method] | type[PostHoc]
+    cls: AnyMethod
     code: str  # digest of its file, see `digest_of_code`
     source: Path | None = None  # its file; None for the project's own methods
 
@@ -114,18 +113,6 @@ def find_or_broken(reference: str) -> Found | Broken:
         return Broken(reference, str(error))
 
 
-class _Uncached(SourceFileLoader):
-    """Compiles a file whenever it is imported.
-
-    Python takes cached bytecode for that of a file of the same size and second, so that an edited method could run as
-    it was before, under the digest of the new text.
-    """
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        """Return the code of the file as it is now."""
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def _from_path(path: Path) -> Found:
     if not isfile(path):
         raise UserError(f"no method file {path}")
@@ -133,12 +120,14 @@ def _from_path(path: Path) -> Found:
     if path.is_relative_to(method_folder().resolve()):
         return find_method(path.stem)
     module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(module_name, path, loader=_Uncached(module_name, str(path)))
-    if spec is None or spec.loader is None or path.suffix != ".py":
+    if path.suffix != ".py":
         raise UserError(f"{path} is not a Python file")
-    module = sys.modules[module_name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[module_name] = ModuleType(module_name)
+    module.__file__ = str(path)
     with _import_errors(str(path), path.name):
-        spec.loader.exec_module(module)
+        # Python's import takes cached bytecode for that of a file of the same size and second: an edited method could
+        # run as it was before, under the digest of the new text.
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
         return _checked(path.stem, _only_method(module, str(path)), path, str(path))
 
 
@@ -180,7 +169,7 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
         raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
 
 
-def check_class(name: str, cls: type[Method] | type[PostHoc]) -> None:
+def check_class(name: str, cls: AnyMethod) -> None:
     """Raise a BrokenMethodError unless a class declares what a method must, under this name."""
     for attribute in ("name", "title", "source"):
         if not isinstance(getattr(cls, attribute, None), str):
@@ -213,3 +202,22 @@ def _check_bases(name: str, cls: type[PostHoc]) -> None:
         raise BrokenMethodError(f"method {name}: it cannot be its own base")
     if len(set(bases)) < len(bases):
         raise BrokenMethodError(f"method {name}: base names a method twice: {', '.join(bases)}")
+
+
+def new_method(name: str, folder: Path) -> Path:
+    """Write the commented template of a method called `name` and return its path.
+
+    Raises:
+        UserError: the name is invalid or taken, or there is no such folder.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in METHOD_GROUPS:
+        raise UserError(f"a method's name is lower-case letters, digits, - and _, starting with a letter; got {name!r}")
+    path = folder / f"{name}.py"
+    if path.exists() or name in method_names():
+        raise UserError(f"method {name} already exists" + (f": {path}" if path.exists() else ""))
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    template = resources.files("hierbench.api").joinpath("method.py.tmpl").read_text(encoding="utf-8")
+    class_name = "".join(part.capitalize() for part in re.split("[-_]", name)) + "Method"
+    write_text(path, template.replace("NAME", name).replace("CLASS", class_name))
+    return path

@@ -12,23 +12,11 @@ def bench(
     quick: Annotated[bool, "One round instead of three, for a rough estimate."] = False,
 ) -> Table:
     """Benchmark this machine: training steps, methods, evaluation, CRM, the frame and preparing; takes minutes."""
-    from hierbench.experiments.bench import QUICK, Sizes, parts_of
-    from hierbench.experiments.bench import bench as measure
-    from hierbench.experiments.bench_report import bench_table
     from hierbench.planning.resources import choose_device
-    from hierbench.utils.console import Meter
+    from hierbench.speed.bench import QUICK, Sizes, bench_table
+    from hierbench.speed.bench import bench as measure
 
-    place = choose_device(device)
-    parts = parts_of(place)
-    with Meter("measuring", len(parts)) as meter:
-
-        def on_part(name: str) -> None:
-            for ended in list(meter.parts):
-                meter.end_part(ended, 1.0)
-            meter.part(name, 0.0, 1.0)
-            meter.say(f"measuring: {name} ({parts.index(name) + 1} of {len(parts)})")
-
-        return bench_table(measure(place, QUICK if quick else Sizes(), on_part))
+    return bench_table(measure(choose_device(device), QUICK if quick else Sizes()))
 
 
 @command("env", table="terminal")

@@ -63,7 +63,7 @@ def new(
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="Of the file.")] = Path(),
 ) -> None:
     """Write a commented template NAME.py that already passes `methods check`."""
-    from hierbench.api.template import new_method
+    from hierbench.api.registry import new_method
 
     path = new_method(name, output)
     shown = path if path.is_absolute() else f"./{path}"

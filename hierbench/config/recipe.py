@@ -57,17 +57,13 @@ class Recipe(Closed):
     methods: dict[str, Annotated[dict[str, Any], AfterValidator(checked_section)]] = Field(default={})
 
     @model_validator(mode="after")
-    def _frozen_is_whole(self) -> Self:
+    def _is_whole(self) -> Self:
         if self.model.views > 2 and self.augment.crop == "pad" and not self.augment.pad:
             raise ValueError(
                 "model.views > 2 are random crops: set augment.pad > 0, or augment.crop = random-resized without pad"
             )
         if self.model.frozen and self.train.layer_decay != 1:
             raise ValueError("train.layer_decay is of a backbone that is trained; leave it out with model.frozen")
-        return self
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
         if self.source is None and (short := sorted(Expected.model_fields.keys() - self.expected.model_fields_set)):
             raise ValueError(f"key expected.{short[0]} is missing")
         return self
@@ -93,13 +89,9 @@ def chosen_types(text: str) -> list[FeatureType]:
     return [known for known in FEATURE_TYPES if known in asked]
 
 
-def recipe_names() -> list[str]:
-    """Return the datasets that have a recipe."""
-    return list(_recipe_names())
-
-
 @cache
-def _recipe_names() -> tuple[str, ...]:
+def recipe_names() -> tuple[str, ...]:
+    """Return the datasets that have a recipe."""
     files = resources.files("hierbench.benchmarks").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 

@@ -1,6 +1,7 @@
 """The section [source] of a dataset that a user describes in a file: images, tree and splits."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -79,7 +80,7 @@ def is_dataset_file(dataset: str) -> bool:
     return dataset.endswith(".toml") or "/" in dataset
 
 
-def check_name(name: str, builtin: list[str], where: str) -> None:
+def check_name(name: str, builtin: Sequence[str], where: str) -> None:
     """Raise a UserError unless the name of a user's dataset is plain and new."""
     if not PLAIN.fullmatch(name):
         raise UserError(f"{where}: dataset = {name!r} must be up to 64 letters, digits, - and _ (it names files)")

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hierbench.execution.run_job import Outcome, StoppedError, execute
-from hierbench.planning.resources import Setting
+from hierbench.execution.run_job import Outcome, StoppedError
 from hierbench.runs.job import Job
 from hierbench.runs.peers import OnProgress, Peers
 from hierbench.runs.repair import Note, is_finished
 from hierbench.runs.store import Store
-from hierbench.utils.console import throttled
 
 OnEnd = Callable[[Job, Outcome], None]  # called for jobs that are done or failed
 
@@ -50,15 +48,15 @@ class Queue:
                 self._started.add(other.id)
                 self.waiting.append(other)
 
-    def run(self, job: Job, setting: Setting) -> None:
-        """Run one job in this process."""
+    def reporter(self, job: Job) -> Callable[[float, int], None]:
+        """Return what a job in this process reports to, which stops it once it is over."""
 
         def report(done: float, total: int) -> None:
             self.on_progress(job, done, total)
             if self.is_over(job):
                 raise StoppedError
 
-        self.end(job, execute(job, setting, throttled(report, 0.2), self.note))
+        return report
 
     def take(self, running: set[str]) -> Job | None:
         """Remove and return the first job that can start.

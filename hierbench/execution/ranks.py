@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import sys
 import threading
@@ -25,6 +24,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches
 from hierbench.utils.errors import one_line_of
+from hierbench.utils.processes import starting_children
 
 JOIN_SECONDS = 10.0
 
@@ -40,18 +40,16 @@ def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_e
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     ranks: dict[Connection, BaseProcess] = {}
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is the parent's to handle
     try:
-        for rank in range(setting.devices):
-            ours, theirs = context.Pipe()
-            work = (rank, port, theirs, setting, job.spec.content(), job.found.reference)
-            ranks[ours] = context.Process(target=_rank, args=work, daemon=True, name=f"process {rank}")
-            ranks[ours].start()
-            theirs.close()
-        signal.signal(signal.SIGINT, before)
+        with starting_children():
+            for rank in range(setting.devices):
+                ours, theirs = context.Pipe()
+                work = (rank, port, theirs, setting, job.spec.content(), job.found.reference)
+                ranks[ours] = context.Process(target=_rank, args=work, daemon=True, name=f"process {rank}")
+                ranks[ours].start()
+                theirs.close()
         _serve(ranks, {"report": report, "epoch": after_epoch, "guard": run.guard})
     finally:
-        signal.signal(signal.SIGINT, before)
         for process in ranks.values():
             process.kill()  # files are written atomically, so none is left half-written
         for connection, process in ranks.items():
@@ -59,15 +57,18 @@ def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_e
             connection.close()
 
 
-def _serve(ranks: dict[Connection, BaseProcess], answers: dict[str, Callable[..., None]]) -> None:
-    """Serve requests of the first process, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
+def _serve(ranks: dict[Connection, BaseProcess], calls: dict[str, Callable[..., None]]) -> None:
+    """Do what the first process asks for, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
     working = dict(ranks)
     while working:
         for connection in wait(list(working)):
             assert isinstance(connection, Connection)
             try:
                 message = connection.recv()
-            except (EOFError, OSError):
+                if isinstance(message, tuple):
+                    calls[message[0]](*message[1:])
+                    connection.send("go on")
+            except (EOFError, ConnectionError):
                 process = working[connection]
                 process.join(JOIN_SECONDS)
                 raise RuntimeError(f"{process.name} of the job ended ({ending(process.exitcode or 0)})") from None
@@ -75,12 +76,6 @@ def _serve(ranks: dict[Connection, BaseProcess], answers: dict[str, Callable[...
                 raise message
             if message is None:
                 del working[connection]
-                continue
-            what, *content = message
-            answers[what](*content)
-            if what == "guard":
-                with suppress(OSError):  # the process has ended, which the next `recv` reports
-                    connection.send("go on")
 
 
 def _rank(
@@ -90,23 +85,20 @@ def _rank(
     sys.stdout = sys.stderr
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(setting.devices)}
     os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "OMP_NUM_THREADS": str(setting.threads or 1)}
-    allowed = threading.Semaphore(0)
-    threading.Thread(target=_listen, args=(connection, allowed), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if setting.threads:
         torch.set_num_threads(setting.threads)
 
-    def tell(*message: Any) -> None:
+    def call(*message: Any) -> None:
         connection.send(message)
-
-    def ask() -> None:
-        tell("guard")
-        allowed.acquire()
+        connection.recv()
 
     try:
         job = Job.received(content, reference)
         run = setting.store.run(job.id)
         if rank == 0:  # the only one that writes
-            train_here(job, setting, replace(run, guard=ask), partial(tell, "report"), partial(tell, "epoch"))
+            guarded = replace(run, guard=partial(call, "guard"))
+            train_here(job, setting, guarded, partial(call, "report"), partial(call, "epoch"))
         else:
             train_here(job, setting, run, lambda done, total: None, lambda: None)
         connection.send(None)
@@ -125,10 +117,8 @@ def _sendable(error: BaseException) -> BaseException:
     return copy
 
 
-def _listen(connection: Connection, allowed: threading.Semaphore) -> None:
-    """Let this process write when it may, and end it when its parent is gone."""
-    try:
-        while connection.recv():
-            allowed.release()
-    except (EOFError, OSError):
-        os._exit(1)
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

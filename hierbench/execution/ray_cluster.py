@@ -5,32 +5,30 @@ its checkpoint on another. If not it works in a temporary folder and its files t
 """
 
 import os
-import secrets
 import socket
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
 import hierbench
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.ray_connection import Watch, connected, load, reason, unchanged
-from hierbench.execution.ray_progress import Progress
+from hierbench.execution.ray_connection import Progress, Watch, connected, our_environment, reason
 from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled
 from hierbench.utils.errors import UserError, one_line_of
-from hierbench.utils.files import write_bytes, write_text
+from hierbench.utils.files import write_bytes
 from hierbench.utils.lock import Lock, LostError
 
-with unchanged():
-    ray = load()
+with our_environment():
+    import ray
     from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -50,19 +48,14 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
         UserError: there is no cluster, or none of its nodes has what a job needs.
         ConnectionError: the cluster is lost.
     """
-    probe = setting.runs / f".shared-{secrets.token_hex(8)}"
     jobs = [job for job in queue.waiting if job.trains]
     queue.waiting = [job for job in queue.waiting if not job.trains]
     if not jobs:
         return
-    with connected(setting.address) as watch:
-        try:
-            write_text(probe, "a node that sees this file shares the folder\n")
-            # Ray prints the log of every raylet that dies; lost workers are reported below.
-            with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-                _train(jobs, setting, probe.name, queue, watch)
-        finally:
-            probe.unlink(missing_ok=True)
+    # Ray prints the log of every raylet that dies; lost workers are reported below.
+    with connected(setting.address) as watch, Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        with NamedTemporaryFile(prefix=".shared-", dir=setting.runs) as probe:  # a node that sees it shares the folder
+            _train(jobs, setting, Path(probe.name).name, queue, watch)
 
 
 def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watch: Watch) -> None:
@@ -73,8 +66,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
     here = NodeAffinitySchedulingStrategy(watch.node, soft=False)
     progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=here).remote()
     task = ray.remote(_work).options(max_retries=0, **wanted)
-    engine = engine_digest()
-    losses: Counter[str] = Counter()
+    engine, losses = engine_digest(), Counter[str]()
 
     def start(job: Job) -> Any:
         return task.remote(engine, _order(job, setting, probe), progress)
@@ -94,9 +86,8 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
                 node, (state, error), files, notes = ray.get(task_id)
                 for line in notes:
                     queue.note(f"{line} (on {node})")
-                queue.end(
-                    job, _received(setting.store.run(job.id), files, Outcome(state, error and f"{error} (on {node})"))
-                )
+                outcome = Outcome(state, error and f"{error} (on {node})")
+                queue.end(job, _received(setting.store.run(job.id), files, outcome))
             except LocalRayletDiedError:  # nothing that this process starts can run any more
                 raise watch.stopped() from None
             except RayTaskError as error:  # outside `execute`, which turns errors into outcomes
@@ -105,8 +96,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
                     lost = f"its worker was lost, {losses[job.id]} in all: {reason(error)}"
-                    record_death(setting.store.run(job.id), lost)
-                    queue.end(job, Outcome("failed", lost))
+                    queue.end(job, record_death(setting.store.run(job.id), lost))
                 else:
                     say(f"{job.spec.label}: its worker was lost; it is started again ({reason(error)})")
                     running[start(job)] = job
@@ -163,7 +153,7 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
     node = socket.gethostname()
     if engine != engine_digest():
         return node, ("failed", "the hierbench that is installed there is not the driver's"), {}, []
-    with tempfile.TemporaryDirectory(prefix="hierbench-") as folder:
+    with TemporaryDirectory(prefix="hierbench-") as folder:
         reference = order["reference"]
         if order["source"] is not None:  # the user's file is on the driver
             reference = str(Path(folder) / Path(reference).name)
@@ -183,11 +173,7 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
                 progress.put.remote(job.id, done, total)
 
         outcome = execute_when_free(job, setting, throttled(report, REPORT_EVERY), notes.append)
-        return node, (outcome.state, outcome.error), {} if shared else _files(setting.store.run(job.id)), notes
-
-
-def _files(run: Run) -> dict[str, bytes]:
-    """Return a run's files without its spec, which the driver has, and hidden ones, which are not finished."""
-    paths = [path for path in run.folder.iterdir() if path.is_file() and not path.is_symlink()]
-    shown = [path for path in paths if not path.name.startswith(".") and path.name != "spec.json"]
-    return {path.name: path.read_bytes() for path in shown}
+        # Not the spec, which the driver has, and hidden files, which are not finished.
+        names = [] if shared else [path for path in setting.store.run(job.id).folder.glob("[!.]*") if path.is_file()]
+        files = {path.name: path.read_bytes() for path in names if path.name != "spec.json"}
+        return node, (outcome.state, outcome.error), files, notes

@@ -54,30 +54,28 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
         note: called with what users should know, a line each.
     """
     folder = setting.store.run(job.id).folder
+    lock = Lock(folder)
     try:
         if is_finished(job.spec, setting.store):
             return Outcome("done")
         folder.mkdir(parents=True, exist_ok=True)
-        lock = Lock(folder)
         if not lock.acquire():
             return Outcome("taken")
     except OSError as error:
         return Outcome("failed", reason_of(error, folder))
-    outcome = Outcome("stopped")
     try:
         # Checked again: the previous holder of the lock may have finished the job.
-        outcome = Outcome("done") if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
+        return Outcome("done") if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
     except StoppedError:
-        pass
+        return Outcome("stopped")
     except LostError as error:
         note(f"note: {job.spec.label}: {error}")
-        outcome = Outcome("taken")
+        return Outcome("taken")
     finally:
         lock.release()
-    return outcome
 
 
-def record_death(run: Run, error: str) -> None:
+def record_death(run: Run, error: str) -> Outcome:
     """Record that the process with a job died, and remove its lock; not where another process has taken the job."""
     lock = Lock(run.folder)
     try:
@@ -88,6 +86,7 @@ def record_death(run: Run, error: str) -> None:
         pass  # a full disk: the error still reaches the caller
     finally:
         lock.release()
+    return Outcome("failed", error)
 
 
 def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:

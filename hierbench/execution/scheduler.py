@@ -6,16 +6,16 @@ Several commands may share a runs folder: whichever has a job's lock runs it, th
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from multiprocessing.connection import wait
 
 from hierbench.execution.job_queue import OnEnd, Queue
-from hierbench.execution.workers import Worker
+from hierbench.execution.run_job import execute
+from hierbench.execution.workers import run_in_workers
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.peers import POLL, OnProgress
 from hierbench.runs.repair import Note, is_finished, needs_repair, repair
 from hierbench.runs.store import Store
-from hierbench.utils.console import say
+from hierbench.utils.console import say, throttled
 from hierbench.utils.lock import Lock, LostError
 
 
@@ -74,42 +74,17 @@ def run_plan(
 
         train_on_ray(queue, setting)
     if setting.in_process or setting.executor == "ray":
-        _run_here(queue, setting.of_worker(0))
+        run_here(queue, setting.of_worker(0))
     else:
-        _run_in_workers(queue, setting)
+        run_in_workers(queue, setting)
     return queue.failed
 
 
-def _run_here(queue: Queue, setting: Setting) -> None:
+def run_here(queue: Queue, setting: Setting) -> None:
+    """Run the jobs of a queue in this process, one after another."""
     while queue.waiting:
-        if (job := queue.take(set())) is not None:
-            queue.run(job, setting)
+        if job := queue.take(set()):
+            queue.end(job, execute(job, setting, throttled(queue.reporter(job), 0.2), queue.note))
         elif queue.waiting:
             queue.follow()
             time.sleep(POLL)
-
-
-def _run_in_workers(queue: Queue, setting: Setting) -> None:
-    workers: dict[int, Worker] = {}
-    try:
-        while queue.waiting or any(worker.job for worker in workers.values()):
-            for slot in range(setting.workers):
-                if slot in workers and workers[slot].job:
-                    continue
-                job = queue.take({worker.job.id for worker in workers.values() if worker.job})
-                if job is None:
-                    break
-                if slot not in workers:
-                    workers[slot] = Worker(setting, slot)
-                workers[slot].start(job)
-                queue.on_progress(job, 0.0, job.spec.train.epochs)  # shown while the worker starts
-            gone = [slot for slot, worker in workers.items() if worker.job and not worker.poll(queue)]
-            for slot in gone:
-                del workers[slot]
-            busy = [worker.connection for worker in workers.values() if worker.job]
-            if queue.waiting and not busy:
-                queue.follow()
-            wait(busy, timeout=POLL)
-    finally:
-        for worker in workers.values():
-            worker.stop()

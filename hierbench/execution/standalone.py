@@ -84,15 +84,13 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model, setting.data_dir / "weights")
-    if not files and not is_installed(spec.method.name):  # an untrusted record must not name code to run
-        kept = kept_source(run, spec)
-        there = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""
-        raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{there}")
     with redirect_stdout(sys.stderr):  # a method may print
         given = [find_method(str(file.resolve())) for file in files]
         known = {found.name: found for found in given}
-        if given and spec.method.name not in known and not is_installed(spec.method.name):
-            raise UserError(f"--method {files[0]} is {given[0].name}; the job is {spec.label}")
+        if spec.method.name not in known and not is_installed(spec.method.name):  # a record must not name code to run
+            kept = kept_source(run, spec)
+            there = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""
+            raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{there}")
         found = known.get(spec.method.name) or find_method(spec.method.name)
         posthoc = found.cls if issubclass(found.cls, PostHoc) else None
         names = bases_of(posthoc) if posthoc else ()

@@ -1,20 +1,27 @@
-"""Training one job in this process, after comparing its data, method and weights with the plan's."""
+"""Training one job in this process, after comparing its data, method and weights with the plan's.
 
-import time
-from collections.abc import Callable
+The features of frozen backbones are extracted before jobs start, once for all of them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
+import torch
+
 from hierbench.data import prepared as data
+from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.features import Features, Wanted, check_features, find_features
 from hierbench.data.prepared import Prepared
 from hierbench.models import Classifier
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
+from hierbench.runs.repair import Note, is_finished
 from hierbench.runs.store import Run
 from hierbench.training import trainer
-from hierbench.training.features import obtain_features
+from hierbench.training.features import OnRows, obtain_features
 from hierbench.training.snapshots import keep_snapshot
-from hierbench.utils.console import LINE_EVERY
+from hierbench.utils.console import LINE_EVERY, Meter, throttled
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
@@ -43,24 +50,6 @@ def weights_of(job: Job, setting: Setting) -> Path | None:
     return weights
 
 
-def features_of(job: Job, prepared: Prepared, setting: Setting, note: Callable[[str], None]) -> Features:
-    """Return the cached features that a job with a frozen backbone trains on, extracted on this machine if need be."""
-    wanted = Wanted.by_spec(prepared, job.spec)
-    if (features := find_features(wanted)) is not None:
-        check_features(features)
-        return features
-    note(f"{job.spec.label}: extracting {wanted.num_rows():,} features of {wanted.model.backbone}, or waiting for them")
-    said = time.monotonic()
-
-    def on_rows(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > LINE_EVERY:
-            said = time.monotonic()
-            note(f"features of {wanted.model.backbone}: {100 * done / total:.0f} %")
-
-    return obtain_features(wanted, weights_of(job, setting), setting.device, on_rows)
-
-
 def data_of(job: Job, setting: Setting) -> Prepared:
     """Return the job's dataset, after comparing data and method with the plan's."""
     if job.found.code != job.spec.method.code:
@@ -71,3 +60,57 @@ def data_of(job: Job, setting: Setting) -> Prepared:
         raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
     data.check(dataset)
     return dataset
+
+
+def extract_features(plan: Sequence[Job], setting: Setting) -> None:
+    """Extract what the unfinished jobs of a plan train on and what is not cached, with progress.
+
+    Jobs on a Ray cluster find or extract it on their node instead.
+
+    Raises:
+        UserError: see `hierbench.training.features.obtain_features`.
+    """
+    if setting.executor == "ray":
+        return
+    wanted = {
+        found.key: (found, job)
+        for job in plan
+        if job.trains and job.spec.model.frozen and not is_finished(job.spec, setting.store)
+        for found in [Wanted.by_spec(data_of(job, setting), job.spec)]
+    }
+    for found, job in wanted.values():
+        _extract(found, job, setting)
+
+
+def features_without_crops(job: Job, prepared: Prepared, setting: Setting) -> FeatureSplit:
+    """Return the training set of a job with a frozen backbone, to be evaluated: each image itself is its first view.
+
+    Where a job trains on random crops, these features are another cache, extracted if need be.
+    """
+    spec = job.spec
+    if spec.model.views > 2:
+        spec = spec.model_copy(update={"model": spec.model.model_copy(update={"views": 1})})
+    features = _extract(Wanted.by_spec(prepared, spec), job, setting)
+    return FeatureSplit(prepared, features, "train", spec, torch.device(setting.device))
+
+
+def features_of(job: Job, prepared: Prepared, setting: Setting, note: Note) -> Features:
+    """Return the cached features that a job with a frozen backbone trains on, extracted on this machine if need be."""
+    backbone = job.spec.model.backbone
+
+    def on_rows(done: float, total: int) -> None:
+        note(f"{job.spec.label}: extracting {total:,} features of {backbone}, {100 * done / total:.0f} %")
+
+    return _obtain(Wanted.by_spec(prepared, job.spec), job, setting, throttled(on_rows, LINE_EVERY))
+
+
+def _extract(wanted: Wanted, job: Job, setting: Setting) -> Features:
+    with Meter(f"features of {wanted.model.backbone}", float(wanted.num_rows())) as meter:
+        return _obtain(wanted, job, setting, partial(meter.part, "images and views"))
+
+
+def _obtain(wanted: Wanted, job: Job, setting: Setting, on_rows: OnRows) -> Features:
+    if (features := find_features(wanted)) is not None:  # reading the file of weights for its digest can take long
+        check_features(features)
+        return features
+    return obtain_features(wanted, weights_of(job, setting), setting.device, on_rows)

@@ -6,15 +6,11 @@ in a fork. Elsewhere libraries do not survive a fork, and each worker starts a P
 
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from hierbench.api.isolation import ending
@@ -22,22 +18,23 @@ from hierbench.execution.job_queue import Queue
 from hierbench.execution.run_job import Outcome, execute, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
+from hierbench.runs.peers import POLL
 from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
 from hierbench.utils.errors import UserError, one_line_of
-from hierbench.utils.processes import without_main_script
-
-FORKS = sys.platform == "linux"
+from hierbench.utils.processes import starting_children
 
 
-def start_server() -> None:
-    """Start the process that forks for each worker, without waiting for its imports; nothing if it runs."""
-    if FORKS:
-        from multiprocessing import forkserver
+def start_server() -> ForkServerContext | SpawnContext:
+    """Return how workers start; where they are forked, their server is started, without waiting for its imports."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver
 
-        multiprocessing.set_forkserver_preload(["hierbench.execution.preloaded"])
-        with _ignored_interrupts():
-            forkserver.ensure_running()
+    multiprocessing.set_forkserver_preload(["hierbench.execution.preloaded"])
+    with starting_children():
+        forkserver.ensure_running()
+    return multiprocessing.get_context("forkserver")
 
 
 def seconds_to_start(setting: Setting) -> float:
@@ -46,45 +43,50 @@ def seconds_to_start(setting: Setting) -> float:
     if setting.in_process:
         import_fabric()
     else:
-        start_server()
-        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
-        process = context.Process(target=import_fabric)
-        with _ignored_interrupts(), without_main_script():
+        process = start_server().Process(target=import_fabric)
+        with starting_children():
             process.start()
         process.join()
     return time.perf_counter() - began
 
 
-@contextmanager
-def _ignored_interrupts() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which is the parent's to handle: they inherit this.
-
-    Only the main thread can, and only there Ctrl-C arrives.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def run_in_workers(queue: Queue, setting: Setting) -> None:
+    """Run the jobs of a queue in `setting.workers` processes."""
+    workers: dict[int, Worker] = {}
     try:
-        yield
+        while queue.waiting or any(worker.job for worker in workers.values()):
+            for slot in range(setting.workers):
+                if slot in workers and workers[slot].job:
+                    continue
+                job = queue.take({worker.job.id for worker in workers.values() if worker.job})
+                if job is None:
+                    break
+                if slot not in workers:
+                    workers[slot] = Worker(setting, slot)
+                workers[slot].start(job)
+                queue.on_progress(job, 0.0, job.spec.train.epochs)  # shown while the worker starts
+            gone = [slot for slot, worker in workers.items() if worker.job and not worker.poll(queue)]
+            for slot in gone:
+                del workers[slot]
+            busy = [worker.connection for worker in workers.values() if worker.job]
+            if queue.waiting and not busy:
+                queue.follow()
+            wait(busy, timeout=POLL)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for worker in workers.values():
+            worker.stop()
 
 
 class Worker:
     """A process that runs one job after another; `slot` decides which devices it uses."""
 
     def __init__(self, setting: Setting, slot: int) -> None:
-        setting = setting.of_worker(slot)
-        start_server()
-        context = multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
+        setting, context = setting.of_worker(slot), start_server()
         self.connection, theirs = context.Pipe()
         # A daemon may have no children, which a job on several devices has; it ends with the pipe in any case.
-        daemon = setting.devices == 1
-        self.process: BaseProcess = context.Process(
-            target=_work, args=(theirs, setting, dict(os.environ)), daemon=daemon
-        )
-        with _ignored_interrupts(), without_main_script():
+        work, daemon = (theirs, setting, dict(os.environ)), setting.devices == 1
+        self.process = context.Process(target=_work, args=work, daemon=daemon)
+        with starting_children():
             self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -123,8 +125,7 @@ class Worker:
             self.process.join(5)
             how = ending(self.process.exitcode or 0)
             error = f"the worker process ended ({how}); run the same command to resume from its last epoch"
-            record_death(queue.store.run(job.id), error)
-            queue.end(job, Outcome("failed", error))
+            queue.end(job, record_death(queue.store.run(job.id), error))
             return False
         return True
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.standalone import show_commands
-from hierbench.experiments.plan_cache import plan_writer
+from hierbench.experiments.plan_cache import plan_file
 from hierbench.experiments.publishing import Ended, Published, publish_board
 from hierbench.experiments.session import Further, Session
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
@@ -64,8 +64,8 @@ def compare(
             rows.plan(recipe, prepared, inputs.digest, params)
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
-    uncached = prepared is None or tuned or broken or rows is not None
-    cache_plan = (lambda plan: None) if uncached or prepared is None else plan_writer(options, asked, prepared)
+    whole = not (tuned or broken or rows is not None)
+    remembered = plan_file(options, asked, prepared) if whole and prepared is not None else None
     trained = list(with_bases(methods).values())
     if not session.announce(lines, partial(costs, recipe, trained, types), trained):
         return Ended()
@@ -79,8 +79,10 @@ def compare(
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return Ended(broken=broken)
     published, failures = carry_out(session, plan, tuned_by, columns, rows)
-    if not failures:
-        cache_plan(plan)
+    if remembered is not None and not failures:
+        with suppress(OSError):  # then the next command plans again
+            remembered.parent.mkdir(exist_ok=True)
+            write_json(remembered, {job.id: job.shown for job in plan})
     more = None if rows is None else {"separation": rows.record.content()}
     return Ended(published, tuple(failures), broken, more)
 

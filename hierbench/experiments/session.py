@@ -12,18 +12,15 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.config.sections import FeatureType
-from hierbench.data.prepared import find, variant_name
 from hierbench.data.user.opening import with_sizes
 from hierbench.execution import workers
-from hierbench.execution.extraction import extract_features
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
+from hierbench.execution.train_job import extract_features
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.cost import Cost
-from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary, timed
-from hierbench.planning.estimate import seconds_per_job, total_seconds
-from hierbench.planning.extraction import Extraction, extractions_of
+from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
 from hierbench.planning.inputs import Inputs, obtain
 from hierbench.planning.plan import check_request
 from hierbench.planning.resources import Setting, choose_device, make_setting
@@ -31,6 +28,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
+from hierbench.speed.estimate import estimate, with_times
 from hierbench.training.precision import resolve_precision
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
@@ -89,18 +87,9 @@ class Session:
         train = self.recipe.train.model_copy(update={"precision": precision})
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
-        if self._starts_workers():
-            workers.start_server()  # it imports while the data is prepared
         self.inputs = obtain(self.recipe, self.options)
         self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
-
-    def _starts_workers(self) -> bool:
-        """Whether jobs will surely train in workers: the data is still to be prepared."""
-        options, variant = self.options, variant_name(self.recipe.dataset, self.recipe.data.jpeg_quality)
-        if options.dry_run or options.plan_only or options.executor != "local" or find(variant, options.data_dir):
-            return False
-        return not make_setting(options, 2).in_process
 
     def announce(
         self, lines: Sequence[Line], models: Callable[[], Costs], methods: Sequence[Found] = (), **more: Any
@@ -114,24 +103,18 @@ class Session:
         num_training = sum(line.trains for line in lines)
         self.setting = make_setting(options, num_training, weights=inputs.weights, **more)
         kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
-        measure, needed = options.dry_run, list[Extraction]()
-        if recipe.model.frozen:
-            needed = extractions_of(recipe, kinds, inputs.prepared, inputs.digest, self.setting, measure=measure)
-        per_job = seconds_per_job(recipe, kinds, inputs.prepared, self.setting, measure=measure)
-        seconds = None if per_job is None else total_seconds(per_job, kinds, self.setting, needed) if kinds else 0.0
-        if seconds:  # small jobs take less time than the processes that run them take to start
-            seconds += workers.seconds_to_start(self.setting)
+        found = estimate(recipe, kinds, inputs, self.setting, measure=options.dry_run)
         if options.dry_run or inputs.prepared is None:
             shown = models()
-            if options.dry_run and per_job:
-                shown = timed(shown, recipe, methods, per_job, self.setting)
-            show_dry_run(recipe, lines, seconds, shown, options.device, inputs.missing, needed, as_json=options.as_json)
+            if options.dry_run:
+                shown = with_times(shown, recipe, methods, found.per_job, self.setting)
+            show_dry_run(recipe, lines, found, shown, options.device, inputs.missing, as_json=options.as_json)
             return False
         say_notes(inputs.prepared)
-        say(summary(recipe, lines, seconds, options.device, ""))
+        say(summary(recipe, lines, found.seconds, options.device, ""))
         if kinds and not self.setting.in_process and options.executor == "local" and not options.plan_only:
             workers.start_server()  # it imports while this process goes on
-        for extraction in needed:
+        for extraction in found.extractions:
             if not extraction.cached:
                 say(describe(extraction, recipe))
         return True

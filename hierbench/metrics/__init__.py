@@ -7,36 +7,34 @@ is better where larger; `_loss`, `_error`, `distance` and `severity` where small
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.registry import PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
 
 if TYPE_CHECKING:
-    from hierbench.metrics.functions.classes import (
+    from hierbench.metrics.evidence import Evidence
+    from hierbench.metrics.functions import (
+        expected_calibration_error,
+        full_path_accuracy_score,
+        haurc_loss,
         hf1_score,
         hierarchical_distance,
         hierarchical_precision_score,
         hierarchical_recall_score,
-        information_severity,
-        level_accuracy_score,
-        mistake_severity,
-        top1_score,
-    )
-    from hierbench.metrics.functions.levels import full_path_accuracy_score, tree_inconsistency_loss
-    from hierbench.metrics.functions.scores import (
-        expected_calibration_error,
-        haurc_loss,
         hierdist_at_k_loss,
         hops_score,
+        information_severity,
+        level_accuracy_score,
         lifted_level_accuracy_score,
         maximum_calibration_error,
         min_distance_at_k_loss,
+        mistake_severity,
+        top1_score,
+        tree_inconsistency_loss,
     )
     from hierbench.metrics.ranking import top_class, top_classes
     from hierbench.metrics.sums import (
         CHUNK,
         DEFAULT_KS,
         Tally,
-        distance_counts,
         evaluate,
         metrics_from_counts,
         mistakes_by_distance,
@@ -51,7 +49,6 @@ __all__ = [
     "MetricInfo",
     "Tally",
     "compute_metrics",
-    "distance_counts",
     "evaluate",
     "expected_calibration_error",
     "find_metric",
@@ -79,36 +76,15 @@ __all__ = [
     "usable_ks",
 ]
 
-# The numerics load on first use: tables read names and titles without torch.
-_HOMES = {
-    "functions.classes": (
-        "hf1_score",
-        "hierarchical_distance",
-        "hierarchical_precision_score",
-        "hierarchical_recall_score",
-        "information_severity",
-        "level_accuracy_score",
-        "mistake_severity",
-        "top1_score",
-    ),
-    "functions.levels": ("full_path_accuracy_score", "tree_inconsistency_loss"),
-    "functions.scores": (
-        "expected_calibration_error",
-        "haurc_loss",
-        "hierdist_at_k_loss",
-        "hops_score",
-        "lifted_level_accuracy_score",
-        "maximum_calibration_error",
-        "min_distance_at_k_loss",
-    ),
-    "ranking": ("top_class", "top_classes"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
 
 def __getattr__(name: str) -> Any:
+    """Load the numerics on first use: tables read names and titles without torch."""
     if name in __all__:
-        return getattr(import_module(f"hierbench.metrics.{_HOME_OF.get(name, 'sums')}"), name)
+        for module in map(
+            import_module, (f"hierbench.metrics.{home}" for home in ("sums", "ranking", "evidence", "functions"))
+        ):
+            if hasattr(module, name):
+                return getattr(module, name)
     raise AttributeError(f"module 'hierbench.metrics' has no attribute {name!r}")
 
 

@@ -1,6 +1,7 @@
-"""The metrics of `hierbench.metrics` as torchmetrics classes, which accumulate over batches and ranks.
+"""The paper's metrics as torchmetrics classes, which accumulate over batches and ranks; others are in `field_classes`.
 
-The states are integer sums, so the result is bitwise the same for any batching and any number of ranks.
+Sums over examples are exact where each example adds integers, so the result is bitwise the same for any batching and
+any number of ranks.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.sums import DEFAULT_KS, distance_counts, metrics_from_counts, usable_ks
+from hierbench.metrics.computations import COMPUTATIONS, Computation, sums_of
+from hierbench.metrics.evidence import Evidence
+from hierbench.metrics.sums import DEFAULT_KS, contributions, metrics_from_counts, usable_ks
 
 
 class HierarchicalMetrics(Metric):
@@ -19,56 +22,98 @@ class HierarchicalMetrics(Metric):
 
     is_differentiable = False
     full_state_update = False
-    counts: Tensor
+    sums: Tensor
 
     def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.hierarchy, self.shown_ks = hierarchy, tuple(ks)
         self.ks = usable_ks(ks, hierarchy.num_classes)
-        self.add_state("counts", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("sums", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores [B, K], targets [B]."""
-        self.counts += distance_counts(scores, targets, self.hierarchy, self.ks)
+        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, scores)
+        known = evidence.known_targets()
+        added = contributions(evidence.ranked(max(self.ks)), known, self.hierarchy, self.ks)
+        self.sums += sums_of(added).to(self.sums.device)
 
     def compute(self) -> dict[str, float]:
         """Return the metrics over everything added so far, on all ranks."""
-        return metrics_from_counts(self.counts.tolist(), self.ks, self.shown_ks)
+        return metrics_from_counts(self.sums.tolist(), self.ks, self.shown_ks)
 
 
-class _Single(HierarchicalMetrics):
-    """A single metric, as a number."""
+class Computed(Metric):
+    """A metric of `computations`, from sums over examples where it allows that; its k is the parameter."""
 
-    key: str
+    is_differentiable = False
+    full_state_update = False
+    family: str  # name of the computation, unless the options choose one
+    sums: Tensor
+    counts: list[Tensor] | Tensor
 
-    def __init__(self, hierarchy: Hierarchy, *, ks: Sequence[int] = (1,), **kwargs: Any) -> None:
-        super().__init__(hierarchy, ks, **kwargs)
+    def __init__(self, hierarchy: Hierarchy, *, family: str = "", parameter: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.family = family or self.family
+        if self.family.endswith("@") and not 1 <= parameter <= hierarchy.num_classes:
+            raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {parameter}")
+        self.hierarchy, self.parameter = hierarchy, parameter
+        if self.computation.summed:
+            zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=self.computation.dtype)
+            self.add_state("sums", zeros, dist_reduce_fx="sum")
+        else:
+            self.add_state("counts", [], dist_reduce_fx="cat")
 
-    def compute(self) -> Tensor:  # type: ignore[override]  # a number instead of the dictionary
-        return torch.tensor(super().compute()[self.key], dtype=torch.float64)
+    @property
+    def computation(self) -> Computation:
+        """How it is computed."""
+        return COMPUTATIONS[self.family]
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch: scores [B, K], targets [B]."""
+        self._add_evidence(Evidence(scores, targets.to(scores.device), self.hierarchy, scores))
+
+    def _add_evidence(self, evidence: Evidence) -> None:
+        known = evidence.known_targets()
+        self._add(self.computation.needs(evidence, self.parameter), known)
+
+    def _add(self, needs: tuple[Any, ...], targets: Tensor) -> None:
+        counts = self.computation.counts(*needs, targets, self.hierarchy)
+        if self.computation.summed:
+            self.sums += sums_of(counts).to(self.sums.device)
+        else:
+            assert isinstance(self.counts, list)
+            self.counts.append(counts)
+
+    def compute(self) -> Tensor:
+        """Return a float64 number over everything added so far, on all ranks."""
+        if self.computation.summed:
+            value = self.computation.value(self.sums.cpu().double(), self.parameter)
+        elif not len(self.counts):
+            raise ValueError("no examples to evaluate")
+        else:
+            counts = self.counts if isinstance(self.counts, Tensor) else torch.cat(self.counts)  # after a sync: one
+            value = self.computation.value(counts, self.parameter)
+        return torch.as_tensor(value, dtype=torch.float64)
 
 
-class Top1Accuracy(_Single):
+class Top1Accuracy(Computed):
     """Per cent of examples whose top-ranked class is the target."""
 
-    key = "top1"
+    family = "top1"
     higher_is_better = True
 
 
-class MistakeSeverity(_Single):
+class MistakeSeverity(Computed):
     """Mean hierarchical distance of the top-ranked class over mistakes only; NaN without mistakes."""
 
-    key = "mistake_severity"
+    family = "mistake_severity"
     higher_is_better = False
 
 
-class HierarchicalDistance(_Single):
+class HierarchicalDistance(Computed):
     """Mean over examples of the mean hierarchical distance of the top k classes."""
 
     higher_is_better = False
 
     def __init__(self, hierarchy: Hierarchy, k: int = 1, **kwargs: Any) -> None:
-        if not 1 <= k <= hierarchy.num_classes:
-            raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {k}")
-        super().__init__(hierarchy, ks=(k,), **kwargs)
-        self.key = f"hierdist@{k}"
+        super().__init__(hierarchy, family="hierdist@", parameter=k, **kwargs)

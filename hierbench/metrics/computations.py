@@ -1,125 +1,139 @@
-"""The computation of each metric of the registry from its evidence; `compute_metrics` is the way to call them.
+"""How each metric is computed: what each example adds, and the value of the sums. `compute_metrics` calls them.
 
-A family of the registry ("@") takes all of its parameters at once, so that the classes are ranked once; other metrics
-take and give one.
+Shapes: N examples, K classes, L levels, S numbers that each example adds.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import calibration, hops, levels, paths, selective
 from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.sums import evaluate
-
-Computation = Callable[[Evidence, Sequence[int]], list[float]]
+from hierbench.metrics.sums import contributions, values_of
 
 
-def _top1(evidence: Evidence, _: Sequence[int]) -> list[float]:
-    return [_paper(evidence, (1,))["top1"]]
+class Computation(NamedTuple):
+    """How a metric is computed. Of a family ("@") the parameter is its k or level, else 0.
+
+    Attributes:
+        needs: (evidence, parameter) -> what it needs of the evidence; None where the method does not have it.
+        counts: (*needs, targets, hierarchy) -> [N, S], what each example adds.
+        value: (sums, parameter) -> the metric, of the number of examples and the summed counts, [1 + S] float64.
+        size: hierarchy -> S.
+        dtype: of the counts.
+        summed: False where the value is of the counts of all examples instead, [N, S].
+    """
+
+    needs: Callable[[Evidence, int], tuple[Any, ...]]
+    counts: Callable[..., Tensor]
+    value: Callable[[Tensor, int], Any]
+    size: Callable[[Hierarchy], int] = lambda _: 1
+    dtype: torch.dtype = torch.int64
+    summed: bool = True
 
 
-def _mistake_severity(evidence: Evidence, _: Sequence[int]) -> list[float]:
-    return [_paper(evidence, (1,))["mistake_severity"]]
+def compute(family: str, parameter: int, evidence: Evidence, targets: Tensor) -> float:
+    """Return a metric of evidence and its known targets, NaN if it is undefined."""
+    tree = evidence.hierarchy
+    if parameter > (tree.num_levels if family.startswith("level_") else tree.num_classes):
+        return float("nan")
+    needs = COMPUTATIONS[family].needs(evidence, parameter)
+    return float("nan") if needs[0] is None else value_of(family, parameter, needs, targets, tree)
 
 
-def _hierdist(evidence: Evidence, ks: Sequence[int]) -> list[float]:
-    found = _paper(evidence, ks)
-    return [found.get(f"hierdist@{k}", math.nan) for k in ks]
+def value_of(family: str, parameter: int, needs: tuple[Any, ...], targets: Tensor, hierarchy: Hierarchy) -> float:
+    """Return a metric of what it needs and of known targets [N]."""
+    computation = COMPUTATIONS[family]
+    counts = computation.counts(*needs, targets, hierarchy)
+    return float(computation.value(sums_of(counts).cpu().double() if computation.summed else counts, parameter))
 
 
-def _paper(evidence: Evidence, ks: Sequence[int]) -> dict[str, float]:
-    return evaluate(evidence.scores, evidence.targets, evidence.hierarchy, ks)
+def sums_of(counts: Tensor) -> Tensor:
+    """Return the number of examples and the sums of their counts [N, S], [1 + S]."""
+    return torch.cat([counts.new_tensor([len(counts)]), counts.sum(dim=0)])
 
 
-def _min_distance(evidence: Evidence, ks: Sequence[int]) -> list[float]:
-    usable = [k for k in ks if k <= evidence.hierarchy.num_classes]
-    if not usable:
-        return [math.nan] * len(ks)
-    sums = paths.min_distance_counts(evidence.scores, evidence.targets, evidence.hierarchy, usable).tolist()
-    found = {k: total / sums[0] for k, total in zip(usable, sums[1:], strict=True)}
-    return [found.get(k, math.nan) for k in ks]
+def _paper(name: str) -> Computation:
+    return Computation(
+        lambda evidence, k: (evidence.ranked(max(k, 1)),),
+        lambda ranked, targets, tree: contributions(ranked, targets, tree, [1, ranked.shape[1]]),
+        lambda sums, k: values_of(sums.numpy(), [1, max(k, 1)])[name.format(k)],
+        lambda _: 3,
+    )
 
 
-def _level_accuracy(evidence: Evidence, numbers: Sequence[int]) -> list[float]:
-    predictions = levels.levels_of(evidence.top, evidence.hierarchy)
-    return _at(levels.level_accuracy(predictions, evidence.targets, evidence.hierarchy), numbers)
-
-
-def _level_accuracy_lifted(evidence: Evidence, numbers: Sequence[int]) -> list[float]:
-    return _at(levels.level_accuracy(evidence.lifted, evidence.targets, evidence.hierarchy), numbers)
-
-
-def _at(by_level: list[float], numbers: Sequence[int]) -> list[float]:
-    return [by_level[number - 1] if number <= len(by_level) else math.nan for number in numbers]
+def _of_levels(needs: Callable[[Evidence, int], tuple[Any]], place: int) -> Computation:
+    """Return the share of examples that are counted at a place of the sums, or as many after it as the level says."""
+    return Computation(
+        needs,
+        levels.level_counts,
+        lambda sums, level: 100.0 * sums[place + level] / sums[0],
+        lambda tree: 2 + tree.num_levels,
+    )
 
 
 def _path_score(name: str) -> Computation:
-    def compute(evidence: Evidence, _: Sequence[int]) -> list[float]:
-        counts = paths.path_counts(evidence.top, evidence.targets, evidence.hierarchy)
-        return [paths.hierarchical_scores(counts)[name]]
-
-    return compute
-
-
-def _information_severity(evidence: Evidence, _: Sequence[int]) -> list[float]:
-    counts = paths.lca_counts(evidence.top, evidence.targets, evidence.hierarchy)
-    return [paths.information_severity(counts)]
+    return Computation(
+        lambda evidence, _: (evidence.top,),
+        paths.path_counts,
+        lambda sums, _: paths.hierarchical_score(sums, name),
+        lambda _: 6,
+        torch.float64,
+    )
 
 
-def _full_path_accuracy(evidence: Evidence, _: Sequence[int]) -> list[float]:
-    if evidence.level_predictions is None:
-        return [math.nan]
-    return [levels.full_path_accuracy(evidence.level_predictions, evidence.targets, evidence.hierarchy)]
-
-
-def _tree_inconsistency(evidence: Evidence, _: Sequence[int]) -> list[float]:
-    if evidence.level_predictions is None:
-        return [math.nan]
-    return [levels.tree_inconsistency(evidence.level_predictions, evidence.targets, evidence.hierarchy)]
-
-
-def _hops_at(evidence: Evidence, ks: Sequence[int]) -> list[float]:
-    most = evidence.hierarchy.num_classes
-    return [_hops(evidence, k) if k <= most else math.nan for k in ks]
-
-
-def _hops_of_all(evidence: Evidence, _: Sequence[int]) -> list[float]:
-    return [_hops(evidence, None)]
-
-
-def _hops(evidence: Evidence, k: int | None) -> float:
-    return 100.0 * float(hops.hops_scores(evidence.scores, evidence.targets, evidence.hierarchy, k).mean())
+def _hops(k_of: Callable[[Evidence, int], int]) -> Computation:
+    return Computation(
+        lambda evidence, k: (evidence.scores, k_of(evidence, k)),
+        lambda scores, k, targets, tree: hops.hops_scores(scores, targets, tree, k)[:, None],
+        lambda sums, _: 100.0 * sums[1] / sums[0],
+        dtype=torch.float64,
+    )
 
 
 def _calibration(which: int) -> Computation:
-    def compute(evidence: Evidence, _: Sequence[int]) -> list[float]:
-        sums = calibration.bin_sums(evidence.top, evidence.targets, evidence.probabilities)
-        return [calibration.calibration_errors(sums)[which]]
-
-    return compute
+    return Computation(
+        lambda evidence, _: (evidence.top, evidence.probabilities),
+        lambda top, probabilities, targets, _: calibration.bin_counts(top, probabilities, targets),
+        lambda sums, _: calibration.calibration_errors(sums)[which],
+        lambda _: 3 * calibration.BINS,
+        torch.float64,
+    )
 
 
 def _haurc(rule: selective.Rule) -> Computation:
-    def compute(evidence: Evidence, _: Sequence[int]) -> list[float]:
-        curve = selective.operating_curve(evidence.top, evidence.targets, evidence.climb, evidence.hierarchy, rule)
-        return [selective.area_under(curve)]
+    return Computation(
+        lambda evidence, _: (evidence.top, evidence.climb),
+        lambda top, climb, targets, tree: selective.climb_steps(top, climb, targets, tree).flatten(1),
+        lambda steps, _: selective.area_under(selective.curve_of(steps.unflatten(1, (3, -1)), rule)),
+        summed=False,
+    )
 
-    return compute
 
-
-COMPUTATIONS: dict[str, Computation] = {
-    "top1": _top1,
-    "mistake_severity": _mistake_severity,
-    "hierdist@": _hierdist,
-    "min_distance@": _min_distance,
-    "level_accuracy@": _level_accuracy,
-    "level_accuracy_lifted@": _level_accuracy_lifted,
+COMPUTATIONS = {
+    "top1": _paper("top1"),
+    "mistake_severity": _paper("mistake_severity"),
+    "hierdist@": _paper("hierdist@{}"),
+    "min_distance@": Computation(
+        lambda evidence, k: (evidence.ranked(k),), paths.min_distance_counts, lambda sums, _: sums[1] / sums[0]
+    ),
+    "level_accuracy@": _of_levels(lambda evidence, _: (levels.levels_of(evidence.top, evidence.hierarchy),), 2),
+    "level_accuracy_lifted@": _of_levels(lambda evidence, _: (evidence.lifted,), 2),
+    "fpa": _of_levels(lambda evidence, _: (evidence.level_predictions,), 1),
+    "tice": _of_levels(lambda evidence, _: (evidence.level_predictions,), 2),
     **{name: _path_score(name) for name in paths.SCORES},
-    "information_severity": _information_severity,
-    "fpa": _full_path_accuracy,
-    "tice": _tree_inconsistency,
-    "hops@": _hops_at,
-    "hops": _hops_of_all,
+    "information_severity": Computation(
+        lambda evidence, _: (evidence.top,),
+        paths.bit_counts,
+        lambda sums, _: sums[2] / sums[1],
+        lambda _: 2,
+        torch.float64,
+    ),
+    "hops@": _hops(lambda _, k: k),
+    "hops": _hops(lambda evidence, _: evidence.hierarchy.num_classes),
     "ece": _calibration(0),
     "mce": _calibration(1),
     "haurc_climbing": _haurc("climbing"),

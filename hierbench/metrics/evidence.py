@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics.levels import lifted_predictions
+from hierbench.metrics.ranking import check_shapes, known_targets, top_classes
+from hierbench.metrics.selective import climb_probabilities
 
-if TYPE_CHECKING:  # tables read the metrics' names and titles without torch
-    from torch import Tensor
+KEPT = 20  # the largest k of the default columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,29 +27,36 @@ class Evidence:
             method that predicts classes alone.
     """
 
-    scores: "Tensor"
-    targets: "Tensor"
+    scores: Tensor
+    targets: Tensor
     hierarchy: Hierarchy
-    probabilities: "Tensor"
-    level_predictions: "Tensor | None" = None
+    probabilities: Tensor
+    level_predictions: Tensor | None = None
+
+    def known_targets(self) -> Tensor:
+        """Return the targets [N] int64; raise a ValueError for no examples, wrong shapes, or what is not a class."""
+        check_shapes(self.scores, self.targets, self.hierarchy.num_classes)
+        return known_targets(self.targets, self.hierarchy.num_classes)
+
+    def ranked(self, k: int) -> Tensor:
+        """Return the k top-ranked classes, [N, k]; up to `KEPT` of them are ranked once."""
+        return self._ranked[:, :k] if k <= self._ranked.shape[1] else top_classes(self.scores, k)
 
     @cached_property
-    def top(self) -> "Tensor":
+    def _ranked(self) -> Tensor:
+        return top_classes(self.scores, min(KEPT, self.hierarchy.num_classes))
+
+    @property
+    def top(self) -> Tensor:
         """The top-ranked class, [N]."""
-        from hierbench.metrics.ranking import top_class
-
-        return top_class(self.scores)
+        return self.ranked(1)[:, 0]
 
     @cached_property
-    def lifted(self) -> "Tensor":
+    def lifted(self) -> Tensor:
         """The most probable node of each level, [N, L]; see `levels.lifted_predictions`."""
-        from hierbench.metrics.levels import lifted_predictions
-
         return lifted_predictions(self.probabilities, self.hierarchy)
 
     @cached_property
-    def climb(self) -> "Tensor":
+    def climb(self) -> Tensor:
         """The probabilities on the way from the top-ranked class to the root; see `selective.climb_probabilities`."""
-        from hierbench.metrics.selective import climb_probabilities
-
         return climb_probabilities(self.top, self.probabilities, self.hierarchy)

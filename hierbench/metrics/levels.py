@@ -11,7 +11,6 @@ from torch import Tensor
 
 from hierbench.hierarchy.nodes import Nodes
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.ranking import known_targets
 
 NUMBERS_AT_A_TIME = 2**22  # of float64, 32 MiB; bounds every table over examples and classes or nodes
 
@@ -66,24 +65,23 @@ def levels_of(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
 
 
 def level_counts(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return the sums from which level accuracies, FPA and TICE follow; those of batches can be added up.
+    """Return what each example adds to the sums from which level accuracies, FPA and TICE follow.
 
     Args:
-        predictions: [N, L].
+        predictions: [N, L]. Of the top-ranked class with `levels_of`, of summed probabilities with
+            `lifted_predictions`.
         targets: [N] class indices.
         hierarchy: over the K classes.
 
     Returns:
-        [3 + L] int64: examples, those right at every level, those whose nodes are not on one path, those right at each
-        level.
+        [N, 2 + L] int64: 1 if right at every level, 1 if its nodes are not one path, then for each level 1 if right.
 
     Raises:
-        ValueError: no examples, wrong shapes, or an index that is not a class or not a node of its level.
+        ValueError: wrong shapes, or an index that is not a node of its level.
     """
     wanted = (len(targets), hierarchy.num_levels)
     if tuple(predictions.shape) != wanted or predictions.is_floating_point():
         raise ValueError(f"level predictions must be integers {list(wanted)}, got {tuple(predictions.shape)}")
-    targets = known_targets(targets.to(predictions.device), hierarchy.num_classes)
     predictions = predictions.long()
     sizes = torch.tensor(hierarchy.level_sizes, device=predictions.device)
     if bool(((predictions < 0) | (predictions >= sizes)).any()):  # host-device sync
@@ -93,32 +91,4 @@ def level_counts(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> 
     for level, above in enumerate(hierarchy.parents):
         parent = torch.tensor(above, device=predictions.device)
         broken |= parent[predictions[:, level + 1]] != predictions[:, level]
-    whole = torch.stack([torch.full_like(broken.sum(), len(right)), right.all(dim=1).sum(), broken.sum()])
-    return torch.cat([whole, right.sum(dim=0)])
-
-
-def level_accuracy(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> list[float]:
-    """Return the per cent of examples whose node is right, per level, coarsest first; takes what `level_counts` does.
-
-    Of the top-ranked class with `levels_of`, of summed probabilities with `lifted_predictions`.
-    """
-    counts = level_counts(predictions, targets, hierarchy).tolist()
-    return [100.0 * right / counts[0] for right in counts[3:]]
-
-
-def full_path_accuracy(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> float:
-    """Return FPA: the per cent of examples whose node is right at every level; takes what `level_counts` does.
-
-    Of predictions that follow from a class (`levels_of`) it is top-1 accuracy.
-    """
-    examples, whole = level_counts(predictions, targets, hierarchy)[:2].tolist()
-    return 100.0 * int(whole) / int(examples)
-
-
-def tree_inconsistency(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> float:
-    """Return TICE: the per cent of examples whose nodes are not one path of the tree; takes what `level_counts` does.
-
-    Whether the path is right does not matter, so the targets are only checked.
-    """
-    examples, _, broken = level_counts(predictions, targets, hierarchy)[:3].tolist()
-    return 100.0 * int(broken) / int(examples)
+    return torch.cat([right.all(dim=1, keepdim=True), broken[:, None], right], dim=1).long()

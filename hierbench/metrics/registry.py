@@ -6,11 +6,13 @@ Tables read names and titles here without importing torch; the computations load
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.evidence import Evidence
 from hierbench.utils.errors import UserError, nearest, unknown_name
+
+if TYPE_CHECKING:
+    from hierbench.metrics.evidence import Evidence
 
 PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
 KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
@@ -49,7 +51,7 @@ class MetricInfo:
     source: str
     needs_levels: bool = False
 
-    def compute(self, evidence: Evidence) -> float:
+    def compute(self, evidence: "Evidence") -> float:
         """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
         return compute_metrics([self.name], evidence)[self.name]
 
@@ -151,7 +153,10 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
         spec = _BY_NAME.get(f"{family}@{parameter}")
         if spec and re.fullmatch(r"[1-9][0-9]{0,5}", text):
             if hierarchy is not None:
-                _check_parameter(name, parameter, int(text), hierarchy)
+                classes, levels = hierarchy.num_classes, hierarchy.num_levels
+                most, has = (classes, f"{classes} classes") if parameter == "k" else (levels, f"levels 1 to {levels}")
+                if int(text) > most:
+                    raise UserError(f"there is no metric {name!r} here: the tree has {has}")
             return replace(spec, name=name, title=spec.title.format(text))
         if spec:
             example = f"{family}@{5 if parameter == 'k' else 1}"
@@ -161,14 +166,7 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
     raise unknown_name("metric", name, known_metrics(hierarchy), meant)
 
 
-def _check_parameter(name: str, parameter: str, number: int, hierarchy: Hierarchy) -> None:
-    classes, levels = hierarchy.num_classes, hierarchy.num_levels
-    most, what = (classes, f"{classes} classes") if parameter == "k" else (levels, f"levels 1 to {levels}")
-    if number > most:
-        raise UserError(f"there is no metric {name!r} here: the tree has {what}")
-
-
-def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float]:
+def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:
     """Compute metrics, those of `PAPER` exactly as `evaluate` does.
 
     Args:
@@ -183,13 +181,11 @@ def compute_metrics(names: Sequence[str], evidence: Evidence) -> dict[str, float
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
-    from hierbench.metrics.computations import COMPUTATIONS
+    from hierbench.metrics.computations import compute
 
-    families: dict[str, dict[str, int]] = {}  # {family: {name: parameter}}: each is computed once for its parameters
-    for name in names:
-        family, at, parameter = find_metric(name).name.partition("@")
-        families.setdefault(family + at, {})[name] = int(parameter or 0)
-    values: dict[str, float] = {}
-    for family, members in families.items():
-        values |= zip(members, COMPUTATIONS[family](evidence, list(members.values())), strict=True)
-    return {name: values[name] for name in names}
+    asked = [find_metric(name).name.partition("@") for name in names]
+    targets = evidence.known_targets()
+    return {
+        name: compute(family + at, int(parameter or 0), evidence, targets)
+        for name, (family, at, parameter) in zip(names, asked, strict=True)
+    }

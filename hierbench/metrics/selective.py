@@ -53,24 +53,21 @@ def climb_probabilities(classes: Tensor, probabilities: Tensor, hierarchy: Hiera
     return climb.cummax(dim=1).values.clamp_max(1.0)
 
 
-def predicted_nodes(classes: Tensor, climb: Tensor, theta: float, hierarchy: Hierarchy) -> Tensor:
-    """Return the node [N] int64, numbered as in `Nodes`, that the climbing rule predicts at a threshold.
+def climb_steps(classes: Tensor, climb: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """Return the steps of every climb, [N, 3, R] float64: probability, 1 if the node is right, and its coverage.
 
     Args:
         classes: [N] top-ranked classes.
         climb: [N, R] of `climb_probabilities`.
-        theta: the least probability; above 1 everything is the root.
+        targets: [N] class indices.
         hierarchy: over the K classes.
     """
-    step = (climb < theta).sum(dim=1).clamp_max(climb.shape[1] - 1)
-    return _climbed(classes, hierarchy).gather(1, step[:, None])[:, 0]
-
-
-def _climbed(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return the nodes [N, R] of climbs from classes [N] to the root."""
     nodes = nodes_on(hierarchy, classes.device)
-    up = torch.cat([nodes.paths.flip(1), torch.zeros_like(nodes.paths[:, :1])], dim=1)
-    return up[classes]
+    climbed = torch.cat([nodes.paths.flip(1), torch.zeros_like(nodes.paths[:, :1])], dim=1)[classes]
+    shared = shared_nodes(classes, targets, hierarchy)
+    right = (nodes.depth[climbed] <= shared[:, None]).double()
+    coverage = 1.0 - nodes.num_leaves.double().log2()[climbed] / nodes.num_leaves[0].double().log2()
+    return torch.stack([climb, right, coverage], dim=1)
 
 
 def operating_curve(
@@ -99,14 +96,12 @@ def operating_curve(
         ValueError: no examples, or a target that is not a class.
     """
     targets = known_targets(targets.to(classes.device), hierarchy.num_classes)
-    nodes = nodes_on(hierarchy, classes.device)
-    height = nodes.depth[nodes.num_inner + classes] - shared_nodes(classes, targets, hierarchy)
-    climbed = _climbed(classes, hierarchy)
-    above = nodes.depth[nodes.num_inner + classes, None] - nodes.depth[climbed]  # edges climbed
-    right = (above >= height[:, None]).long()
-    coverage = 1.0 - nodes.num_leaves.double().log2()[climbed] / nodes.num_leaves[0].double().log2()
-    if rule == "selective":
-        climb, right, coverage = climb[:, [0, -1]], right[:, [0, -1]], coverage[:, [0, -1]]
+    return curve_of(climb_steps(classes, climb, targets, hierarchy), rule, thresholds)
+
+
+def curve_of(steps: Tensor, rule: Rule, thresholds: Tensor | None = None) -> OperatingCurve:
+    """Return the operating curve of `climb_steps` [N, 3, R]; the other arguments are those of `operating_curve`."""
+    climb, right, coverage = (steps if rule == "climbing" else steps[:, :, [0, -1]]).unbind(1)
     # A climb leaves step r as soon as theta exceeds its probability; the changes of all examples, sorted, add up.
     leaves_at, order = climb[:, :-1].flatten().sort()
     if thresholds is None:
@@ -116,8 +111,8 @@ def operating_curve(
     left = torch.searchsorted(leaves_at, thresholds)
     gained = _before(right.diff(dim=1).flatten()[order], left)
     lost = _before(-coverage.diff(dim=1).flatten()[order], left)
-    num = len(classes)
-    risk = 1.0 - (right[:, 0].sum() + gained).double() / num
+    num = len(steps)
+    risk = 1.0 - (right[:, 0].sum() + gained) / num
     return OperatingCurve(thresholds, risk, ((coverage[:, 0].sum() - lost) / num).clamp_min(0.0))
 
 

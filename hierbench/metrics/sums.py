@@ -4,17 +4,16 @@ Shapes: N examples, K classes, k ranked predictions. A larger score ranks earlie
 All sums are integers, so results do not depend on batching, device or the number of ranks.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from hierbench.hierarchy.levels import distances_on
 from hierbench.hierarchy.names import in_order_of_tree, named_columns
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.ranking import as_tensor, check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
@@ -28,35 +27,11 @@ def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
     return tuple(sorted({1, *(k for k in ks if k <= num_classes)}))
 
 
-def distance_counts(
-    scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy, ks: Sequence[int]
-) -> Tensor:
-    """Return the sums over a batch from which every metric follows; the sums of batches can be added up.
-
-    Args:
-        scores: [N, K], larger = ranked earlier; any device.
-        targets: [N] int class indices, same device.
-        hierarchy: over the K classes.
-        ks: from `usable_ks`.
-
-    Returns:
-        [2 + len(ks)] int64: examples, correct ones, then for each k the distances summed over examples and top k
-        classes.
-
-    Raises:
-        ValueError: wrong shape or dtype, a target that is not a class, or a NaN score.
-    """
-    sums = _sums(*_given(scores, targets, hierarchy), hierarchy, ks)
-    num_nan, num_no_class = sums[:2].tolist()  # host-device sync
-    raise_for(num_nan, num_no_class, hierarchy.num_classes)
-    return sums[2 : 4 + len(ks)]
-
-
 def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
     """Return sums over a batch, [4 + len(ks) + height + 1] int64, without synchronising with the device.
 
-    They are: rows with a NaN, targets that are not a class, the result of `distance_counts`, and the mistakes at each
-    distance.
+    They are: rows with a NaN, targets that are not a class, examples, the sums of `contributions`, and the mistakes at
+    each distance.
     """
     check_shapes(scores, targets, hierarchy.num_classes)
     if not len(scores):
@@ -64,14 +39,29 @@ def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[in
     targets = targets.long()
     known = targets.clamp(0, hierarchy.num_classes - 1)
     classes, num_nan = ranked(scores, max(ks))
-    distances = distances_on(hierarchy, scores.device)[known[:, None], classes]
-    by_k = distances.sum(dim=0, dtype=torch.int64).cumsum(0)
-    wrong = classes[:, 0] != targets
-    at_distance = distances[:, :1] == torch.arange(hierarchy.height + 1, device=scores.device)
-    mistakes = (at_distance & wrong[:, None]).sum(dim=0)
-    examples = torch.full_like(num_nan, len(scores))
-    first = [num_nan, (known != targets).sum(), examples, examples - wrong.sum(), *(by_k[k - 1] for k in ks)]
-    return torch.cat([torch.stack(first), mistakes])
+    added = contributions(classes, known, hierarchy, ks)
+    at_distance = added[:, 1:2] == torch.arange(hierarchy.height + 1, device=scores.device)  # 1 is the first of ks
+    mistakes = (at_distance & (added[:, :1] == 0)).sum(dim=0)
+    first = torch.stack([num_nan, (known != targets).sum(), torch.full_like(num_nan, len(scores))])
+    return torch.cat([first, added.sum(dim=0), mistakes])
+
+
+def contributions(classes: Tensor | IntArray, targets: Tensor | IntArray, tree: Hierarchy, ks: Sequence[int]) -> Tensor:
+    """Return what each example adds to the sums of `metrics_from_counts`, after the 1 of its number.
+
+    Args:
+        classes: [N, k] ranked class indices, best first.
+        targets: [N] class indices.
+        tree: over the K classes.
+        ks: of hierdist@k, each at most k.
+
+    Returns:
+        [N, 1 + len(ks)] int64: 1 if correct, then for each of `ks` the sum of the distances of the top classes.
+    """
+    classes, targets = as_tensor(classes, "classes must be integers"), as_tensor(targets, "targets must be integers")
+    distances = distances_on(tree, classes.device)[targets[:, None], classes[:, : max(ks)]]
+    by_k = distances.cumsum(dim=1, dtype=torch.int64)[:, [k - 1 for k in ks]]
+    return torch.cat([(classes[:, :1] == targets[:, None]).long(), by_k], dim=1)
 
 
 class Tally:
@@ -111,20 +101,36 @@ class Tally:
         return self._read()[2 + len(self.ks) :]
 
 
+def values_of(sums: NDArray[np.float64], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+    """Return the metrics of `evaluate` from sums [2 + len(ks), ...]: the examples, then those of `contributions`."""
+    examples, correct, *distances = sums
+    total_of = dict(zip(ks, distances, strict=True))
+    with np.errstate(invalid="ignore"):  # without mistakes their distances are 0, too: NaN
+        severity = total_of[1] / (examples - correct)
+    values = {"top1": 100.0 * correct / examples, "mistake_severity": severity}
+    return values | {f"hierdist@{k}": total / (k * examples) for k, total in total_of.items()}
+
+
 def metrics_from_counts(
-    counts: Sequence[int], ks: Sequence[int], shown: Sequence[int] | None = None
+    counts: Sequence[float], ks: Sequence[int], shown: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """Turn the sums of `distance_counts` for `ks` into the metrics of `evaluate` for the `shown` among them."""
-    examples, correct, *sums = counts
-    if not examples:
+    """Turn the examples and the sums of their `contributions` into the metrics of `evaluate` for the ks `shown`."""
+    if not counts[0]:
         raise ValueError("no examples to evaluate")
-    mistakes = examples - correct
-    total_of = dict(zip(ks, sums, strict=True))
-    metrics = {
-        "top1": 100.0 * correct / examples,
-        "mistake_severity": total_of[1] / mistakes if mistakes else math.nan,
-    }
-    return metrics | {f"hierdist@{k}": total_of[k] / (k * examples) for k in ks if shown is None or k in shown}
+    hidden = set() if shown is None else {f"hierdist@{k}" for k in set(ks) - set(shown)}
+    values = values_of(np.array(counts, dtype=np.float64), ks)
+    return {name: float(value) for name, value in values.items() if name not in hidden}
+
+
+def metrics_of(added: Tensor, ks: Sequence[int]) -> dict[str, float]:
+    """Return the metrics of `evaluate` from the `contributions` [N, 1 + len(ks)] of all examples."""
+    return metrics_from_counts([len(added), *added.sum(dim=0).tolist()], ks)
+
+
+def mistakes_of(added: Tensor, hierarchy: Hierarchy) -> list[int]:
+    """Return what `mistakes_by_distance` returns from the `contributions` of all examples, whose first k is 1."""
+    counts: list[int] = added[added[:, 0] == 0, 1].bincount(minlength=hierarchy.height + 1).tolist()
+    return counts
 
 
 def evaluate(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hierbench.config.sections import GroupInput
+from hierbench.config.sections import GroupInput, Model
 from hierbench.utils.errors import UserError, unknown_name
 
 KNOWN = ("resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>", "torchvision:NAME", "timm:NAME")
@@ -122,19 +122,16 @@ def resnet50() -> Backbone:
     return backbone
 
 
-def check_own(name: str, weights: str = "none", group_input: GroupInput = "activated") -> None:
-    """Raise a UserError for what `build_own` does not support, without building anything."""
-    match = WIDE_RESNET.fullmatch(name)
+def check_own(model: Model) -> None:
+    """Raise a UserError for a name or weights that `build_own` does not support, without building anything."""
+    name, weights, match = model.backbone, model.weights, WIDE_RESNET.fullmatch(model.backbone)
     if match is None and name != "resnet50":
         raise unknown_name("backbone", name, KNOWN)
+    if model.tokens == "class":
+        raise UserError(f"{name} has no class token: add --set model.tokens=patch")
     if match is None:
         if weights == "default":
             raise UserError("resnet50 has the weights imagenet1k-v1 and pass; default is for torchvision:resnet50")
-        if group_input == "raw":
-            raise UserError(
-                f"model.wrn_group_input = raw is a switch of wide ResNets, not of {name}: add "
-                "--set model.wrn_group_input=activated"
-            )
         return
     if (int(match[1]) - 4) % 6 or int(match[1]) < 10 or int(match[2]) < 1:
         raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {name}")

@@ -13,7 +13,8 @@ from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import Backbone, WideBlock
 from hierbench.models.features import TypeI, TypeII, at_least_float32
-from hierbench.models.frozen import CachedBackbone, cached_backbone, loaded_backbone
+from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.models.weights import loaded_backbone
 
 
 class Classifier(nn.Module):
@@ -80,6 +81,7 @@ def build_classifier(
     model: Model,
     params: Any = None,
     weights: Path | None = None,
+    network: Backbone | None = None,
 ) -> Classifier:
     """Build a model; weights that are not loaded are drawn from the global random generator.
 
@@ -90,23 +92,13 @@ def build_classifier(
         model: the recipe's section.
         params: the method's `Params`, None for the defaults.
         weights: the file of `model.weights`, None for random ones; a frozen backbone is not part of the model.
+        network: the backbone if it is built already.
 
     Raises:
         UserError: the weights do not match the backbone.
     """
-    network = cached_backbone(model) if model.frozen else loaded_backbone(model, weights)
-    return classifier_on(network, method, hierarchy, feature_type, model, params)
-
-
-def classifier_on(
-    network: Backbone | CachedBackbone,
-    method: type[Method],
-    hierarchy: Hierarchy,
-    feature_type: FeatureType,
-    model: Model,
-    params: Any = None,
-) -> Classifier:
-    """Build a model on a backbone; the arguments are those of `build_classifier`."""
+    if network is None:
+        network = cached_backbone(model) if model.frozen else loaded_backbone(model, weights)
     features: TypeI | TypeII
     if feature_type == "type-I":
         features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)

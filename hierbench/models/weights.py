@@ -72,7 +72,7 @@ def _remote(model: Model) -> Remote:
     if model.weights in KNOWN:
         return KNOWN[model.weights]
     found = library_of(model.backbone)
-    remote = None if found is None else found[0].default_weights(found[1])
+    remote: Remote | None = None if found is None else found[0].default_weights(found[1])
     assert remote is not None, "check_backbone raises for what has none"
     return remote
 
@@ -82,10 +82,22 @@ def _place(model: Model, folder: Path) -> Path:
     return folder if model.weights in KNOWN else folder / model.backbone.replace(":", "-")
 
 
+def loaded_backbone(model: Model, weights: Path | None) -> Backbone:
+    """Return the backbone with the weights of a file, or drawn from the global random generator.
+
+    Raises:
+        UserError: the weights do not match the backbone.
+    """
+    network = build_backbone(model)
+    if weights is not None:
+        load_weights(network, model, weights)
+    return network
+
+
 def check_weights(model: Model, path: Path) -> None:
     """Raise a UserError unless the file fits the backbone: once per command, before every job fails on it."""
     with torch.random.fork_rng(devices=[]):
-        load_weights(build_backbone(model), model, path)
+        loaded_backbone(model, path)
 
 
 def load_weights(network: Backbone, model: Model, path: Path) -> None:
@@ -95,10 +107,8 @@ def load_weights(network: Backbone, model: Model, path: Path) -> None:
         UserError: the file is corrupted, is of another format or network, or holds more than tensors and plain values.
     """
     own, known = network.layers.state_dict(), KNOWN.get(model.weights)
-    if known is not None:
-        state, title = _network_state(known, path), known.title
-    else:
-        state, title = _any_state(path), f"weights of {model.backbone}"
+    state, title = _state(path, known), known.title if known else f"weights of {model.backbone}"
+    if known is None:
         state = _library_state(network, model, state, path)
         state = {key: value for key, value in state.items() if key in own or key not in network.dropped}
     for key in own:
@@ -134,47 +144,32 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
     if not (problem := _mismatch({key: own[key] for key in own if key not in counters}, kept)):
         return state
     try:
-        return library.convert(name, network.layers, dict(state))
+        converted: dict[str, Tensor] = library.convert(name, network.layers, dict(state))
     except Exception as error:  # a conversion meets what it does not expect in many ways
         raise UserError(f"{path}{problem} ({one_line_of(error)}): not weights of {model.backbone}") from None
+    return converted
 
 
-def _network_state(known: Weights, path: Path) -> dict[str, Tensor]:
-    """Return the tensors of the network without prefix, except its classifier's."""
+def _state(path: Path, known: Weights | None) -> dict[str, Tensor]:
+    """Return the tensors of a file under the names without wrappers; of a known file, those of the network alone."""
     content = _read(path)
-    if known.prefix and "state_dict" in content:
-        content = content["state_dict"]
-        if not isinstance(content, Mapping):
-            raise UserError(f"{path} holds a {type(content).__name__} as state_dict: not {known.title}")
-    state = {}
-    for key, value in content.items():
-        if not isinstance(key, str) or not key.startswith((known.prefix, *known.dropped)):
-            raise UserError(f"{path} has an unexpected {key}: not {known.title}")
-        if not key.startswith(known.prefix):
-            continue
-        if not _is_numbers(value):
-            raise UserError(f"{path}: {key} is not a tensor of numbers: not {known.title}")
-        if not key.startswith(known.prefix + known.head):
-            state[key.removeprefix(known.prefix)] = value
-    return state
-
-
-def _any_state(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file, which may hold them as a state of its own, under the names without wrappers."""
-    content = _read(path)
-    for key in STATES:
+    for key in ("state_dict",) if known else STATES:
         if isinstance(content.get(key), Mapping):
             content = content[key]
             break
-    state: dict[str, Tensor] = {}
     for key, value in content.items():
         if not isinstance(key, str) or not _is_numbers(value):
             raise UserError(f"{path}: {key} is not a tensor of numbers under a name: not a file of weights")
-        state[key] = value
-    for prefix in WRAPPERS:
-        if state and all(key.startswith(prefix) for key in state):
-            state = {key.removeprefix(prefix): value for key, value in state.items()}
-    return state
+    if known is None:
+        for prefix in WRAPPERS:
+            if content and all(key.startswith(prefix) for key in content):
+                content = {key.removeprefix(prefix): value for key, value in content.items()}
+        return dict(content)
+    for key in content:
+        if not key.startswith((known.prefix, *known.dropped)):
+            raise UserError(f"{path} has an unexpected {key}: not {known.title}")
+    own = {key.removeprefix(known.prefix): value for key, value in content.items() if key.startswith(known.prefix)}
+    return {key: value for key, value in own.items() if not key.startswith(known.head)}
 
 
 def _is_numbers(value: Any) -> bool:

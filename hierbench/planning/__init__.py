@@ -1,1 +1,1 @@
-"""From a request to jobs, resources and an estimate; starts nothing."""
+"""From a request to jobs, inputs and resources; starts nothing."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,9 @@ from hierbench.api.registry import Found
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.models import build_backbone
+from hierbench.models import build_backbone, build_classifier
 from hierbench.models.backbones import Backbone
-from hierbench.models.classifier import classifier_on
-from hierbench.models.frozen import CachedBackbone, cached_backbone
+from hierbench.models.libraries.lookup import cached_backbone
 
 
 @dataclass(frozen=True)
@@ -31,46 +31,37 @@ class Cost:
 
 def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> Cost:
     """Build the model and count; the forward pass runs on meta tensors."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     assert issubclass(found.cls, Method)
     params = found.params(recipe.params_of(found.name))
     backbone, maps, flops = _counted_backbone(recipe.model, recipe.model.input_size or recipe.expected.image_size)
-    model = classifier_on(backbone, found.cls, hierarchy, feature_type, recipe.model, params)
+    model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params, network=backbone)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    if maps is None:
-        return Cost(parameters, None)
     model.backbone = nn.Identity()
-    try:
-        model.to("meta").eval()
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(maps)
-    except Exception:  # a foreign method may read values, which meta tensors lack
-        return Cost(parameters, None)
-    return Cost(parameters, flops + counter.get_total_flops())
+    _, of_head = (None, None) if maps is None else _counted(model, maps)
+    return Cost(parameters, None if flops is None or of_head is None else flops + of_head)
 
 
 @lru_cache(maxsize=1)  # the methods of a comparison share it
-def _counted_backbone(
-    model: Model, image_size: tuple[int, int]
-) -> tuple[Backbone | CachedBackbone, Tensor | None, int]:
+def _counted_backbone(model: Model, image_size: tuple[int, int]) -> tuple[Backbone, Tensor | None, int | None]:
     """Return the backbone, what it gives for an image, and its operations; None where they cannot be counted."""
+    backbone = _backbone(model)
+    shape = (1, backbone.num_channels) if model.frozen else (1, 3, *image_size)  # features are cached
+    return backbone, *_counted(backbone, torch.empty(shape, device="meta"))
+
+
+def _counted(network: nn.Module, inputs: Tensor) -> tuple[Any, int | None]:
+    """Return the outputs and operations of a network on the meta device, None where they cannot be counted."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    backbone = _backbone(model)
     try:
-        backbone.to("meta").eval()
+        network.to("meta").eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            if model.frozen:  # features are cached: only what is trained on them counts
-                maps = backbone(torch.empty(1, backbone.num_channels, device="meta"))
-            else:
-                maps = backbone(torch.empty(1, 3, *image_size, device="meta"))
-    except Exception:  # a library's network may read values, which meta tensors lack
-        return backbone, None, 0
-    return backbone, maps, counter.get_total_flops()
+            return network(inputs), counter.get_total_flops()
+    except Exception:  # a library's network or a foreign method may read values, which meta tensors lack
+        return None, None
 
 
-def _backbone(model: Model) -> Backbone | CachedBackbone:
+def _backbone(model: Model) -> Backbone:
     """Build the backbone without values, which would take most of the time, where its library can do so."""
     if model.frozen:
         return cached_backbone(model)
@@ -87,3 +78,10 @@ def stand_in_tree(level_sizes: Sequence[int]) -> Hierarchy:
     for level, (above, size) in enumerate(pairwise(level_sizes), 1):
         path_of = [(*path_of[node * above // size], f"{level}.{node}") for node in range(size)]
     return Hierarchy.from_paths({path[-1]: path for path in path_of})
+
+
+def num_features(recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> int:
+    """Return D, the width of the features that a method of this type gets."""
+    if feature_type == "type-II":
+        return hierarchy.num_classes
+    return recipe.model.type_i_units or cached_backbone(recipe.model).num_channels

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hierbench.config.recipe import Recipe
@@ -16,9 +16,8 @@ if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
     from hierbench.planning.cost import Cost
-    from hierbench.planning.extraction import Extraction
-    from hierbench.planning.resources import Setting
     from hierbench.runs.job import Job, State
+    from hierbench.speed.estimate import Estimate, Extraction
 
 
 @dataclass(frozen=True)
@@ -68,41 +67,6 @@ def costs(
     }
 
 
-def timed(
-    models: Mapping[tuple[FeatureType, str], Cost],
-    recipe: Recipe,
-    methods: Sequence[Found],
-    seconds: Mapping[FeatureType, float],
-    setting: Setting,
-) -> dict[tuple[FeatureType, str], Cost]:
-    """Return the costs with the time of head and loss in a step, and that of a job, where it is known by type.
-
-    A job takes that of the baseline, plus the difference of the heads at every step.
-    """
-    import torch
-
-    from hierbench.api.registry import find_method
-    from hierbench.planning.cost import stand_in_tree
-    from hierbench.planning.estimate import steps_of
-    from hierbench.planning.head import head_seconds
-
-    tree, found_costs = stand_in_tree(recipe.expected.level_sizes), dict(models)
-    batch, steps = steps_of(recipe, recipe.expected.train)
-    baseline, threads = find_method("ce"), torch.get_num_threads()
-    torch.set_num_threads(setting.threads or threads)
-    try:
-        for kind, of_job in seconds.items():
-            own = {found.name: found for found in methods if (kind, found.name) in models}
-            heads = head_seconds(list(({"ce": baseline} | own).values()), recipe, tree, kind, setting.device, batch)
-            for name, head in heads.items():
-                if name in own and head is not None:
-                    job = max(0.0, of_job + (head - (heads["ce"] or head)) * steps)
-                    found_costs[kind, name] = replace(models[kind, name], head=head, job=job)
-    finally:
-        torch.set_num_threads(threads)
-    return found_costs
-
-
 def say_notes(prepared: Prepared) -> None:
     """Print the remarks on a dataset and its terms of use."""
     for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
@@ -137,11 +101,10 @@ def describe(extraction: Extraction, recipe: Recipe) -> str:
 def show_dry_run(
     recipe: Recipe,
     lines: Sequence[Line],
-    seconds: float | None,
+    found: Estimate,
     models: dict[tuple[FeatureType, str], Cost],
     device: str,
     blocked: str,
-    extractions: Sequence[Extraction] = (),
     *,
     as_json: bool,
 ) -> None:
@@ -152,7 +115,7 @@ def show_dry_run(
             "dataset": recipe.dataset,
             "protocol": recipe.protocol,
             **({"blocked": blocked} if blocked else {}),
-            "estimated_seconds": seconds,
+            "estimated_seconds": found.seconds,
             "models": [
                 {
                     "type": type_,
@@ -164,16 +127,16 @@ def show_dry_run(
                 }
                 for (type_, name), cost in models.items()
             ],
-            **({"features": list(map(vars, extractions))} if recipe.model.frozen else {}),
+            **({"features": list(map(vars, found.extractions))} if recipe.model.frozen else {}),
             "jobs": [
                 {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
             ],
         }
         print(json.dumps(content, indent=1))
         return
-    say(summary(recipe, lines, seconds, device, blocked))
+    say(summary(recipe, lines, found.seconds, device, blocked))
     height, width = recipe.model.input_size or recipe.expected.image_size
-    for extraction in extractions:
+    for extraction in found.extractions:
         say(describe(extraction, recipe))
     trained = f"on features of {recipe.model.backbone}" if recipe.model.frozen else recipe.model.backbone
     say(f"models ({trained}, {height}x{width}):")

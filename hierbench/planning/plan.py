@@ -1,18 +1,19 @@
-"""The plan: the jobs of a comparison, each after the base that it re-ranks."""
+"""The plan: the jobs of a comparison, each after the base that it re-ranks; a recipe may set rates of own groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from hierbench.api.method import PostHoc, bases_of
+from hierbench.api.method import Method, PostHoc, bases_of, groups_of
 from hierbench.api.registry import Found, find_method, is_installed, method_names
 from hierbench.config.overrides import methods_set
-from hierbench.config.rates import PREFIX, checked_section, own_rates
+from hierbench.config.rates import PREFIX, RATE_NAMES, check_group_names, checked_section, own_rates
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.libraries.lookup import check_backbone
-from hierbench.planning.groups import check_rates, check_rates_of_class
+from hierbench.planning.cost import num_features, stand_in_tree
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -135,8 +136,8 @@ def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
         changed = recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
     except UserError as error:
         raise UserError(f"methods.{method}: {error}") from None
-    if rates and is_installed(method):
-        check_rates_of_class(changed, find_method(method))
+    if rates and is_installed(method) and not has_own_groups(found := find_method(method)):
+        check_rates(changed, found)  # nothing is built
     return changed
 
 
@@ -180,3 +181,51 @@ def make_spec(
         seed=seed,
         base=(ids[0] if len(ids) == 1 else ids) if ids else None,  # of one base the id itself, as ever
     )
+
+
+def has_own_groups(found: Found) -> bool:
+    """Whether a method may have parameters with learning rates of their own."""
+    return issubclass(found.cls, Method) and found.cls.parameter_groups is not Method.parameter_groups
+
+
+def group_names(
+    recipe: Recipe, found: Found, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
+) -> list[str] | None:
+    """Return the names of a method's own groups, [] for a method without any; the method is built to know them.
+
+    Without a hierarchy it is built over one with the sizes that the recipe expects; None if these are not known yet,
+    or not enough for the method.
+
+    Raises:
+        UserError: what the method returns are no groups.
+    """
+    if not has_own_groups(found):
+        return []
+    sizes = recipe.expected.level_sizes
+    if hierarchy is None and not sizes:
+        return None
+    kind = next(name for name in FEATURE_TYPES if name in found.cls.types) if feature_type is None else feature_type
+    assert issubclass(found.cls, Method)
+    try:
+        tree = hierarchy or stand_in_tree(sizes)
+        method = found.cls(tree, num_features(recipe, tree, kind), found.params(recipe.params_of(found.name)))
+    except UserError:
+        raise
+    except Exception:  # foreign code, perhaps over a tree that it was not made for; its job reports it
+        return None
+    return [name for name in groups_of(method) if PREFIX + name not in RATE_NAMES]
+
+
+def check_rates(
+    recipe: Recipe, found: Found, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
+) -> None:
+    """Raise a UserError if a recipe sets a learning rate of a group that a method does not have."""
+    names = list(own_rates(recipe.methods.get(found.name, {})))
+    if all(PREFIX + name in RATE_NAMES for name in names):
+        return
+    groups = group_names(recipe, found, hierarchy, feature_type)
+    if groups is not None:
+        try:
+            check_group_names(names, groups)
+        except UserError as error:
+            raise UserError(f"methods.{found.name}: {error}") from None

@@ -1,9 +1,12 @@
 """Risk over coverage of the climbing rule, at coverages that all runs share, and accuracy by level."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.metrics.evidence import Evidence
+if TYPE_CHECKING:
+    from hierbench.metrics.evidence import Evidence
 
 Floats = NDArray[np.float64]
 COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
@@ -19,7 +22,7 @@ def level_names(num_levels: int) -> list[str]:
     return [f"{kind}@{level}" for kind in BY_LEVEL for level in range(1, num_levels + 1)]
 
 
-def risk_over_coverage(evidence: Evidence) -> Floats:
+def risk_over_coverage(evidence: "Evidence") -> Floats:
     """Return the risk of the climbing rule at each of `COVERAGES`, linear between the thresholds of the predictions."""
     from hierbench.metrics.selective import climb_probabilities, operating_curve
 

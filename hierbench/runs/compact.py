@@ -18,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.metrics.bootstrap import contributions, metrics_of
 from hierbench.metrics.ranking import top_classes
-from hierbench.metrics.sums import CHUNK, DEFAULT_KS, usable_ks
+from hierbench.metrics.sums import CHUNK, DEFAULT_KS, contributions, metrics_of, mistakes_of, usable_ks
 from hierbench.utils.arrays import load_array, load_arrays
 from hierbench.utils.files import refuse_links, write_atomically
 
@@ -185,8 +184,7 @@ def metrics_of_ranked(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy)
     """
     ks = [k for k in usable_ks(DEFAULT_KS, hierarchy.num_classes) if k <= ranked.shape[1]]
     sums = contributions(ranked, targets, hierarchy, ks)
-    wrong = sums[:, 0] == 0
-    return metrics_of(sums, ks), np.bincount(sums[wrong, 1], minlength=hierarchy.height + 1).tolist()
+    return metrics_of(sums, ks), mistakes_of(sums, hierarchy)
 
 
 def _width(num_classes: int) -> int:

@@ -26,7 +26,8 @@ from hierbench.data.prepare import claimed
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS, RowFile, rows_file
 from hierbench.models.backbones import Backbone
-from hierbench.models.frozen import cached_backbone, loaded_backbone
+from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.models.weights import loaded_backbone
 from hierbench.training.memory import is_out_of_memory
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, remove_made, sync_folder, write_json
@@ -83,11 +84,6 @@ def frozen_backbone(model: Model, weights: Path | None) -> Backbone:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         return loaded_backbone(model, weights).eval().to(memory_format=torch.channels_last)
-
-
-def cache_bytes(wanted: Wanted) -> int:
-    """Return the size of the features' files."""
-    return wanted.num_rows() * cached_backbone(wanted.model).num_channels * np.dtype(np.float32).itemsize
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,11 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
     """Fill a folder with a complete cache, or go on where a killed attempt left it."""
     prepared, start = wanted.prepared, time.monotonic()
     channels, total = cached_backbone(wanted.model).num_channels, wanted.num_rows()
-    _check_space(cache_bytes(wanted), partial)
+    needed = total * channels * np.dtype(np.float32).itemsize
+    needed -= sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
+    if (free := shutil.disk_usage(partial).free) < needed:
+        mib = 1 << 20
+        raise UserError(f"features need {needed / mib:.1f} MiB in {partial.parent}, {free / mib:.1f} MiB are free")
     extractor = Extractor(wanted, frozen_backbone(wanted.model, weights), torch.device(device))
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
@@ -265,16 +265,6 @@ def one_thread_each(num: int = 1) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def _check_space(needed: int, partial: Path) -> None:
-    there = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
-    free = shutil.disk_usage(partial).free
-    if free < needed - there:
-        mib = 1 << 20
-        raise UserError(
-            f"features need {(needed - there) / mib:.1f} MiB in {partial.parent}, {free / mib:.1f} MiB are free"
-        )
 
 
 def _flush(files: dict[str, RowFile]) -> None:

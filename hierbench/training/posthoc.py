@@ -119,6 +119,6 @@ def validation_scores(
         model = new_classifier(job, hierarchy).to(memory_format=torch.channels_last)
         model.load_state_dict(content["best"])
         model.to(fabric.device)
-        return predict(fabric, model, open_split(prepared, "val", job.spec, fabric.device))
+        return predict(fabric, model, open_split(prepared, "val", job.spec, fabric.device))[:2]
     finally:
         torch.set_num_threads(threads)

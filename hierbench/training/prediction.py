@@ -22,49 +22,16 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def predict(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor]:
-    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank."""
-    scores, targets, _ = _predict(fabric, model, split, with_levels=False)
-    return scores, targets
+def predict(
+    fabric: Fabric, model: Classifier, split: Split, *, with_levels: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return scores [N, K] float32 and targets [N] of a split's evaluated examples, on the device, on every rank.
 
-
-def predict_levels(fabric: Fabric, model: Classifier, split: Split) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return scores and targets as `predict` does, and the level-wise predictions [N, L] of methods that make any.
+    Third, if asked for, the level-wise predictions [N, L] of a method that makes any, else None.
 
     Raises:
         UserError: what `Method.level_scores` returns does not fit the tree, or is NaN.
     """
-    return _predict(fabric, model, split, with_levels=True)
-
-
-def level_predictions(method: Method, outputs: Any) -> Tensor | None:
-    """Return the node that is ranked first at each level [B, L] int64, ties to the lower index; None without levels.
-
-    Raises:
-        UserError: there is not a tensor [B, K_l] of real numbers for each level.
-    """
-    levels = method.level_scores(outputs)
-    if levels is None:
-        return None
-    sizes = method.hierarchy.level_sizes
-    shapes = [tuple(level.shape) for level in levels] if _are_tensors(levels) else []
-    batch = shapes[0][:1] if shapes else ()
-    if not batch or shapes != [(*batch, size) for size in sizes]:
-        wanted = ", ".join(f"[B, {size}]" for size in sizes)
-        raise UserError(f"method {method.name}: level_scores must return a list of tensors {wanted}")
-    try:
-        return torch.cat([top_classes(level, 1) for level in levels], dim=1)
-    except ValueError as error:
-        raise UserError(f"method {method.name}: level_scores: {error}") from None
-
-
-def _are_tensors(levels: Any) -> bool:
-    return isinstance(levels, Sequence) and bool(levels) and all(isinstance(level, Tensor) for level in levels)
-
-
-def _predict(
-    fabric: Fabric, model: Classifier, split: Split, *, with_levels: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
     model.eval()
     method, parts = model.method, list[Tensor]()
     nodes: list[Tensor | None] = []
@@ -85,6 +52,28 @@ def _predict(
     found = [part for part in nodes if part is not None]
     first = _of_all_ranks(split, torch.cat(found)) if found else None
     return _of_all_ranks(split, every), targets, first
+
+
+def level_predictions(method: Method, outputs: Any) -> Tensor | None:
+    """Return the node that is ranked first at each level [B, L] int64, ties to the lower index; None without levels.
+
+    Raises:
+        UserError: there is not a tensor [B, K_l] of real numbers for each level.
+    """
+    levels = method.level_scores(outputs)
+    if levels is None:
+        return None
+    sizes = method.hierarchy.level_sizes
+    are_tensors = isinstance(levels, Sequence) and all(isinstance(level, Tensor) for level in levels)
+    shapes = [tuple(level.shape) for level in levels] if are_tensors else []
+    batch = shapes[0][:1] if shapes else ()
+    if not batch or shapes != [(*batch, size) for size in sizes]:
+        wanted = ", ".join(f"[B, {size}]" for size in sizes)
+        raise UserError(f"method {method.name}: level_scores must return a list of tensors {wanted}")
+    try:
+        return torch.cat([top_classes(level, 1) for level in levels], dim=1)
+    except ValueError as error:
+        raise UserError(f"method {method.name}: level_scores: {error}") from None
 
 
 def _of_all_ranks(split: Split, rows: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Training: one visible loop on Lightning Fabric, from a job's spec to the files of its run.
 
-Shapes: B batch, N examples, K classes.
+Shapes: B batch, N examples, K classes, M places in an epoch.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -27,9 +27,8 @@ from hierbench.runs.store import HistoryRow, Run
 from hierbench.training.checkpoint import load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import make_fabric
 from hierbench.training.memory import count_micro_batches
-from hierbench.training.prediction import predict, predict_levels
+from hierbench.training.prediction import predict
 from hierbench.training.results import best_epoch, environment, history_row, write_result
-from hierbench.training.sampling import epoch_order
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
 
 if TYPE_CHECKING:
@@ -150,6 +149,34 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
     return progress
 
 
+def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced"]) -> Tensor:
+    """Return the rows [M] of an epoch, drawn by PyTorch's default generator on the CPU, the same on every rank.
+
+    "natural" is a random order of all rows, cut after M. In "balanced", the numbers of rows of two classes differ by at
+    most one; within a class, all images are drawn before one is drawn again, so that none is drawn two times more often
+    than another.
+
+    Args:
+        labels: [N] int64, on the CPU.
+        num: M, at most N.
+        sampling: as `train.sampling`.
+    """
+    if sampling == "natural":
+        return torch.randperm(len(labels))[:num]
+    classes, counts = labels.unique(return_counts=True)  # a class without training images is left out
+    places = torch.full((len(classes),), num // len(classes))
+    places[torch.randperm(len(classes))[: num % len(classes)]] += 1
+    rows = labels.argsort(stable=True).split(counts.tolist())
+    drawn = [_drawn(own, place) for own, place in zip(rows, places.tolist(), strict=True)]
+    return torch.cat(drawn)[torch.randperm(num)]
+
+
+def _drawn(rows: Tensor, num: int) -> Tensor:
+    """Return `num` of a class's rows [n]: as many whole random orders as needed, the last one cut."""
+    orders = [rows[torch.randperm(len(rows))] for _ in range(-(-num // len(rows)))]
+    return torch.cat([rows[:0], *orders])[:num]
+
+
 def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
     """Average the epoch's loss terms [steps, terms]; the only host-device sync."""
     finite = losses.isfinite()
@@ -162,7 +189,7 @@ def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, f
 
 def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
     """Return the metrics of `hierbench.metrics.evaluate` over a split; all ranks return the same."""
-    scores, targets = predict(fabric, model, split)
+    scores, targets, _ = predict(fabric, model, split)
     if scores.isnan().any():  # the last step's loss was finite, the weights after it are not
         raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
     return evaluate(scores, targets, hierarchy)
@@ -178,7 +205,7 @@ def _finish(
             run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
-        scores, targets, levels = predict_levels(fabric, model, _split(fabric, prepared, "test", job))
+        scores, targets, levels = predict(fabric, model, _split(fabric, prepared, "test", job), with_levels=True)
         if fabric.is_global_zero:
             tally = Tally(model.method.hierarchy)
             tally.add(scores, targets)

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -48,15 +50,18 @@ def process_state(pid: int) -> tuple[str, str] | None:
 
 
 @contextmanager
-def without_main_script() -> Iterator[None]:
-    """Start processes that do not run the user's script again.
+def starting_children() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, which is the parent's to handle, and do not run the user's script again.
 
     A spawned process imports the script that the program began with, and would train there too if the script has no
     guard `if __name__ == "__main__"`. Ours need nothing of it.
     """
-    main = sys.modules["__main__"]
+    main, script = threading.current_thread() is threading.main_thread(), sys.modules["__main__"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None  # only the main thread can, and gets it
     sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
-        sys.modules["__main__"] = main
+        sys.modules["__main__"] = script
+        if main:
+            signal.signal(signal.SIGINT, before)

@@ -2,20 +2,14 @@
 
 import json
 import os
-import platform
 import shutil
-import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-import hierbench.experiments.plan_cache as module
 from hierbench.config.options import Options
-from hierbench.config.recipe import load_recipe
-from hierbench.config.spec import Spec
-from hierbench.data.prepared import find
+from hierbench.experiments import plan_cache
 from hierbench.experiments.plan_cache import answer_from_cache
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
@@ -37,18 +31,6 @@ def surroundings(folder):
 
 
 @pytest.fixture(scope="module")
-def hierbench(cli):
-    """Runs a command as a user does; returns its output, what it said, and the heavy packages that it imported."""
-
-    def run(folder, *arguments):
-        done = cli.real(folder, *arguments, python=("-c", LOOK), **surroundings(folder)).ok()
-        said, _, heavy = done.err.rpartition("heavy: ")
-        return done.out, said, heavy.strip()
-
-    return run
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory, data_dir):
     folder = tmp_path_factory.mktemp("again")
     shutil.copytree(data_dir, folder / "data")
@@ -61,28 +43,21 @@ def first(cli, folder):
     return cli.start(folder, *COMMAND, "--jobs", "2", **surroundings(folder)).finish().ok()
 
 
-def test_the_second_time_needs_no_pytorch_and_says_the_same(hierbench, folder, first):
+def test_the_second_time_needs_no_pytorch_and_says_the_same(cli, folder, first):
     records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
-    table, said, heavy = hierbench(folder, *COMMAND)
-    assert heavy == "[]"
-    assert table == first.out and "type-I" in table
+    done = cli.real(folder, *COMMAND, python=("-c", LOOK), **surroundings(folder)).ok()
+    said, _, heavy = done.err.rpartition("heavy: ")
+    assert heavy.strip() == "[]"
+    assert done.out == first.out and "type-I" in done.out
     assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in said and "note: not the whole dataset" in said
     assert said.splitlines()[-2:] == first.err.splitlines()[-2:]  # where everything is
     assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
+    assert json.loads(cli(folder, *COMMAND, "--json", **surroundings(folder)).ok().out)["rows"][0]["n"] == 1
 
 
-def test_a_leaderboard_needs_no_pytorch(cli, hierbench, folder, first):
-    time.sleep(0.6)  # findings of files that have just changed are not kept
-    cli(folder, "leaderboard", "--dataset", "shapes", **surroundings(folder)).ok()  # verifies the runs, with PyTorch
-    for source in ("runs", "paper"):
-        dataset = "shapes" if source == "runs" else "fgvc"
-        table, _, heavy = hierbench(folder, "leaderboard", "--dataset", dataset, "--numbers", source)
-        assert heavy == "[]" and "cross-entropy" in table
-    assert json.loads(cli(folder, *COMMAND, "--json").ok().out)["rows"][0]["n"] == 1
-
-
-OVERRIDES = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4"]
-OPTIONS = Options(dataset="shapes", methods="ce,crm", types="type-I", seeds=1, overrides=OVERRIDES)
+OPTIONS = Options(
+    methods="ce,crm", dataset="shapes", types="type-I", seeds=1, overrides=[word for word in COMMAND if "=" in word]
+)
 
 
 def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
@@ -94,7 +69,7 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         {"methods": "crm,ce"},
         {"types": "type-I,type-II"},
         {"seeds": 2},
-        {"overrides": ["train.epochs=2", *OVERRIDES[1:]]},
+        {"overrides": ["train.epochs=2", *OPTIONS.overrides[1:]]},
         {"overrides": ["train.epochs=1", "train.batch=96"]},  # a mistake is the planner's to tell
         {"protocol": "authors"},
         {"dataset": "cifar100"},
@@ -109,60 +84,46 @@ def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsy
         assert capsys.readouterr().out == ""
 
 
-def test_it_does_not_answer_when_anything_else_has_changed(folder, first, monkeypatch, tmp_path):
+def test_it_does_not_answer_when_anything_else_has_changed(folder, first, cli, monkeypatch, tmp_path):
     shutil.copytree(folder, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
-    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
-    assert answer_from_cache(off)
-    others = {
-        "PACKAGES": ("hierbench",),
-        "version": lambda package: "another",
-        "platform": SimpleNamespace(node=lambda: "another", python_version=platform.python_version),
-        "entry_points": lambda group: ["an installed method"],
-    }
-    for name, another in others.items():
-        with monkeypatch.context() as patch:
-            patch.setattr(module, name, another)
-            assert not answer_from_cache(off), name
-    meta = Path("data/prepared/shapes/meta.json")
-    before = meta.read_text()
-    meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
-    assert not answer_from_cache(off)
-    meta.write_text(before)
-    assert answer_from_cache(off)
-    (plan,) = Path("runs/.plans").iterdir()
-    for damaged in ("", "{}", "[{}]", "[1]", "null", '[{"spec": {"seed": 0}, "shown": true}]'):
-        kept = plan.read_text()
-        plan.write_text(damaged)
-        assert not answer_from_cache(off), damaged
-        plan.write_text(kept)
-    run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
-    (run / "status.json").unlink()
-    assert not answer_from_cache(off)
-
-
-def test_a_touched_file_of_the_package_is_noticed(folder, first, monkeypatch, tmp_path):
-    """Of one that is added to the packages, so that the real ones are left alone."""
-    shutil.copytree(folder, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
-    off = replace(OPTIONS, mlflow="off")
-    assert {"hierbench", "hierbench.methods", "hierbench.benchmarks"} <= set(module.PACKAGES)
-    package = tmp_path / "one_more_package"
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "one_more_package"  # so that the real ones are left alone
     package.mkdir()
     files = [package / name for name in ("__init__.py", "method.py", "recipe.toml", "tree.csv")]
     for file in files:
         file.touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(module, "PACKAGES", (*module.PACKAGES, package.name))
-    assert not answer_from_cache(off)
+    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
+    assert answer_from_cache(off)
+    others = {
+        "PACKAGES": (*plan_cache.PACKAGES, package.name),
+        "version": lambda package: "another",
+        "this_machine": lambda: "another",
+        "entry_points": lambda group: ["an installed method"],
+    }
+    for name, another in others.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(plan_cache, name, another)
+            assert not answer_from_cache(off), name
     (plan,) = Path("runs/.plans").iterdir()
-    kept = json.loads(plan.read_text())
-    jobs = [SimpleNamespace(spec=Spec.model_validate(job["spec"]), shown=job["shown"]) for job in kept]
-    module.plan_writer(off, load_recipe("shapes", off.overrides), find("shapes", Path("data")))(jobs)
+    kept, meta = plan.read_text(), Path("data/prepared/shapes/meta.json")
+    for damaged in ("", "{}", "[{}]", "[1]", "null", '{"a": true}'):
+        plan.write_text(damaged)
+        assert not answer_from_cache(off), damaged
+    plan.write_text(kept)
+    before = meta.read_text()
+    meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
+    assert not answer_from_cache(off)
+    meta.write_text(before)
+    monkeypatch.setattr(plan_cache, "PACKAGES", others["PACKAGES"])
+    cli(tmp_path / "copy", *COMMAND, "--mlflow", "off").ok()
     assert answer_from_cache(off)
     for file in files:
-        before = file.stat().st_mtime_ns
-        os.utime(file, ns=(before, before + 1))
+        stamp = file.stat().st_mtime_ns
+        os.utime(file, ns=(stamp, stamp + 1))
         assert not answer_from_cache(off), file.name
-        os.utime(file, ns=(before, before))
+        os.utime(file, ns=(stamp, stamp))
     assert answer_from_cache(off)
+    run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
+    (run / "status.json").unlink()
+    assert not answer_from_cache(off)

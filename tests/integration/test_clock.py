@@ -7,8 +7,6 @@ import time
 
 import pytest
 
-from hierbench.experiments import plan_cache
-from hierbench.runs.store import Store
 from hierbench.training import trainer
 
 DAY = 86400.0
@@ -78,20 +76,3 @@ def test_what_was_asked_for_last_is_shown_although_the_clock_was_put_back(data_d
     clock.ahead = -DAY
     assert ask(1)  # trained
     assert ask(2) and ask(1)  # cached
-
-
-def test_a_remembered_plan_outlives_older_ones_that_seem_newer(tmp_path, data_dir, hierbench, monkeypatch):
-    monkeypatch.setattr(plan_cache, "KEPT", 2)
-    plans = tmp_path / "runs/.plans"
-    plans.mkdir(parents=True)
-    for name in ("a", "b", "c"):
-        (plans / f"{name}.json").write_text("[]")
-        os.utime(plans / f"{name}.json", (time.time() + DAY, time.time() + DAY))
-    command = (*RUN, "--set", "train.epochs=1", "--data-dir", str(data_dir))
-    hierbench(*command)
-    assert len(list(plans.iterdir())) == 2
-    monkeypatch.setattr(
-        "hierbench.experiments.comparison.compare", lambda *_, **__: pytest.fail("it was not remembered")
-    )
-    hierbench(*command)
-    assert [run.done for run in Store(tmp_path / "runs").runs()] == [True, True]

@@ -209,14 +209,6 @@ def test_own_rates_change_the_job_and_unknown_ones_are_one_line(cli, folder, don
     cli(folder, *tune, *wrong).one_line("tune.grid.hooked.lr.coarze: hooked tunes", "lr.coarse")
 
 
-def test_groups_that_are_none_fail_in_one_line(cli, folder, done, tmp_path):
-    _, where, _ = done
-    file = tmp_path / "hooked.py"
-    file.write_text(TRAINED.replace('{"coarse"', '{"backbone"'))
-    failed = cli(folder, "run", "--methods", file, *SMALL, *FAST, *where)
-    assert failed.code == 1 and "no group can be called backbone" in failed.err and "Traceback" not in failed.err
-
-
 def test_a_base_that_re_ranks_has_no_validation_scores(cli, folder, tmp_path, done):
     file = tmp_path / "blend.py"
     file.write_text(POSTHOC.replace('("hooked", "ce")', '"crm"'))

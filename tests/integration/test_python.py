@@ -30,7 +30,7 @@ def light():
         for module in ("session", "plan_cache", "publishing"):
             patch.setattr(f"hierbench.experiments.{module}.default_uri", lambda runs: "off")
         patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
-        patch.setattr("hierbench.planning.estimate.seconds_per_image", lambda *_: (1e-4, 1e-4))
+        patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: (1e-4, 1e-4))
         yield
 
 

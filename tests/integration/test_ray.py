@@ -12,50 +12,13 @@ from contextlib import suppress
 
 import pytest
 
+from tests.short import SHORT
+from tests.waiting import write_method
+
 pytest.importorskip("ray")
-STEPS, EPOCHS = 10, 2
-FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off"]
-FAST += ["--set", f"train.epochs={EPOCHS}", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4"]
-PATIENT = """
-import os, signal, sys, time
-from pathlib import Path
-import torch.nn.functional as F
-from torch import nn
-from hierbench import Method
-
-FOLDER = Path({folder!r})
-
-
-def node():
-    ray = sys.modules.get("ray")
-    return ray.get_runtime_context().get_node_id() if ray is not None and ray.is_initialized() else "here"
-
-
-class Patient(Method):
-    name, title, source = {name!r}, {name!r}, "a test"
-    steps = 0
-
-    def __init__(self, hierarchy, num_features, params=None):
-        super().__init__(hierarchy, num_features, params)
-        self.classifier = nn.Linear(num_features, hierarchy.num_classes)
-
-    def forward(self, features):
-        return self.classifier(features)
-
-    def loss(self, outputs, targets):
-        Patient.steps += 1
-        if self.name == "deadly":
-            os.kill(os.getpid(), signal.SIGKILL)
-        (FOLDER / f"pid-{{node()}}").write_text(str(os.getpid()))
-        with (FOLDER / f"steps-{{node()}}").open("a") as file:
-            file.write("x")
-        while Patient.steps > {hold} and (FOLDER / "hold").exists():
-            time.sleep(0.05)
-        return {{"cross_entropy": F.cross_entropy(outputs, targets)}}
-
-    def scores(self, outputs):
-        return outputs
-"""
+STEPS = 10  # of an epoch
+ONE = ["--types", "type-I", "--seeds", "1", "--mlflow", "off"]
+FAST = ["--dataset", "shapes", *ONE, *SHORT, "--set", "train.epochs=2"]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +40,7 @@ def cluster():
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
     for name in ("patient", "calm", "deadly"):
-        (folder / f"{name}.py").write_text(PATIENT.format(name=name, folder=str(folder), hold=STEPS + 5))
+        write_method(folder, name, STEPS + 5)
     return folder
 
 
@@ -85,20 +48,12 @@ def work(tmp_path_factory):
 def undisturbed(cli, work, data_dir):
     """The same jobs here, one after another with one thread each: {name of the run: its folder}."""
     arguments = ["run", "--methods", f"ce,crm,{work}/patient.py,{work}/calm.py", *FAST]
-    plan = cli(work, *arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir)
-    assert plan.code == 0, plan.err
+    plan = cli(work, *arguments, "--plan-only", "--json", "--runs", work / "here", "--data-dir", data_dir).ok()
     for job in json.loads(plan.out)["jobs"]:
-        done = cli(work, *job["command"][1:])
-        assert done.code == 0, done.err
-    for path in [*work.glob("steps-*"), *work.glob("pid-*")]:
+        cli(work, *job["command"][1:]).ok()
+    for path in [*work.glob("steps-*"), *work.glob("place-*")]:
         path.unlink()
     return work / "here"
-
-
-@pytest.fixture
-def device_known(monkeypatch):
-    """Spares the process that asks the cluster for its devices, which the other tests start."""
-    monkeypatch.setattr("hierbench.execution.ray_connection._resources", lambda where: {"CPU": 2.0})
 
 
 def trained(folder):
@@ -140,7 +95,7 @@ def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbe
             time.sleep(0.05)
         cluster.remove_node(doomed, allow_graceful=False)
         with suppress(ProcessLookupError):  # a machine that is gone takes its processes with it at once
-            os.kill(int((work / f"pid-{doomed.node_id}").read_text()), signal.SIGKILL)
+            os.kill(json.loads((work / f"place-{doomed.node_id}.json").read_text())[0], signal.SIGKILL)
         (work / "hold").unlink()
 
     killer = threading.Thread(target=kill)
@@ -186,27 +141,18 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
 
 
 @pytest.mark.thorough
-def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, device_known, monkeypatch):
+def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
     """The same numbers, winner and table as on this machine with one thread for each job."""
-    tune = ["tune", "--method", "haframe", "--data-dir", data_dir, "--mlflow", "off", "--set", "tune.runs=1"]
-    for value in ("gamma=[2]", "alpha=[0.3,0.5]"):
-        tune += ["--set", f"tune.grid.haframe.{value}"]
-    tune += [
-        "--dataset",
-        "shapes",
-        "--set",
-        "train.epochs=1",
-        "--set",
-        "train.batch_size=96",
-        "--set",
-        "model.backbone=wrn10-1-s4",
-    ]
+    tune = ["tune", "--method", "haframe", "--dataset", "shapes", "--data-dir", data_dir, "--mlflow", "off", *SHORT]
+    for value in ("runs=1", "grid.haframe.gamma=[2]", "grid.haframe.alpha=[0.3,0.5]"):
+        tune += ["--set", f"tune.{value}"]
     on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
     tables, metrics, winners = [], [], []
+    # Spares the process that asks the cluster for its devices, which the other tests start.
+    monkeypatch.setattr("hierbench.execution.ray_connection._resources", lambda where: {"CPU": 2.0})
     monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
     for where in (on_ray, ("--runs", work / "grid-here")):
-        done = cli(work, *tune, *where, "--output", work / "tuned.toml")
-        assert done.code == 0, done.err
+        done = cli(work, *tune, *where, "--output", work / "tuned.toml").ok()
         tables.append(done.out.rpartition("written to")[0])
         metrics.append({path.parent.name: path.read_bytes() for path in where[1].glob("*/metrics.json")})
         winners.append((work / "tuned.toml").read_text())
@@ -220,19 +166,7 @@ def test_a_dataset_of_the_user_s_on_a_cluster(cli, cluster, work, miniatures):
     """The nodes find the prepared arrays by name and digest; they have no need of the file and the images."""
     folder = miniatures.birds(work / "birds", per_class=4)
     cli(folder, "data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv").ok()
-    run = [
-        "run",
-        "--methods",
-        "ce",
-        "--types",
-        "type-I",
-        "--seeds",
-        "1",
-        "--dataset",
-        "./birds.toml",
-        "--mlflow",
-        "off",
-    ]
+    run = ["run", "--methods", "ce", "--dataset", "./birds.toml", *ONE]
     run += ["--set", "train.epochs=1", "--set", "train.sampling=balanced"]
     cli(folder, *run, "--runs", "on-ray", "--executor", "ray", "--address", cluster.address).ok()
     (run_folder,) = (path.parent for path in folder.glob("on-ray/*/metrics.json"))
@@ -240,13 +174,8 @@ def test_a_dataset_of_the_user_s_on_a_cluster(cli, cluster, work, miniatures):
     assert spec["dataset"]["name"] == "birds" and spec["train"]["sampling"] == "balanced" and status["state"] == "done"
 
 
-def of_this_process():
-    """What belongs to the caller of Ray: environment, import path, folder, signal handlers."""
-    return dict(os.environ), list(sys.path), os.getcwd(), list(map(signal.getsignal, signal.valid_signals()))
-
-
 @pytest.mark.parametrize("refused", ["", "Version mismatch", "Package size (2.00MiB) exceeds the maximum size"])
-def test_a_connection_and_a_refused_one_leave_the_process_as_it_was(cluster, tmp_path, monkeypatch, refused):
+def test_a_connection_and_a_refused_one_leave_the_environment_as_it_was(cluster, tmp_path, monkeypatch, refused):
     import ray
     from ray._private.runtime_env import packaging
 
@@ -259,7 +188,7 @@ def test_a_connection_and_a_refused_one_leave_the_process_as_it_was(cluster, tmp
         (tmp_path / "large").write_bytes(bytes(2**21))
         monkeypatch.setattr(packaging, "GCS_STORAGE_MAX_SIZE", 2**20)
         monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps({"runtime_env": {"working_dir": str(tmp_path)}}))
-    before = of_this_process()
+    before = dict(os.environ)
     try:
         with connected(cluster.address):
             with pytest.raises(UserError, match="already connected"), connected(cluster.address):
@@ -269,7 +198,7 @@ def test_a_connection_and_a_refused_one_leave_the_process_as_it_was(cluster, tmp
     except UserError as error:
         assert refused and str(error).startswith(f"cannot join the Ray cluster at {cluster.address}: {refused}"), error
         assert "\n" not in str(error)
-    assert of_this_process() == before and not ray.is_initialized()
+    assert dict(os.environ) == before and not ray.is_initialized()
 
 
 def test_a_cluster_without_a_gpu(cluster):

@@ -4,79 +4,32 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.short import SHORT
+from tests.waiting import write_method
+
 pytest.importorskip("ray")
-FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off", "--json"]
-FAST += ["--set", "train.epochs=1", "--set", "train.batch_size=480", "--set", "model.backbone=wrn10-1-s4"]
+FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off", "--json", *SHORT]
 LOOK = """
-import faulthandler, json, logging, os, signal, sys
+import os
 import hierbench.execution.ray_connection as connection
 from hierbench.cli.main import main
 
-connection.CHECK_EVERY, connection.PATIENCE, connection.TIMEOUT, connection.LEAVE = 0.5, 4.0, 1.0, 10.0
+connection.CHECK_EVERY, connection.PATIENCE, connection.TIMEOUT = 0.5, 4.0, 1.0
 
 
-def state():
-    log = logging.getLogger("ray")
-    return {
-        "environment": dict(os.environ),
-        "path": list(sys.path),
-        "folder": os.getcwd(),
-        "group": os.getpgrp(),
-        "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
-        "hooks": [str(logging.getLogRecordFactory()), faulthandler.is_enabled()],
-        "logging": [str(logging.getLogger().handlers), log.level, log.propagate, str(log.handlers)],
-    }
-
-
-before = state()
+before = dict(os.environ)
 try:
     main()
 finally:
-    after = state()
-    print("changed:", {name: (before[name], after[name]) for name in before if before[name] != after[name]})
-"""
-METHOD = """
-import json, os, sys, time
-from pathlib import Path
-import torch.nn.functional as F
-from torch import nn
-import hierbench
-from hierbench import Method
-
-FOLDER = Path({folder!r})
-
-
-class Where(Method):
-    name, title, source = "where", "where", "a test"
-
-    def __init__(self, hierarchy, num_features, params=None):
-        super().__init__(hierarchy, num_features, params)
-        self.classifier = nn.Linear(num_features, hierarchy.num_classes)
-
-    def forward(self, features):
-        return self.classifier(features)
-
-    def loss(self, outputs, targets):
-        if "default_worker.py" in " ".join(sys.argv):
-            place = [sys.executable, hierbench.__file__, os.environ.get("PYTHONPATH"), os.environ.get("UV")]
-            (FOLDER / "place.json").write_text(json.dumps(place))
-        while (FOLDER / "hold").exists():
-            time.sleep(0.05)
-        return {{"cross_entropy": F.cross_entropy(outputs, targets)}}
-
-    def scores(self, outputs):
-        return outputs
+    print("changed:", set(before.items()) ^ set(os.environ.items()) or "nothing")
 """
 
 
@@ -85,7 +38,7 @@ def work(tmp_path):
     """A method that says where it runs, and an empty folder to start commands in, with a home of its own."""
     for name in ("project", "home"):
         (tmp_path / name).mkdir()
-    (tmp_path / "where.py").write_text(METHOD.format(folder=str(tmp_path)))
+    write_method(tmp_path, "where")
     return tmp_path
 
 
@@ -110,7 +63,7 @@ def ended(process):
     finally:
         process.kill()
     out, _, changed = out.strip().rpartition("changed: ")
-    assert changed == "{}", (changed, err)
+    assert changed == "nothing", (changed, err)
     return out, err
 
 
@@ -126,9 +79,8 @@ def test_uv_run_sends_nothing_of_the_working_folder(work, data_dir):
     assert [row["n"] for row in json.loads(out)["rows"]] == [1]
     import hierbench
 
-    python, package, python_path, _ = json.loads((work / "place.json").read_text())
-    assert (python, package) == (sys.executable, hierbench.__file__)
-    assert python_path == os.environ.get("PYTHONPATH")
+    (place,) = work.glob("place-*")
+    assert json.loads(place.read_text())[1:] == [sys.executable, hierbench.__file__, os.environ.get("PYTHONPATH")]
     assert not (work / "home/.ray").exists()
 
 
@@ -159,7 +111,7 @@ def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server
     (work / "hold").touch()
     process = start(work, data_dir)
     deadline = time.monotonic() + 120
-    while not (work / "place.json").exists() and process.poll() is None and time.monotonic() < deadline:
+    while not list(work.glob("place-*")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     victim = child(process.pid, server)
     os.kill(victim, how)
@@ -174,26 +126,6 @@ def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server
     assert line.startswith(f"hierbench: error: {message}"), line
     assert line.endswith("finished jobs are kept; run the same command to resume")
     assert not list((work / "runs").glob(".shared-*"))
-
-
-class Web(BaseHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-
-def test_something_else_that_listens_is_no_head_node(monkeypatch):
-    from hierbench.execution import ray_connection
-
-    monkeypatch.setattr(ray_connection, "TIMEOUT", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert ray_connection.silence(f"127.0.0.1:{silent.getsockname()[1]}") == "timed out"
-    with HTTPServer(("127.0.0.1", 0), Web) as web:
-        thread = threading.Thread(target=web.serve_forever)
-        thread.start()
-        assert "not the head node" in ray_connection.silence(f"127.0.0.1:{web.server_port}")
-        web.shutdown()
-        thread.join()
-    assert ray_connection.silence(f"127.0.0.1:{web.server_port}") == "Connection refused"
 
 
 @pytest.mark.parametrize(
@@ -231,6 +163,7 @@ def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
     ("arguments", "parts"),
     [
         (["--executor", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
+        (["--executor", "ray", "--address", "192.0.2.1:1"], ["no Ray cluster at 192.0.2.1:1: "]),  # does not answer
         (["--executor", "ray", "--address", "ray://head:10001"], ["HOST:PORT of a cluster's head node"]),
         (["--executor", "ray", "--device", "mps"], ["cpu or cuda"]),
         (["--executor", "ray", "--jobs", "2"], ["--jobs is for this machine"]),
@@ -238,7 +171,8 @@ def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
         (["--executor", "slurm"], ["Invalid value for '--executor'"]),
     ],
 )
-def test_a_mistake_is_one_line(cli, tmp_path, arguments, parts):
+def test_a_mistake_is_one_line(cli, tmp_path, monkeypatch, arguments, parts):
+    monkeypatch.setattr("hierbench.execution.ray_connection.TIMEOUT", 0.3)
     assert cli(tmp_path, "run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments).one_line(*parts)
     assert not list(tmp_path.iterdir())
 

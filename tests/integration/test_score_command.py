@@ -18,27 +18,19 @@ from hierbench.metrics import evaluate
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
 from hierbench.utils.files import temporary_beside
-
-
-@pytest.fixture(scope="module")
-def made():
-    import importlib.util
-
-    path = Path(__file__).resolve().parents[1] / "mistake_runs.py"
-    spec = importlib.util.spec_from_file_location("mistake_runs", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests import mistake_runs
 
 
 @pytest.fixture
-def place(tmp_path, made):
+def place(tmp_path):
     """A folder with prepared `shapes` (6 classes, 240 test images), two runs of it, and their targets."""
-    prepared = made.prepare(tmp_path / "data", per_class=40)
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40)
     _, targets = prepared.arrays("test")
     store = Store(tmp_path / "runs")
     for seed in (0, 1):
-        made.store_run(store, prepared, "ce", "type-I", made.random_scores(targets, 6, seed), targets, seed)
+        mistake_runs.store_run(
+            store, prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, seed), targets, seed
+        )
     return tmp_path
 
 
@@ -46,9 +38,9 @@ def targets_of(place):
     return np.array(find("shapes", place / "data").arrays("test")[1])
 
 
-def save(place, name, seed, made, **more):
+def save(place, name, seed, **more):
     targets = targets_of(place)
-    scores = made.random_scores(targets, 6, seed, skill=2.5)
+    scores = mistake_runs.random_scores(targets, 6, seed, skill=2.5)
     np.savez(place / name, predictions=scores, label_ids=targets, **more)
     return scores, targets
 
@@ -57,9 +49,9 @@ def board(cli, place, *options):
     return json.loads(cli(place, "leaderboard", "--dataset", "shapes", "--format", "json", *options).ok().out)
 
 
-def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
+def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
     before = board(cli, place)
-    scores, targets = save(place, "vit.npz", 5, made)
+    scores, targets = save(place, "vit.npz", 5)
     done = cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok()
     report = json.loads(done.out)
     tree = find("shapes", place / "data").hierarchy("height")
@@ -97,8 +89,8 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place, made):
     assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--output", "published").ok().out
 
 
-def test_other_readers_leave_it_out_or_say_so(cli, place, made):
-    save(place, "vit.npz", 5, made)
+def test_other_readers_leave_it_out_or_say_so(cli, place):
+    save(place, "vit.npz", 5)
     id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
     cli(place, "mistakes", "--dataset", "shapes", "ce:type-I:0", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "confusion", "--dataset", "shapes", "--run", id_[:12]).one_line("made elsewhere")
@@ -110,7 +102,7 @@ def test_other_readers_leave_it_out_or_say_so(cli, place, made):
     cli(place, "compare", "ce", "vitt", "--dataset", "shapes").one_line("unknown row 'vitt'")
     for name in ("vit", "vit (scored)", "vit:scored", "vit:top1"):
         cli(place, "reproduce", "runs", name).one_line("it cannot be trained")
-    save(place, "ce.npz", 6, made)
+    save(place, "ce.npz", 6)
     cli(place, "score", "ce.npz", "--dataset", "shapes").ok()
     assert "(scored)" not in cli(place, "plot", "tradeoff", "--dataset", "shapes").ok().out
     assert "hierbench run --methods ce " in cli(place, "reproduce", "runs", "ce").ok().out  # the runs, not the file
@@ -120,12 +112,12 @@ def test_other_readers_leave_it_out_or_say_so(cli, place, made):
     cli(place, "score", "vit.npz", "--dataset", "shapes").one_line("is damaged", "remove it")
 
 
-def test_rows_of_one_title_have_the_names_of_their_methods(cli, place, made):
+def test_rows_of_one_title_have_the_names_of_their_methods(cli, place):
     text = (method_folder() / "ce.py").read_text(encoding="utf-8")
     (place / "ce2.py").write_text(text.replace('name = "ce"', 'name = "ce2"'), encoding="utf-8")
     targets = targets_of(place)
-    scores = made.random_scores(targets, 6, 7)
-    made.store_run(
+    scores = mistake_runs.random_scores(targets, 6, 7)
+    mistake_runs.store_run(
         Store(place / "runs"), find("shapes", place / "data"), str(place / "ce2.py"), "type-I", scores, targets
     )
     titles = {row["method"]: row["title"] for row in board(cli, place)["rows"]}
@@ -133,8 +125,8 @@ def test_rows_of_one_title_have_the_names_of_their_methods(cli, place, made):
 
 
 @pytest.mark.parametrize("ends", [[0.0, 100.0], [None, None], ["<b>", 1.0], None])
-def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, made, ends):
-    save(place, "vit.npz", 5, made)
+def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, ends):
+    save(place, "vit.npz", 5)
     id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
     run = Store(place / "runs").run(id_)
     run.write_record("metrics.json", run.metrics() | {"intervals": {"top1": ends}})
@@ -143,8 +135,8 @@ def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, ma
     assert done.code == 1 and f"rejected    vit scored ({id_[:12]})" in done.out
 
 
-def test_seeds_make_a_row_with_a_t_interval(cli, place, made):
-    metrics = [evaluate(*save(place, f"vit-{seed}.npz", seed, made), tree_of(place)) for seed in (1, 2, 3)]
+def test_seeds_make_a_row_with_a_t_interval(cli, place):
+    metrics = [evaluate(*save(place, f"vit-{seed}.npz", seed), tree_of(place)) for seed in (1, 2, 3)]
     files = [f"vit-{seed}.npz" for seed in (1, 2, 3)]
     report = json.loads(cli(place, "score", *files, "--dataset", "shapes", "--json").ok().out)
     row = board(cli, place)["rows"][-1]
@@ -156,16 +148,16 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place, made):
     )
     cell = report["metrics"]["top1"]
     assert (cell["high"] - cell["low"]) / 2 == pytest.approx(half) and report["interval"]["over"] == "seeds"
-    save(place, "other.npz", 9, made)
+    save(place, "other.npz", 9)
     cli(place, "score", "other.npz", "--name", "vit", "--dataset", "shapes").one_line("'vit' already stands for")
     cli(place, "score", files[0], files[0], "--dataset", "shapes").one_line("two files hold the same predictions")
     assert len(board(cli, place)["rows"]) == 2
 
 
-def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch):
+def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
     """An error at any point leaves no record; what a killed command left is removed; a record that is there is kept."""
     for seed in (1, 2):
-        save(place, f"vit-{seed}.npz", seed, made)
+        save(place, f"vit-{seed}.npz", seed)
     request = Request(
         [place / "vit-1.npz", place / "vit-2.npz"], "shapes", None, None, None, None, 0, 0, place / "runs",
         place / "data",
@@ -173,15 +165,15 @@ def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch)
     before = sorted((place / "runs").iterdir())
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    name = temporary_beside(place / "runs/scored-x").name.split(".")
+    name = temporary_beside(place / "runs/scored").name.split(".")
     left = place / "runs" / ".".join([*name[:-2], str(gone.pid), "tmp"])
     left.mkdir()
     (left / "spec.json").touch()
-    left.with_name(left.name.replace("scored-x", "probe")).touch()  # of the check that the folder can be written
+    left.with_name(left.name.replace("scored", "probe")).touch()  # of the check that the folder can be written
     rename, renamed = Path.rename, []
 
     def full(path, target):
-        if path.name.startswith(".scored-"):
+        if path.parent.name.startswith(".scored."):
             renamed.append(target)
             if len(renamed) == 2:
                 raise OSError(28, "No space left on device")
@@ -194,7 +186,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, made, monkeypatch)
     assert len(renamed) == 2 and sorted((place / "runs").iterdir()) == before
 
     def overtaken(path, target):
-        if path.name.startswith(".scored-"):  # another command has scored the file in the meantime
+        if path.parent.name.startswith(".scored."):  # another command has scored the file in the meantime
             shutil.copytree(path, target)
         return rename(path, target)
 
@@ -210,13 +202,13 @@ def tree_of(place):
     return find("shapes", place / "data").hierarchy("height")
 
 
-def test_rows_of_other_data_are_left_out_with_a_remark(cli, place, made):
-    save(place, "vit.npz", 5, made)
+def test_rows_of_other_data_are_left_out_with_a_remark(cli, place):
+    save(place, "vit.npz", 5)
     cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
     (place / "again").mkdir()
-    prepared = made.prepare(place / "again/data", per_class=30)
+    prepared = mistake_runs.prepare(place / "again/data", per_class=30)
     targets = prepared.arrays("test")[1]
-    np.savez(place / "small.npz", scores=made.random_scores(targets, 6, 0), targets=targets)
+    np.savez(place / "small.npz", scores=mistake_runs.random_scores(targets, 6, 0), targets=targets)
     cli(place, "score", "small.npz", "--dataset", "shapes", "--data-dir", "again/data").ok()
     out = cli(place, "leaderboard", "--dataset", "shapes").ok().out
     assert "vit (scored)" in out and "small (scored)" not in out and "1 scored predictions are not in this table" in out
@@ -225,12 +217,12 @@ def test_rows_of_other_data_are_left_out_with_a_remark(cli, place, made):
     assert alone["protocol"] == "scored" and [row["method"] for row in alone["rows"]] == ["small"]
 
 
-def test_runs_that_drop_a_batch_are_not_beside_all_images(cli, place, made):
+def test_runs_that_drop_a_batch_are_not_beside_all_images(cli, place):
     prepared = find("shapes", place / "data")
     targets = prepared.arrays("test")[1]
     rows = np.sort(np.argsort(targets, kind="stable")[: -(240 % 100)])
-    scores = made.random_scores(targets[rows], 6, 1)
-    made.store_run(
+    scores = mistake_runs.random_scores(targets[rows], 6, 1)
+    mistake_runs.store_run(
         Store(place / "authors"),
         prepared,
         "ce",
@@ -239,7 +231,7 @@ def test_runs_that_drop_a_batch_are_not_beside_all_images(cli, place, made):
         targets[rows],
         overrides=["evaluation.drop_last=true"],
     )
-    save(place, "vit.npz", 5, made)
+    save(place, "vit.npz", 5)
     cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "authors").ok()
     out = cli(place, "leaderboard", "--dataset", "shapes", "--runs", "authors").ok().out
     assert "vit" not in out and "last incomplete batch" in out
@@ -260,10 +252,10 @@ def with_ids(place):
 @pytest.mark.parametrize(
     "shown", ["val/n{}/photo_{}.JPEG", "photo_{1}.JPEG", "/data/val/n{}/photo_{}.JPEG", "photo_{1}"]
 )
-def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, made, shown):
+def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, shown):
     names = with_ids(place)
     targets = targets_of(place)
-    scores = made.random_scores(targets, 6, 3)
+    scores = mistake_runs.random_scores(targets, 6, 3)
     order = np.random.default_rng(0).permutation(240)
     ids = [shown.format(name.split("/")[1][1:], name[-8:-5]) for name in names]
     frame = pd.DataFrame(scores[order], columns=[f"prob_{k}" for k in range(6)])
@@ -281,8 +273,8 @@ def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, made, sh
     assert len(board(cli, place)["rows"]) == 2
 
 
-def test_targets_and_rows_are_checked(cli, place, made):
-    scores, targets = save(place, "vit.npz", 5, made)
+def test_targets_and_rows_are_checked(cli, place):
+    scores, targets = save(place, "vit.npz", 5)
     before = sorted(path.name for path in (place / "runs").iterdir())
     np.savez(place / "shuffled.npz", scores=scores[::-1], targets=targets[::-1])
     cli(place, "score", "shuffled.npz", "--dataset", "shapes").one_line("targets are not those", "another order")

@@ -13,10 +13,13 @@ import pytest
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.tuned import read_tuned
 
-SMALL = (
-    "tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--jobs", "1",
-    "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=2",
+FAST = (
+    "--mlflow", "off", "--jobs", "1",
     "--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4",
+)  # fmt: skip
+SMALL = (
+    "tune", "--method", "haframe", "--dataset", "shapes", *FAST,
+    "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=2",
 )  # fmt: skip
 KEY = ("paper", "haframe", "type-II")
 FOUND = "runs/tuned/shapes.toml"
@@ -189,21 +192,7 @@ def test_a_search_resumes_after_the_clock_was_moved_back(cli, alone, tmp_path, m
 
 def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp_path):
     folder = shutil.copytree(alone[0], tmp_path / "tuned")
-    fast = (
-        "--seeds",
-        "1",
-        "--jobs",
-        "1",
-        "--mlflow",
-        "off",
-        "--set",
-        "train.epochs=1",
-        "--set",
-        "train.batch_size=96",
-        "--set",
-        "model.backbone=wrn10-1-s4",
-    )
-    run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", *fast)
+    run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", "--seeds", "1", *FAST)
     _, out, err = cli(folder, *run, "--tuned").ok()
     params = read_tuned(folder / FOUND)[KEY].params
     assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err

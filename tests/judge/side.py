@@ -5,15 +5,16 @@ python -P side.py FOLDER, with PYTHONPATH=TREE: each line of the input is a list
 What a command prints is in ../stdout and ../stderr.
 """
 
-import atexit
 import importlib
 import json
 import os
 import runpy
 import signal
 import sys
-import traceback
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from fork_server import call_and_exit, redirect
 
 LIBRARIES = ("torch", "pandas", "scipy.stats", "scipy.special", "pydantic", "typer", "jinja2", "matplotlib.pyplot")
 LIMIT = 300  # seconds of a command
@@ -35,27 +36,17 @@ def carry_out(folder, arguments):
     """Do what the command line does, in a fork, which never returns."""
     os.setsid()
     signal.alarm(LIMIT)
-    for number, name in ((0, os.devnull), (1, folder.parent / "stdout"), (2, folder.parent / "stderr")):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), number)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w")))
-    code = 1
-    try:
+    names = (os.devnull, folder.parent / "stdout", folder.parent / "stderr")
+    redirect(*(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644) for name in names))
+
+    def call():
+        sys.argv = arguments[1:] if arguments[0] == "python" else ["hierbench", *arguments]
         if arguments[0] == "python":
-            sys.argv = arguments[1:]
             runpy.run_path(arguments[1], run_name="__main__")
-            code = 0
         else:
-            sys.argv = ["hierbench", *arguments]
             importlib.import_module("hierbench.__main__").main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+
+    call_and_exit(call)
 
 
 def main():

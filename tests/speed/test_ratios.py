@@ -8,17 +8,22 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, evaluate
-from hierbench.config.sections import Model
-from hierbench.data.augment import PadAndCrop, normalise
-from hierbench.experiments.bench import photograph, prepare_seconds
-from hierbench.experiments.bench_methods import measure_methods, trained_methods
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally
-from hierbench.models import build_backbone, build_classifier
+from hierbench.speed.bench import (
+    Sizes,
+    measure_features,
+    measure_methods,
+    measure_steps,
+    photograph,
+    prepare_seconds,
+    trained_methods,
+)
+from hierbench.speed.timing import head_pass
 from hierbench.training.posthoc import rescored_chunks
 
 pytestmark = pytest.mark.speed
@@ -53,33 +58,14 @@ def inat(shared):
     return Hierarchy.read(shared / "data/making-better-mistakes/inaturalist19_isa.txt")
 
 
-def test_metrics_and_crm(reference, inat):
+@pytest.mark.parametrize(("num", "part", "repeats"), [(2000, 100, 5), (40_000, 50, 1)])
+def test_metrics_and_crm(reference, inat, num, part, repeats):
+    """Metrics, softmax, CRM and its metrics of N x 1010 scores; asked for 40,000: 3 s on two cores."""
     torch.manual_seed(0)
-    scores, targets = 3 * torch.randn(2000, 1010), torch.randint(1010, (2000,))
-    probabilities = scores.softmax(1)
-    crm = CRM(inat)
-    part = 100
-
-    def fast():
-        evaluate(scores, targets, inat)
-        evaluate(crm.rescore(probabilities), targets, inat)
-
-    def slow():  # on a twentieth of the examples: the loop's cost is per example
-        reference.evaluate(scores[:part], targets[:part], inat.distances)
-        rescored = reference.crm(probabilities[:part], inat.distances)
-        reference.evaluate(rescored, targets[:part], inat.distances)
-        return 2000 / part
-
-    ratio("metrics and CRM, N=2000, K=1010", fast, slow, 75)
-
-
-def test_evaluation_of_a_whole_test_set(reference, inat):
-    """Metrics, softmax, CRM and its metrics of 40,000 x 1010 scores; asked: 3 s on two cores."""
-    torch.manual_seed(0)
-    scores, targets = torch.empty(40_000, 1010), torch.randint(1010, (40_000,))
-    for part in scores.split(1000):
-        part.normal_(std=3.0)
-    crm, cpu, part = CRM(inat), torch.device("cpu"), 50
+    scores, targets = torch.empty(num, 1010), torch.randint(1010, (num,))
+    for chunk in scores.split(1000):
+        chunk.normal_(std=3.0)
+    crm, cpu = CRM(inat), torch.device("cpu")
 
     def fast():
         tally = Tally(inat)
@@ -87,14 +73,14 @@ def test_evaluation_of_a_whole_test_set(reference, inat):
             tally.add(chunk, chunk_targets)
         return evaluate(scores, targets, inat), tally.metrics()
 
-    def slow():
+    def slow():  # on a part of the examples: the loop's cost is per example
         reference.evaluate(scores[:part], targets[:part], inat.distances)
         rescored = reference.crm(scores[:part].double().softmax(1), inat.distances)
         reference.evaluate(rescored, targets[:part], inat.distances)
-        return 40_000 / part
+        return num / part
 
-    ratio("evaluation and CRM, N=40000, K=1010", fast, slow, 75, repeats=1)
-    print(f"seconds: {median_seconds(fast, 5):.2f} on {torch.get_num_threads()} threads (asked: 3 on two)")
+    ratio(f"metrics and CRM, N={num}, K=1010", fast, slow, 75, repeats=repeats)
+    print(f"seconds: {median_seconds(fast, 5):.2f} on {torch.get_num_threads()} threads")
 
 
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (800, 600), (1100, 750)])
@@ -107,20 +93,15 @@ def test_preparing_against_bare_decoding(tmp_path, width, height):
 
 def test_haframe_loss(reference, inat):
     torch.manual_seed(0)
-    method = HAFrame(inat, 1010)
+    method, part = HAFrame(inat, 1010), 4
     features, targets = torch.randn(256, 1010), torch.randint(1010, (256,))
-    part = 4
-
-    def fast():
-        x = features.clone().requires_grad_()
-        sum(method.loss(method(x), targets).values()).backward()
 
     def slow():
         x = features[:part].clone().requires_grad_()
         reference.haframe_loss(x, targets[:part], method.frame, 0.4).backward()
         return 256 / part
 
-    ratio("HAFrame loss, forward and backward, B=256, K=1010", fast, slow, 30)
+    ratio("HAFrame loss, forward and backward, B=256, K=1010", head_pass(method, targets), slow, 30)
 
 
 def test_hafeature(reference, shared):
@@ -128,10 +109,7 @@ def test_hafeature(reference, shared):
     torch.manual_seed(0)
     method = HAFeature(tiered, 600)
     features, targets = torch.randn(256, 600), torch.randint(608, (256,))
-
-    def fast():
-        x = features.clone().requires_grad_()
-        sum(method.loss(method(x), targets).values()).backward()
+    fast = head_pass(method, targets)
 
     def slow(part):
         x = features[:part].clone().requires_grad_()
@@ -165,48 +143,15 @@ def test_frame(reference, inat, dtype, asked):
     ratio(f"frame with its s_min, K=1010, {dtype.__name__}", fast, slow, asked)
 
 
-@pytest.mark.parametrize("kind", ["type-I", "type-II"])
-@pytest.mark.parametrize("cls", [pytest.param(cls, id=cls.name) for cls in trained_methods()])
-def test_overhead_of_a_step(cls, kind, cifar100):
+def test_overhead_of_a_step():
     """Head, loss, metrics and data path against the bare WRN-28-2's forward and backward pass at B=64, K=100."""
-    if kind not in cls.types:
-        pytest.skip("not for this type")
-    torch.manual_seed(0)
-    backbone = build_backbone(Model(backbone="wrn28-2")).to(memory_format=torch.channels_last)
-    features = build_classifier(cls, cifar100, kind, Model(backbone="wrn10-2")).features
-    method = cls(cifar100, features.num_features)
-    images = torch.randint(0, 256, (5000, 3, 32, 32), dtype=torch.uint8)
-    mean, std = torch.full((3,), 0.5), torch.full((3,), 0.25)
-    augmentation = PadAndCrop(4, "reflect", flip=True)
-    targets = torch.randint(100, (64,))
-    channels = torch.randn(64, 128, 8, 8).contiguous(memory_format=torch.channels_last)
-
-    def batch():
-        return normalise(augmentation(images, torch.randint(5000, (64,))), mean, std)
-
-    def ours():
-        batch()
-        inner = features(channels).detach().requires_grad_()  # the extractor is the model's, not the head's
-        outputs = method(inner)
-        sum(method.loss(outputs, targets).values()).backward()
-        with torch.inference_mode():
-            evaluate(method.scores(outputs), targets, cifar100)
-
-    def extractor():
-        features(channels)
-
-    ready = batch()
-
-    def bare():
-        backbone(ready).mean().backward()
-
-    bare()
-    shares = []
-    for _ in range(5):
-        extra = median_seconds(ours, 3) - median_seconds(extractor, 3)
-        shares.append(extra / median_seconds(bare, 1))
-    print(f"\n{cls.name} {kind}: head, loss, metrics and data path are {100 * np.median(shares):.1f} % of WRN-28-2")
-    assert np.median(shares) <= (0.05 if cls in {CrossEntropy, Flamingo, HAFeature, HAFrame} else 0.15)
+    ours = {cls.name for cls in (CrossEntropy, Flamingo, HAFeature, HAFrame)}
+    rows = measure_steps("cpu", Sizes(rounds=5))
+    for row in rows:
+        share = f"{100 * row['share']:.1f} % of WRN-28-2"
+        print(f"\n{row['method']} {row['type']}: head, loss, metrics and data path are {share}")
+    rows = [row for row in rows if row["precision"] == "float32"]
+    assert not [row for row in rows if row["share"] > (0.05 if row["method"] in ours else 0.15)]
 
 
 def test_methods_take_at_most_six_times_as_long_as_haframe(inat):
@@ -220,8 +165,6 @@ def test_methods_take_at_most_six_times_as_long_as_haframe(inat):
 
 
 def test_training_on_features_is_half_as_fast_as_a_plain_loop():
-    from hierbench.experiments.bench_features import measure_features
-
-    for row in measure_features("cpu", 7):
+    for row in measure_features("cpu", 7, Sizes()):
         print(f"\ntraining on features, {row['type']}: {row['ratio']:.2f} of a plain loop's speed (asked: 0.5)")
         assert row["ratio"] >= 0.5

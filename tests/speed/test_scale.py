@@ -1,10 +1,14 @@
-"""Time and memory at 10,000 classes, each in a process of its own: `pytest -m speed -s`."""
+"""Time and memory of 10,000 classes and of 50,000 images, each in a process of its own: `pytest -m speed -s`."""
 
 import json
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
+
+from tests.speed.test_many_runs import spent_by
 
 pytestmark = pytest.mark.speed
 
@@ -69,3 +73,17 @@ def test_ten_thousand_classes(name, program, seconds, megabytes):
     found = measured(program)
     print(f"\n{name}: {found['seconds']:.1f} s of CPU, {found['megabytes']:.0f} MB (at most: {seconds}, {megabytes})")
     assert found["seconds"] <= seconds and found["megabytes"] <= megabytes
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_fifty_thousand_images_of_a_thousand_classes(tmp_path, save):
+    """Scored in a fresh process, with bootstrap and record; asked: 30 s and 1.5 GB on two cores."""
+    rng, num = np.random.default_rng(0), 50_000
+    scores, targets = rng.standard_normal((num, 1000), dtype=np.float32), rng.integers(1000, size=num)
+    scores[np.arange(num), targets] += 2
+    save(tmp_path / "a.npz", scores=scores, targets=targets)
+    start = time.perf_counter()
+    _, peak = spent_by(tmp_path, "score", "a.npz", "--tree", "imagenet1k")
+    seconds = time.perf_counter() - start
+    print(f"\n{save.__name__}: {seconds:.1f} s (asked: 30), {peak:.0f} MB (asked: 1500)")
+    assert seconds < 30 and peak < 1500

@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import math
 import time
@@ -6,38 +8,38 @@ from pathlib import Path
 import pytest
 import torch
 
-import hierbench.experiments.bench as measuring
+import hierbench.speed.bench as measuring
 from hierbench.config.recipe import load_recipe
-from hierbench.data.writer import SPLITS
-from hierbench.experiments import bench_methods
-from hierbench.experiments.bench import QUICK, Sizes, bench, parts_of, photograph
-from hierbench.experiments.bench_methods import trained_methods
-from hierbench.experiments.bench_report import bench_table
 from hierbench.leaderboard.formats import render
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.haframe import HAFrame
-from hierbench.planning import estimate as estimating
 from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.estimate import estimate, time_to_train
+from hierbench.planning.inputs import Inputs
 from hierbench.planning.resources import Setting
-from hierbench.planning.timing import Trainee
+from hierbench.speed import estimate as estimating
+from hierbench.speed.bench import QUICK, Sizes, bench, bench_table, photograph, trained_methods
+from hierbench.speed.estimate import estimate
+from hierbench.speed.timing import Trainee
 
-TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2), ("wrn10-1-s4", 2)), (4, 8, 4, 2), 4, 1, 32)
+LARGE = (("wrn10-1-s4", 2), ("wrn10-1-s4", 2))
+TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, LARGE, "wrn10-1-s4", 2, 4, 1, 32)
 ROWS = {(kind, name) for kind in ("type-I", "type-II") for name in ("ce", "flamingo", "hafeature")}
 ROWS |= {("type-II", "haframe")}
-KEYS = {*"device name threads precision backbone batch steps methods features evaluation".split()}
-KEYS |= {"prepare", "card", "peak_mib", "seconds"}
-STEP_KEYS = "method type precision step_ms bare_ms ratio share peak_mib".split()
-METHOD_KEYS = "method features ms ratio".split()
-EVALUATION_KEYS = "examples classes metrics_s crm_s frame_s extra_mib".split()
-PREPARE_KEYS = "width height images_per_s decoded_per_s ratio".split()
+KEYS = {  # of the parts of a report
+    "": "device name threads precision backbone batch steps methods features evaluation prepare card peak_mib seconds",
+    "steps": "method type precision step_ms bare_ms ratio share peak_mib",
+    "rows": "method features ms ratio",
+    "features": "type step_ms bare_ms ratio",
+    "evaluation": "examples classes metrics_s crm_s frame_s extra_mib",
+    "prepare": "width height images_per_s decoded_per_s ratio",
+}
 
 
 @pytest.fixture(scope="module")
 def report():
-    parts = []
-    report = bench("cpu", TINY, parts.append)
-    assert parts == parts_of("cpu")
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        report = bench("cpu", TINY)
+    assert err.getvalue().startswith("measuring: evaluation (1 of 5)")
     return report
 
 
@@ -54,50 +56,48 @@ def test_every_method_type_and_precision_is_measured(report):
         rows = [(row["type"], row["method"]) for row in report["steps"] if row["precision"] == precision]
         assert set(rows) >= ROWS and len(rows) == len(set(rows))
         assert {name for _, name in rows} == {cls.name for cls in trained_methods()}
-
-
-def test_every_method_is_measured_alone(report):
-    rows = report["methods"]["rows"]
-    assert [row["method"] for row in rows] == [cls.name for cls in trained_methods()]
-    assert set(rows[0]) == set(METHOD_KEYS) and {row["features"] for row in rows} == {8}
+    alone = report["methods"]["rows"]
+    assert [row["method"] for row in alone] == [cls.name for cls in trained_methods()]
+    assert {row["features"] for row in alone} == {8}
 
 
 def test_a_slow_method_is_a_multiple_of_haframe(monkeypatch):
     """One whose loss waits for a tenth of a second, against HAFrame on eight classes."""
 
     class Slow(CrossEntropy):
+        name = "slow"
+
         def loss(self, outputs, targets):
             time.sleep(0.1)
             return super().loss(outputs, targets)
 
-    monkeypatch.setattr(bench_methods, "trained_methods", lambda: [Slow, HAFrame])
-    slow, itself = bench_methods.measure_methods("cpu", 3, 4, stand_in_tree((2, 4, 8)))
+    monkeypatch.setattr(measuring, "trained_methods", lambda: [Slow, HAFrame])
+    slow, itself = measuring.measure_methods("cpu", 3, 4, stand_in_tree((2, 4, 8)))
     assert slow["ms"] >= 100 and slow["ratio"] > max(5.0, itself["ratio"])
 
 
 def test_numbers_are_finite_and_the_table_shows_them(report):
     content = json.loads(json.dumps(report, allow_nan=False))
     assert content["batch"] == 4
-    assert [set(content), set(content["steps"][0])] == [KEYS, set(STEP_KEYS)]
-    assert [set(content[part]) for part in ("evaluation", "prepare")] == [set(EVALUATION_KEYS), set(PREPARE_KEYS)]
-    extra = content["evaluation"].pop("extra_mib")
-    assert extra is None or extra >= 0
+    parts = {"": content, "rows": content["methods"]["rows"]} | content
+    for name, keys in KEYS.items():
+        part = parts[name][0] if isinstance(parts[name], list) else parts[name]
+        assert set(part) == set(keys.split()), name
+    assert content["evaluation"].pop("extra_mib") >= 0
     assert all(math.isfinite(number) and number > 0 for number in numbers(content))
     shown = render(bench_table(report), "terminal")
-    for row in report["steps"]:
-        assert all(text in shown for text in (f"{row['step_ms']:.1f}", f"{row['bare_ms']:.1f}", f"{row['ratio']:.2f}"))
-    for row in report["methods"]["rows"]:
-        cells = ["pass", "of", str(row["features"]), "features", row["method"], f"{row['ms']:.1f}", "-"]
-        assert any(line.split() == [*cells, f"{row['ratio']:.2f}"] for line in shown.splitlines())
-    assert "batches of 4, 8 classes" in shown
-    assert f"{report['evaluation']['crm_s']:.2f} s" in shown
-    assert [row["type"] for row in report["features"]] == ["type-I", "type-II"]
-    for row in report["features"]:
-        assert f"{row['step_ms']:.1f}" in next(
-            line for line in shown.splitlines() if f"cached features, {row['type']}" in line
-        )
-    assert f"{report['prepare']['images_per_s']:.0f} images/s" in shown
-    assert "float32" in shown and "64 x 8" in shown and f"{report['threads']} threads" in shown
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for name, words in (
+        ("steps", "step in {precision}, {type} {method} {step_ms:.1f} {bare_ms:.1f} {ratio:.2f}"),
+        ("rows", "pass of {features} features {method} {ms:.1f} - {ratio:.2f}"),
+        ("features", "step on cached features, {type} {step_ms:.1f} {bare_ms:.1f} {ratio:.2f}"),
+    ):
+        for row in (report | report["methods"])[name]:
+            assert any(line.startswith(words.format(**row)) for line in lines), row
+    for rate in (f"{report['evaluation']['crm_s']:.2f} s", f"{report['prepare']['images_per_s']:.0f} images/s"):
+        assert rate in shown
+    for words in ("batches of 4, 8 classes", "float32", "64 x 8", f"{report['threads']} threads"):
+        assert words in shown
 
 
 def test_what_is_measured_on_cuda_runs_on_a_cpu(monkeypatch, report):
@@ -131,45 +131,37 @@ def test_preparing_is_measured_warm_and_as_much_of_it_whatever_is_asked(tmp_path
     assert (QUICK.photographs, QUICK.prepare_rounds) == (Sizes().photographs, Sizes().prepare_rounds)
 
 
-def test_the_command(monkeypatch, report):
-    import typer
-    from typer.testing import CliRunner
-
-    from hierbench.cli.bench import bench as command
-
-    def measured(device, sizes, on_part):
+def test_the_command(cli, tmp_path, monkeypatch, report):
+    def measured(device, sizes):
         assert (device, sizes) == ("cpu", QUICK)
-        on_part("evaluation")
         return report
 
     monkeypatch.setattr(measuring, "bench", measured)
-    app = typer.Typer()
-    app.command()(command)
-    done = CliRunner().invoke(app, ["--device", "cpu", "--quick", "--json"])
-    assert done.exit_code == 0, done.output
-    content = json.loads(done.stdout)
+    content = json.loads(cli(tmp_path, "bench", "--device", "cpu", "--quick", "--json").ok().out)
     assert content == {"schema": 1} | json.loads(json.dumps(report))
     assert content["device"] == "cpu" and content["card"] is None
-    assert "measuring: evaluation (1 of" in done.stderr
 
 
 def test_the_estimate_is_that_of_the_steps(monkeypatch):
     """Steps of a second for 10 images and forward passes of half of one, put together by hand."""
-    recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=10"])
-    tree = stand_in_tree((2, 4))
-    asked = []
+    recipe, asked = load_recipe("shapes", ["train.epochs=2", "train.batch_size=10"]), []
+    expected = recipe.expected.model_copy(update={"train": 45, "val": 20, "test": 30})
+    recipe = recipe.model_copy(update={"expected": expected})
 
     def seconds(recipe, kind, hierarchy, device, batch_size):
         asked.append((kind, batch_size))
         return (0.1, 0.05) if kind == "type-I" else (0.2, 0.1)
 
     monkeypatch.setattr(estimating, "seconds_per_image", seconds)
-    sizes = {"train": 45, "val": 20, "test": 30}
+    monkeypatch.setattr(estimating, "seconds_to_start", lambda setting: 3.0)
     one = 2 * 40 * 0.1 + (2 * 20 + 30) * 0.05  # of 45 images the last 5 are dropped
-    one_worker, two, eight = (Setting(Path(), Path(), workers=workers, threads=1) for workers in (1, 2, 8))
-    assert estimate(recipe, ["type-I"], tree, sizes, one_worker) == pytest.approx(one)
-    assert estimate(recipe, ["type-I"] * 3 + ["type-II"], tree, sizes, two) == pytest.approx(5 * one / 2)
-    assert estimate(recipe, ["type-I"], tree, sizes, eight) == pytest.approx(one)  # one job is not split
+    for kinds, workers, expected in (
+        (["type-I"], 1, one),
+        (["type-I"] * 3 + ["type-II"], 2, 5 * one / 2),
+        (["type-I"], 8, one),  # one job is not split
+    ):
+        found = estimate(recipe, kinds, Inputs(None), Setting(Path(), Path(), workers=workers, threads=1))
+        assert found.seconds == pytest.approx(expected + 3.0)  # with the start of the processes
     assert asked == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
 
 
@@ -177,15 +169,22 @@ def test_the_estimate_times_the_step_that_bench_times(monkeypatch):
     calls = []
     once = Trainee.train
     monkeypatch.setattr(Trainee, "train", lambda self: (calls.append(self.work), once(self))[1])
-    recipe = load_recipe("shapes", ["model.backbone=wrn10-1-s4"])
-    tree = stand_in_tree(recipe.expected.level_sizes)
+    recipe = load_recipe("shapes", ["model.backbone=wrn10-1-s4", "train.batch_size=64", "train.epochs=1"])
     before = torch.get_rng_state(), torch.get_num_threads()
-    sizes = {split: 64 for split in SPLITS}
-    assert 0 < estimate(recipe, ["type-I"], tree, sizes, Setting(Path(), Path(), threads=1)) < 60
+    assert 0 < estimate(recipe, ["type-I"], Inputs(None), Setting(Path(), Path(), threads=1)).seconds < 60
     assert torch.equal(torch.get_rng_state(), before[0]) and torch.get_num_threads() == before[1]
     assert {work.image_size for work in calls} == {(32, 32)} and max(work.batch for work in calls) <= 64
 
 
-def test_nothing_is_measured_where_all_is_cached(monkeypatch):
+@pytest.mark.parametrize(
+    ("kinds", "setting", "seconds"),
+    [
+        ([], Setting(Path(), Path()), 0.0),  # all is cached
+        (["type-I"], Setting(Path(), Path(), workers=0), None),  # jobs run elsewhere
+        (["type-I"], Setting(Path(), Path(), "cuda"), None),  # would use the device twice
+        (["type-I"], Setting(Path(), Path(), "mps"), None),
+    ],
+)
+def test_nothing_is_measured_where_it_would_not_tell(monkeypatch, kinds, setting, seconds):
     monkeypatch.setattr(estimating, "seconds_per_image", lambda *_: pytest.fail("measured"))
-    assert time_to_train(load_recipe("shapes"), [], None, Setting(Path(), Path())) == 0.0
+    assert estimate(load_recipe("shapes"), kinds, Inputs(None), setting, measure=False).seconds == seconds

@@ -91,27 +91,6 @@ def test_a_haframe_s_own_rows_have_collapsed(cifar100, mode):
     assert mean == pytest.approx((pairs + 1 / 99).abs().mean().item(), rel=1e-12)
 
 
-def test_orthogonal_vectors(cifar100):
-    vectors = 3.0 * torch.eye(100, 120, dtype=torch.float64)
-    assert angular_collapse(vectors, etf_similarity(100)) == pytest.approx((1 / 99, 0.0), abs=1e-15)
-    similarity = torch.from_numpy(hierarchy_aware_frame(cifar100.distances, 2.0)[1])
-    pairs = similarity[np.triu_indices(100, 1)].numpy()
-    for deviation, spread in (("absolute", np.abs(pairs)), ("raw", pairs)):
-        expected = (np.abs(pairs).mean(), spread.std())
-        assert angular_collapse(vectors, similarity, deviation) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("size", [0.1, 1.0, 5.0])
-def test_noise_on_one_class_mean_moves_its_pairs_alone(size):
-    num_classes = 20
-    vectors = torch.cat([simplex(num_classes, 30), torch.zeros(num_classes, 1, dtype=torch.float64)], dim=1)
-    vectors[4, 30] = size  # at a right angle to all
-    off = (1 - 1 / math.sqrt(1 + size**2)) / (num_classes - 1)
-    share = 2 / num_classes  # of the pairs
-    expected = (share * off, off * math.sqrt(share * (1 - share)))
-    assert angular_collapse(vectors, etf_similarity(num_classes)) == pytest.approx(expected, rel=1e-10)
-
-
 def test_noise_within_classes_does_not_count_and_centring_takes_a_common_part_away():
     num_classes, per_class = 12, 8
     generator = torch.Generator().manual_seed(0)
@@ -125,13 +104,6 @@ def test_noise_within_classes_does_not_count_and_centring_takes_a_common_part_aw
     assert self_duality(simplex(num_classes, 40), found.centred) == pytest.approx(0.0, abs=1e-12)
     assert angular_collapse(found.means, etf_similarity(num_classes))[0] > 1.0  # all point the same way
     assert self_duality(simplex(num_classes, 40), found.means) > 1.0
-
-
-def test_the_overall_mean_is_of_examples_not_of_classes():
-    features, targets = torch.tensor([[1.0], [1.0], [1.0], [5.0]]), torch.tensor([0, 0, 0, 1])
-    found = class_means([(features, targets)], 2)
-    assert found.means.tolist() == [[1.0], [5.0]] and found.overall.tolist() == [2.0]
-    assert found.centred.tolist() == [[-1.0], [3.0]]
 
 
 @pytest.mark.parametrize("batch", [1, 7, 64, 256, 1000])

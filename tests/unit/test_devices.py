@@ -23,6 +23,7 @@ from hierbench.planning.resources import Setting, side_by_side
 from hierbench.training.fabric import make_fabric
 from hierbench.training.memory import count_micro_batches, is_out_of_memory
 from hierbench.training.precision import resolve_precision
+from hierbench.training.step import Step
 from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
@@ -118,16 +119,20 @@ def _exists(pid):
     return True
 
 
-def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path, forked_ranks):
-    job = job_for(shapes, ["train.lr.type-I.classifier=1e30", "train.batch_size=120"])
-    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
-    assert error == "scores are nan after epoch 1: the last steps were too large"  # the error itself crossed over
-
-
-def test_a_batch_that_cannot_be_shared_equally_is_refused(shapes, data_dir, tmp_path):
-    job = job_for(shapes, ["train.batch_size=25"])
-    error = execute(job, Setting(tmp_path, data_dir, threads=1, devices=2), lambda done, total: None).error
-    assert error == "a batch of 25 images cannot be shared by 2 devices equally"
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        # The error itself crossed over.
+        (
+            ["train.lr.type-I.classifier=1e30", "train.batch_size=120"],
+            "scores are nan after epoch 1: the last steps were",
+        ),
+        (["train.batch_size=25"], "a batch of 25 images cannot be shared by 2 devices equally"),
+    ],
+)
+def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path, forked_ranks, overrides, error):
+    setting = Setting(tmp_path, data_dir, threads=1, devices=2)
+    assert execute(job_for(shapes, overrides), setting, lambda done, total: None).error.startswith(error)
 
 
 @pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
@@ -140,55 +145,45 @@ def test_parts_of_a_batch_are_augmented_as_the_whole(shapes, crop):
         assert torch.equal(crop(images, rows[first:last], 64, first), whole[first:last])
 
 
+@pytest.mark.parametrize("name", ["train", "val"])
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_the_feed_gives_the_same_batches_resident_and_streamed(shapes, num_ranks):
-    spec = job_for(shapes).spec
-    order = torch.randperm(240)
-    for name in ("train", "val"):
-        whole = []
-        for resident in (True, False):
-            parts = []
-            for rank in range(num_ranks):
-                split = Split(shapes, name, spec, CPU, rank, num_ranks, resident)
-                torch.manual_seed(0)
-                batches = split.train_batches(order.split(24)) if name == "train" else split.eval_batches()
-                parts.append([(images.clone(), labels.clone()) for images, labels in batches])
-            whole.append(parts)
-        for one, two in zip(*whole, strict=True):
-            for (images, labels), (same, its) in zip(one, two, strict=True):
-                assert torch.equal(images, same) and torch.equal(labels, its)
-        assert sum(len(images) for part in whole[0] for images, _ in part) == (240 if name == "train" else 48)
-        if name == "train":  # of the whole batch, for the method sees it whole
-            assert all(len(labels) == 24 for part in whole[0] for _, labels in part)
-
-
-def test_an_unchanged_feed_of_one_rank_is_divided_among_several(shapes):
+def test_the_feed_gives_the_same_batches_resident_and_streamed_and_divided(shapes, name, num_ranks):
     spec, order = job_for(shapes).spec, torch.randperm(240)
 
-    def batches(rank, num_ranks):
-        torch.manual_seed(5)
-        return [
-            images for images, _ in Split(shapes, "train", spec, CPU, rank, num_ranks).train_batches(order.split(24))
-        ]
+    def batches(rank, num_ranks, resident):
+        split = Split(shapes, name, spec, CPU, rank, num_ranks, resident)
+        torch.manual_seed(0)
+        fed = split.train_batches(order.split(24)) if name == "train" else split.eval_batches()
+        return [(images.clone(), labels.clone()) for images, labels in fed]
 
-    one, first, second = batches(0, 1), batches(0, 2), batches(1, 2)
-    assert all(torch.equal(whole, torch.cat(parts)) for whole, *parts in zip(one, first, second, strict=True))
+    whole = batches(0, 1, True)
+    parts = [[batches(rank, num_ranks, resident) for rank in range(num_ranks)] for resident in (True, False)]
+    for one, two in zip(*parts, strict=True):
+        for (images, labels), (same, its) in zip(one, two, strict=True):
+            assert torch.equal(images, same) and torch.equal(labels, its)
+    if name == "val":
+        shares = [images for part in parts[0] for images, _ in part]
+        assert torch.equal(torch.cat(shares), torch.cat([images for images, _ in whole]))
+        return
+    for (images, labels), *shares in zip(whole, *parts[0], strict=True):
+        assert torch.equal(images, torch.cat([share for share, _ in shares]))
+        assert all(torch.equal(labels, its) for _, its in shares)  # of the whole batch, for the method sees it whole
 
 
 # --- parts of a batch ---
 
 
 def test_gradients_of_the_parts_add_up_to_those_of_the_batch(shapes):
-    """Without batch norm a divided batch is the same computation; the loop's weights of the parts are its shares."""
+    """Without batch norm a divided batch is the same computation."""
     torch.manual_seed(0)
     method = find_method("haframe").cls(shapes.hierarchy("height"), 48)
     features, targets = torch.randn(90, 48), torch.randint(48, (90,))
 
     def gradient(parts):
-        x = features.clone().requires_grad_()
-        for inner, labels in zip(x.chunk(parts), targets.chunk(parts), strict=True):
-            (sum(method.loss(method(inner), labels).values()) * (len(inner) / 90)).backward()
-        return x.grad
+        x = nn.Parameter(features.clone())
+        step = Step(method, lambda rows: method(x[rows]), torch.optim.SGD([x], lr=1.0))
+        step([(rows, targets[rows]) for rows in torch.arange(90).chunk(parts)], 90)
+        return features - x.detach()
 
     assert torch.allclose(gradient(4), gradient(1), rtol=1e-4, atol=1e-7)
 
@@ -236,16 +231,12 @@ class Heavy(nn.Module):
 
 
 def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir, tmp_path, monkeypatch):
-    build = find_method("ce").cls  # so that nothing else is replaced
-    assert build is not None
-    import hierbench.training.step
-
     def heavy(*args, **kwargs):
         model = build_classifier(*args, **kwargs)
         model.backbone = Heavy(model.backbone)
         return model
 
-    monkeypatch.setattr(hierbench.training.step, "build_classifier", heavy)
+    monkeypatch.setattr("hierbench.training.step.build_classifier", heavy)
     job = job_for(shapes, ["train.batch_size=96"])
     error = execute(job, Setting(tmp_path, data_dir), lambda done, total: None).error
     assert error.startswith(
@@ -353,25 +344,34 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
 # --- jobs side by side ---
 
 
-def test_jobs_and_threads_on_a_cpu(monkeypatch):
+@pytest.mark.parametrize(
+    ("num_training", "device", "more", "found"),
+    [
+        (20, "cpu", {}, (8, 1)),
+        (3, "cpu", {}, (3, 2)),
+        (0, "cpu", {}, (1, 8)),
+        (20, "cpu", {"devices": 2}, (4, 1)),
+        (1, "cpu", {"devices": 2}, (1, 4)),
+        (1, "cpu", {"devices": 9}, "--devices 9: this machine has 8 cores"),
+        (20, "cuda", {}, (4, None)),
+        (20, "cuda", {"devices": 2}, (2, None)),
+        (20, "cuda", {"jobs_per_gpu": 3}, (12, None)),
+        (2, "cuda", {"jobs_per_gpu": 3}, (2, None)),
+        (20, "cuda", {"devices": 5}, "--devices 5: this machine has 4 of cuda"),
+    ],
+)
+def test_jobs_side_by_side(monkeypatch, num_training, device, more, found):
     monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 8)
-    assert side_by_side(20, "cpu") == (8, 1)
-    assert side_by_side(3, "cpu") == (3, 2)
-    assert side_by_side(0, "cpu") == (1, 8)
-    assert side_by_side(20, "cpu", devices=2) == (4, 1)
-    assert side_by_side(1, "cpu", devices=2) == (1, 4)
-    with pytest.raises(UserError, match="--devices 9: this machine has 8 cores"):
-        side_by_side(1, "cpu", devices=9)
-
-
-def test_jobs_on_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert side_by_side(20, "cuda") == (4, None)
-    assert side_by_side(20, "cuda", devices=2) == (2, None)
-    assert side_by_side(20, "cuda", jobs_per_gpu=3) == (12, None)
-    assert side_by_side(2, "cuda", jobs_per_gpu=3) == (2, None)
-    with pytest.raises(UserError, match="--devices 5: this machine has 4 of cuda"):
-        side_by_side(20, "cuda", devices=5)
+    if isinstance(found, tuple):
+        assert side_by_side(num_training, device, **more) == found
+        return
+    with pytest.raises(UserError, match=found):
+        side_by_side(num_training, device, **more)
+
+
+def test_workers_take_turns_over_gpus(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     setting = Setting(tmp_path, tmp_path, "cuda", workers=6)
     assert [setting.of_worker(slot).gpus for slot in range(6)] == [(0,), (1,), (2,), (3,), (0,), (1,)]
     pairs = replace(setting, devices=2)

@@ -255,7 +255,7 @@ def test_a_block_that_does_not_fit_in_memory_is_one_line(own, monkeypatch):
 def test_a_cached_extraction_reads_no_weights(own, monkeypatch):
     from types import SimpleNamespace
 
-    from hierbench.execution import extraction as before_jobs
+    from hierbench.execution import train_job as before_jobs
 
     job = job_of(own)
     monkeypatch.setattr(before_jobs, "data_of", lambda job, setting: own)

@@ -1,6 +1,8 @@
 """The metrics of the registry against the published code's values, and against plain loops on ragged trees."""
 
 import math
+import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
-from hierbench.hierarchy import Nodes
 from hierbench.metrics import (
     PAPER,
     Evidence,
@@ -275,41 +276,26 @@ def test_values_of_examples_are_those_of_the_published_code(oracle, evidence):
         np.testing.assert_allclose(hops.hops_scores(evidence.scores, y, tree, k), oracle[key], rtol=0, atol=1e-12)
     leaves = path_metrics.leaves_below_lca(evidence.top, y, tree)
     np.testing.assert_allclose(leaves.double().log2(), oracle["log2_leaves_of_lca"], rtol=1e-15)
-    assert levels.full_path_accuracy(levels.levels_of(evidence.top, tree), y, tree) == 100 * oracle["fpa_of_top1"]
-    assert levels.tree_inconsistency(levels.levels_of(evidence.top, tree), y, tree) == 0
-    assert levels.full_path_accuracy(evidence.lifted, y, tree) == pytest.approx(100 * oracle["fpa_lifted"])
-    assert levels.tree_inconsistency(evidence.lifted, y, tree) == pytest.approx(100 * oracle["tice_lifted"])
-    heads = levels.level_accuracy(evidence.level_predictions, y, tree)
-    assert heads == pytest.approx((100 * oracle["level_accuracy_heads"]).tolist())
+    for predictions, whole, broken in (
+        (levels.levels_of(evidence.top, tree), oracle["fpa_of_top1"], 0),
+        (evidence.lifted, oracle["fpa_lifted"], oracle["tice_lifted"]),
+    ):
+        found = compute_metrics(["fpa", "tice"], replace(evidence, level_predictions=predictions))
+        assert found == pytest.approx({"fpa": 100 * whole, "tice": 100 * broken})
+    heads = levels.level_counts(evidence.level_predictions, y, tree)[:, 2:].double().mean(dim=0)
+    assert heads.tolist() == pytest.approx(oracle["level_accuracy_heads"].tolist())
 
 
 def test_selective_prediction_is_that_of_the_published_code(oracle, evidence):
-    tree, arguments = evidence.hierarchy, (evidence.top, evidence.targets, evidence.climb, evidence.hierarchy)
+    arguments = (evidence.top, evidence.targets, evidence.climb, evidence.hierarchy)
     for rule in ("climbing", "selective"):
         curve = selective.operating_curve(*arguments, rule, torch.from_numpy(oracle["theta"]))
         np.testing.assert_allclose(curve.risk, oracle[f"risk_{rule}"], atol=1e-12)
         np.testing.assert_allclose(curve.coverage, oracle[f"coverage_{rule}"], atol=1e-12)
         assert selective.area_under(curve) == pytest.approx(oracle[f"haurc_{rule}"].item(), rel=1e-12)
-    nodes, ours = Nodes(tree), {0: 0}
-    for c, theirs in enumerate(oracle["leaf_node"].tolist()):
-        node = nodes.num_inner + c
-        while node:
-            ours[theirs], theirs, node = node, int(oracle["node_parent"][theirs]), int(nodes.parent[node])
     spots = selective.operating_curve(*arguments, thresholds=torch.from_numpy(oracle["spot_theta"]))
     np.testing.assert_allclose(spots.risk, oracle["spot_risk"], atol=1e-12)
     np.testing.assert_allclose(spots.coverage, oracle["spot_coverage"], atol=1e-12)
-    for theta, row in zip(oracle["spot_theta"], oracle["spot_nodes"], strict=True):
-        found = selective.predicted_nodes(evidence.top, evidence.climb, float(theta), tree)
-        assert found.tolist() == [ours[node] for node in row.tolist()]
-
-
-def test_posthoc_confidence_is_the_bases_probability_of_the_class_that_it_ranks_first():
-    scores, targets = torch.tensor([[0.0, 2.0, 1.0, 0.0, 0.0]]), torch.tensor([1])
-    probabilities = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.1]], dtype=torch.float64)
-    found = compute_metrics(["ece", "haurc_selective"], Evidence(scores, targets, RAGGED, probabilities))
-    assert found["ece"] == pytest.approx(80.0) and found["haurc_selective"] == 0.0
-    climb = selective.climb_probabilities(torch.tensor([1]), probabilities, RAGGED)
-    assert climb[0].tolist() == pytest.approx([0.2, 0.7, 0.8, 1.0])
 
 
 @pytest.mark.parametrize("tree", [PAIR, RAGGED])
@@ -326,18 +312,6 @@ def test_without_mistakes(tree):
             assert found[name] == (0.0 if metric.direction == "lower" else 100.0), name
     curve = selective.operating_curve(right.top, targets, right.climb, tree)
     assert curve.coverage[0] == 1 and curve.coverage[-1] == 0 and not curve.risk.any()  # though p = 1 throughout
-
-
-def test_uniform_probabilities_tie_to_the_lower_index():
-    scores = torch.zeros(1, 5, dtype=torch.float64)
-    uniform = scores.softmax(1)
-    evidence = Evidence(scores, torch.tensor([2]), RAGGED, uniform)
-    assert evidence.top.tolist() == [0]
-    assert evidence.lifted.tolist() == [[int(RAGGED.level_targets[0, 0]), int(RAGGED.level_targets[0, 1]), 0]]
-    assert evidence.climb[0].tolist() == pytest.approx([0.2, 0.4, 0.6, 1.0])
-    found = compute_metrics(["ece", "mce", "information_severity", "hops@1"], evidence)
-    expected = {"ece": 20.0, "mce": 20.0, "information_severity": math.log2(3), "hops@1": 0.0}
-    assert found == pytest.approx(expected)
 
 
 def test_what_a_tree_or_a_method_does_not_have_is_nan():
@@ -432,7 +406,7 @@ def _metrics_of(tree):
 def test_classes_do_not_depend_on_batching(case, sizes):
     tree, _, evidence = case
     cuts = [0, *(cut for cut in np.cumsum(sizes).tolist() if cut < len(evidence.targets)), len(evidence.targets)]
-    for name, metric in _metrics_of(tree).items():
+    for name, metric in pickle.loads(pickle.dumps(_metrics_of(tree))).items():
         for start, stop in pairwise(cuts):
             part = slice(start, stop)
             scores, targets, probabilities = evidence.scores[part], evidence.targets[part], evidence.probabilities[part]
@@ -446,9 +420,8 @@ def test_classes_do_not_depend_on_batching(case, sizes):
                 metric.update(scores, targets)
         names = [f"{name}@{i + 1}" for i in range(tree.num_levels)] if name.startswith("level_") else [name]
         expected = list(compute_metrics(names, evidence).values())
-        rounding = 1e-12 if isinstance(metric, HOPS | CalibrationError) else 0.0
         found = np.atleast_1d(metric.compute().numpy()).tolist()
-        assert found == pytest.approx(expected, rel=rounding, abs=rounding, nan_ok=True), name
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), name
         assert metric.higher_is_better == (find_metric(names[0]).direction == "higher")
 
 
@@ -483,5 +456,5 @@ def test_pieces_of_a_large_table_are_one(monkeypatch, function):
 
 def test_bins_are_closed_at_their_upper_end():
     probabilities = torch.tensor([[1.0, 0.0], [0.2, 0.8], [1 / 15, 14 / 15], [0.0, 1.0]], dtype=torch.float64)
-    sums = calibration.bin_sums(torch.tensor([0, 0, 0, 0]), torch.tensor([0, 1, 0, 1]), probabilities)
-    assert sums[0].nonzero().flatten().tolist() == [0, 2, 14] and sums[0].sum() == 4
+    counts = calibration.bin_counts(torch.tensor([0, 0, 0, 0]), probabilities, torch.tensor([0, 1, 0, 1]))
+    assert counts[:, : calibration.BINS].argmax(dim=1).tolist() == [14, 2, 0, 0]

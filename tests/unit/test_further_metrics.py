@@ -1,10 +1,8 @@
 """Metrics beyond the paper's: what they are computed from, and what is kept of them beside a run."""
 
-import importlib.util
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +22,8 @@ from hierbench.runs.integrity import sealed
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import as_json_text
+from tests import mistake_runs
 
-_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
-mistake_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mistake_runs)
 NAMES = ["hf_macro", "ece"]
 
 

@@ -5,63 +5,38 @@ import signal
 
 import pytest
 
-from hierbench.api.contract import check_method
 from hierbench.api.registry import BrokenMethodError, digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
-from hierbench.execution.run_job import execute
 from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting
 from hierbench.runs.store import Run, Store
 from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 
-METHOD = '''"""A method."""
-from hierbench.methods import ce
-from hierbench import Method
-class Odd(Method):
-    name = title = source = "odd"
-    BODY
-    def __init__(self, hierarchy, num_features, params=None):
-        super().__init__(hierarchy, num_features, params)
-        self.inner = ce.CrossEntropy(hierarchy, num_features)
-    def forward(self, features):
-        return self.inner(features)
-    def loss(self, outputs, targets):
-        LOSS
-    def scores(self, outputs):
-        return outputs
-'''
-
-
-def method_file(folder, body="pass", loss="return self.inner.loss(outputs, targets)"):
-    path = folder / "odd.py"
-    path.write_text(METHOD.replace("BODY", body).replace("LOSS", loss), encoding="utf-8")
-    return path
-
-
-def test_a_method_that_exits_fails_its_job_and_its_check(tmp_path, shapes, data_dir):
-    found = find_method(str(method_file(tmp_path, loss="raise SystemExit(0)")))
-    recipe = load_recipe("shapes", ["train.epochs=1", "train.batch_size=96"])
-    (job,) = make_plan(recipe, shapes, [found], ["type-I"], 1)
-    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None).error == "SystemExit: 0"
-    assert Store(tmp_path / "runs").run(job.id).status["state"] == "failed"
-    assert any("SystemExit" in problem for _, problem in check_method(found.cls))
-
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("name", "kind", "body", "message"),
     [
-        ("types = None", "types must be a tuple"),
-        ('types = ("type-III",)', "types must be a tuple"),
-        ("version = 2", "version must be a string"),
-        ("Params = dict", "Params must subclass"),
+        ("odd", "Method", "types = None", "types must be a tuple"),
+        ("odd", "Method", 'types = ("type-III",)', "types must be a tuple"),
+        ("odd", "Method", "version = 2", "version must be a string"),
+        ("odd", "Method", "Params = dict", "Params must subclass"),
+        ("odd", "Method", "class Params(Method.Params): lr: float = 0.1", "a hyperparameter cannot be called lr"),
+        ("all", "Method", "pass", "the name stands for every method"),
+        ("paper", "Method", "pass", "the name stands for the methods of the paper"),
+        ("odd", "PostHoc", 'base = ("ce", "odd")', "it cannot be its own base"),
+        ("odd", "PostHoc", 'base = ("ce", "ce")', "base names a method twice: ce, ce"),
+        ("odd", "PostHoc", "base = ()", "base must be a method's name, or a tuple of them"),
+        ("odd", "PostHoc", 'base = ["ce"]', "base must be a method's name, or a tuple of them"),
+        ("odd", "PostHoc", 'base = ("ce", 3)', "base must be a method's name, or a tuple of them"),
     ],
 )
-def test_odd_class_attributes_are_named(tmp_path, body, message):
-    with pytest.raises(BrokenMethodError, match=message):
-        find_method(str(method_file(tmp_path, body)))
+def test_odd_class_attributes_are_named(tmp_path, name, kind, body, message):
+    text = f"from hierbench import {kind}\nclass Odd({kind}):\n    name = title = source = {name!r}\n    {body}\n"
+    (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    with pytest.raises(BrokenMethodError, match=f"^method {name}: .*{message}"):
+        find_method(str(tmp_path / f"{name}.py"))
 
 
 @pytest.mark.parametrize(
@@ -79,8 +54,9 @@ def test_odd_class_attributes_are_named(tmp_path, body, message):
 )
 def test_whatever_a_file_raises_is_one_line(tmp_path, monkeypatch, first, reason):
     """In a process where Ctrl-C is ignored, as it is in a worker: an interrupt can be the file's alone."""
-    path = method_file(tmp_path)
-    path.write_text(f"{first}\n{path.read_text()}", encoding="utf-8")
+    path = tmp_path / "odd.py"
+    last = "from hierbench import Method\nclass Odd(Method): name = title = source = 'odd'\n"
+    path.write_text(f"{first}\n{last}", encoding="utf-8")
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(BrokenMethodError, match=rf"^method .*odd\.py cannot be imported: {reason}$"):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hierbench import Method, PostHoc
-from hierbench.api.contract import TREE, check_method
+from hierbench.api.contract import check_method
+from hierbench.api.contract_setup import TREE
 from hierbench.api.method import groups_of
 from hierbench.api.registry import find_method, method_group, method_names
 from hierbench.config.recipe import load_recipe
@@ -223,26 +224,6 @@ def test_a_base_that_does_nothing_or_a_fit_that_is_never_called_fails_the_check(
             raise AssertionError
 
     assert dict(check_method(Fitted))["fit before rescore"] == "fit is never called: set needs_validation = True"
-
-
-@pytest.mark.parametrize(
-    ("base", "message"),
-    [
-        ('("ce", "mine")', "it cannot be its own base"),
-        ('("ce", "ce")', "base names a method twice: ce, ce"),
-        ("()", "base must be a method's name, or a tuple of them"),
-        ('["ce"]', "base must be a method's name, or a tuple of them"),
-        ('("ce", 3)', "base must be a method's name, or a tuple of them"),
-    ],
-)
-def test_bases_that_are_none(tmp_path, base, message):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        f"from hierbench import PostHoc\nclass Mine(PostHoc):\n    name = title = source = 'mine'\n    base = {base}\n"
-    )
-    with pytest.raises(UserError, match="method mine: ") as error:
-        find_method(str(file))
-    assert message in str(error.value)
 
 
 def posthoc_file(folder, base):

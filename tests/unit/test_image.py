@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from hierbench.data.image import UnreadableImageError, _plain_jpeg, decode, pixels_of, stretched
-from hierbench.experiments.bench import photograph
+from hierbench.speed.bench import photograph
 
 SIZE = (224, 224)
 

@@ -7,7 +7,6 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
-from torch.nn import functional
 from torchvision import models
 
 from hierbench.config.sections import Model
@@ -73,6 +72,8 @@ class Harmful:
         ("w.pth", lambda path, state: torch.save({"a": Harmful()}, path), "is not a file of weights only"),
         ("w.safetensors", lambda path, state: torch.save(state, path), "is not a file of weights only"),
         ("w.pth", lambda path, state: torch.save([1], path), "it holds a list"),
+        ("w.pth", lambda path, state: path.write_text("<html>not found</html>"), "is not a file of weights only"),
+        ("w.pth", lambda path, state: torch.save({"state_dict": [1]}, path), "state_dict is not a tensor of numbers"),
         ("w.pth", lambda path, state: torch.save({"a": 1}, path), "a is not a tensor of numbers"),
         ("w.pth", lambda path, state: torch.save(state | {"extra": torch.zeros(1)}, path), "has an unexpected extra"),
         ("w.pth", lambda path, state: torch.save({k: state[k] for k in list(state)[:9]}, path), "lacks blocks"),
@@ -162,87 +163,25 @@ def test_default_weights_are_kept_and_found_again(tmp_path, monkeypatch, whole):
 
 
 def lite_state():
-    """Weights of an EfficientNet-Lite0 under the other implementation's names, drawn at random."""
-    generator = torch.Generator().manual_seed(0)
-    state = {}
-
-    def convolution(name, outputs, inputs, side):
-        weight = torch.randn(outputs, inputs, side, side, generator=generator)
-        state[f"{name}.weight"] = weight * (2 / (inputs * side * side)) ** 0.5
-
-    def norm(name, channels):
-        for key in ("weight", "running_var"):
-            state[f"{name}.{key}"] = torch.rand(channels, generator=generator) + 0.5
-        for key in ("bias", "running_mean"):
-            state[f"{name}.{key}"] = torch.randn(channels, generator=generator) * 0.1
-        state[f"{name}.num_batches_tracked"] = torch.tensor(7)
-
-    convolution("_conv_stem", 32, 3, 3)
-    norm("_bn0", 32)
-    for index, (inputs, outputs, side, _) in enumerate(lite_blocks()):
-        name, wide = f"_blocks.{index}.", inputs * (6 if index else 1)
-        if index:
-            convolution(f"{name}_expand_conv", wide, inputs, 1)
-            norm(f"{name}_bn0", wide)
-        convolution(f"{name}_depthwise_conv", wide, 1, side)
-        norm(f"{name}_bn1", wide)
-        convolution(f"{name}_project_conv", outputs, wide, 1)
-        norm(f"{name}_bn2", outputs)
-    convolution("_conv_head", 1280, 320, 1)
-    norm("_bn1", 1280)
-    return state | {"_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
-
-
-def lite_blocks():
-    """(input channels, output channels, kernel side, stride) of each block; Liu, EfficientNet-Lite, 2020."""
-    stages = [
-        (1, 16, 3, 1),
-        (2, 24, 3, 2),
-        (2, 40, 5, 2),
-        (3, 80, 3, 2),
-        (3, 112, 5, 1),
-        (4, 192, 5, 2),
-        (1, 320, 3, 1),
-    ]
-    channels = 32
-    for repeats, outputs, side, stride in stages:
-        for block in range(repeats):
-            yield channels, outputs, side, 1 if block else stride
-            channels = outputs
-
-
-def lite_forward(state, images):
-    """The network from the state alone: TensorFlow's padding, norms with epsilon 0.001, ReLU6."""
-
-    def convolution(x, name, stride=1, groups=1):
-        weight, pads = state[f"{name}.weight"], []
-        for side in (x.shape[3], x.shape[2]):
-            total = max((-(-side // stride) - 1) * stride + weight.shape[2] - side, 0)
-            pads += [total // 2, total - total // 2]
-        return functional.conv2d(functional.pad(x, pads), weight, stride=stride, groups=groups)
-
-    def norm(x, name):
-        mean, var, weight, bias = (state[f"{name}.{k}"] for k in ("running_mean", "running_var", "weight", "bias"))
-        return functional.batch_norm(x, mean, var, weight, bias, eps=1e-3)
-
-    x = functional.relu6(norm(convolution(images, "_conv_stem", 2), "_bn0"))
-    for index, (inputs, outputs, _, stride) in enumerate(lite_blocks()):
-        name, y = f"_blocks.{index}.", x
-        if index:
-            y = functional.relu6(norm(convolution(y, f"{name}_expand_conv"), f"{name}_bn0"))
-        y = functional.relu6(norm(convolution(y, f"{name}_depthwise_conv", stride, y.shape[1]), f"{name}_bn1"))
-        y = norm(convolution(y, f"{name}_project_conv"), f"{name}_bn2")
-        x = x + y if stride == 1 and inputs == outputs else y
-    return functional.relu6(norm(convolution(x, "_conv_head"), "_bn1"))
+    """Random tensors of an EfficientNet-Lite0 under the other implementation's names, which come in timm's order."""
+    torch.manual_seed(0)
+    own = timm.create_model("tf_efficientnet_lite0").state_dict()
+    block = ("_expand_conv", "_bn0", "_depthwise_conv", "_bn1", "_project_conv", "_bn2")
+    layers = ["_conv_stem", "_bn0"]
+    layers += [f"_blocks.{index}.{layer}" for index in range(16) for layer in block[0 if index else 2 :]]
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    names = []
+    for layer in [*layers, "_conv_head", "_bn1"]:
+        names += [f"{layer}.{name}" for name in (norm if "_bn" in layer else ["weight"])]
+    drawn = (torch.rand(value.shape).to(value.dtype) for value in own.values())
+    return dict(zip([*names, "_fc.weight", "_fc.bias"], drawn, strict=True))
 
 
 def assert_same_network(state, path):
-    backbone = build_backbone(LITE).eval()
-    load_weights(backbone, LITE, path)
-    images = torch.randn(2, 3, 75, 64)
-    with torch.no_grad():
-        expected = lite_forward(state, images)
-        assert torch.allclose(backbone(images), expected, atol=1e-5 * expected.abs().max().item())
+    """Every tensor is loaded where the file has it: the layers of both implementations come in one order."""
+    tensors = [value for key, value in state.items() if not key.startswith("_fc.")]
+    found = list(loaded(LITE, path).values())
+    assert len(found) == len(tensors) and all(map(torch.equal, found, tensors))
 
 
 def test_lite_weights_under_the_other_names_give_the_same_network(tmp_path):

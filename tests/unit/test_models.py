@@ -11,9 +11,7 @@ from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame
 from hierbench.models import TypeI, TypeII, build_backbone, build_classifier
-from hierbench.models.libraries.lookup import check_backbone
 from hierbench.training.step import make_optimizer
-from hierbench.utils.errors import UserError
 
 RATES = ("backbone", "transform", "classifier")
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")
@@ -96,19 +94,6 @@ def test_a_norm_that_a_raw_input_goes_round_is_there_and_stays_as_it_was(cifar10
     assert kept == {*idle, *norms}  # no weight decay, and no statistics
     activated = build_classifier(CrossEntropy, cifar100, "type-II", Model(backbone="wrn10-1"))
     assert activated.parameters_without_gradient() == [] and activated.state_dict().keys() == before.keys()
-
-
-@pytest.mark.parametrize(
-    ("name", "weights", "message"),
-    [
-        ("resnet5", "none", "unknown backbone 'resnet5'; did you mean 'resnet50'"),
-        ("wrn11-1", "none", "depth 6 n \\+ 4"),
-        ("wrn28-8", "imagenet1k-v1", "model.weights=none"),
-    ],
-)
-def test_unknown_backbones(name, weights, message):
-    with pytest.raises(UserError, match=message):
-        check_backbone(Model(backbone=name, weights=weights))
 
 
 def test_type_one():

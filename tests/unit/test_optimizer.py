@@ -1,5 +1,3 @@
-import csv
-
 import pytest
 import torch
 
@@ -10,9 +8,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
 from hierbench.planning.plan import make_plan
-from hierbench.runs.store import Store
 from hierbench.training.step import layers_of, learning_rate, make_optimizer, set_rates
-from hierbench.training.trainer import train
 from hierbench.utils.errors import UserError
 
 TREE = Hierarchy.from_paths({name: (name[0], name) for name in ("a1", "a2", "b1")})
@@ -21,35 +17,6 @@ QUICK = ["train.epochs=3", "train.batch_size=96", "model.backbone=wrn10-1-s4", "
 
 def job_for(prepared, *overrides):
     return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [find_method("ce")], ["type-I"], 1)[0]
-
-
-def trained(job, prepared, folder, report=lambda done, total: None):
-    run = Store(folder).run(job.id)
-    run.plan(job.spec.content())
-    train(job, prepared, run, "cpu", report)
-    return run
-
-
-class StoppedError(Exception):
-    pass
-
-
-def test_adamw_with_warm_up_and_layer_decay_resumes_bit_by_bit(shapes, tmp_path):
-    job = job_for(shapes, "train.optimizer=adamw", "train.warmup_epochs=2", "train.layer_decay=0.5")
-    alone = trained(job, shapes, tmp_path / "alone")
-
-    def stop(done, total):
-        if done > 1.5:  # in the second epoch of the warm-up
-            raise StoppedError
-
-    with pytest.raises(StoppedError):
-        trained(job, shapes, tmp_path / "stopped", stop)
-    stopped = trained(job, shapes, tmp_path / "stopped")
-    for name in ("history.csv", "metrics.json", "predictions.npz"):
-        assert (stopped.folder / name).read_bytes() == (alone.folder / name).read_bytes()
-    with (alone.folder / "history.csv").open() as file:
-        rates = [float(row["lr_backbone"]) for row in csv.DictReader(file)]
-    assert rates == pytest.approx([0.01, 0.02, 0.02])  # at the end of each epoch of the warm-up; then the cosine
 
 
 def test_each_key_is_part_of_the_id_and_of_the_comparison_only_where_it_differs(shapes):

@@ -96,33 +96,6 @@ def test_a_rate_of_a_base_that_was_not_asked_for_is_checked_with_the_plan(shapes
         planned(shapes, ["methods.ce.lr.clasifier=0.1"], methods="crm")
 
 
-METHOD = """
-from hierbench import Method, hyperparameter
-
-
-class Mine(Method):
-    name, title, source = "NAME", "mine", "a test"
-
-    class Params(Method.Params):
-        FIELD: float = hyperparameter(0.1)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "field", "message"),
-    [
-        ("mine", "lr", "method mine: a hyperparameter cannot be called lr"),
-        ("all", "beta", "method all: the name stands for every method"),
-        ("paper", "beta", "method paper: the name stands for the methods of the paper"),
-    ],
-)
-def test_names_that_would_be_mistaken(tmp_path, name, field, message):
-    file = tmp_path / f"{name}.py"
-    file.write_text(METHOD.replace("NAME", name).replace("FIELD", field))
-    with pytest.raises(UserError, match=message):
-        find_method(str(file))
-
-
 @pytest.fixture
 def table(shapes, tmp_path):
     """Plans jobs one after the other, and returns the rows {(method, type): ids} and the remark of their table."""

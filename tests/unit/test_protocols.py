@@ -18,7 +18,7 @@ from hierbench.methods.haframe import minimum_similarity
 from hierbench.models import build_classifier
 from hierbench.planning.plan import check_request, make_plan, make_spec
 from hierbench.training.fabric import make_fabric
-from hierbench.training.trainer import predict
+from hierbench.training.prediction import predict
 from hierbench.utils.errors import UserError
 
 PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")

@@ -1,20 +1,75 @@
 """Methods given as classes and instances: what is kept of a notebook's or a script's class, and what is refused."""
 
+import linecache
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from hierbench import Method
 from hierbench.api.registry import find_method
-from hierbench.experiments.interface.extraction import standalone
 from hierbench.experiments.interface.methods import options_of
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame
 from hierbench.utils.errors import UserError
-from tests.notebook_cells import CLASS, IMPORTS, PLAIN, Notebook
+
+IMPORTS = (
+    "import torch.nn.functional as F\nfrom torch import nn, Tensor\nfrom hierbench import Method, hyperparameter\n"
+)
+CLASS = '''class Mine(Method):
+    """Mine."""
+
+    name = "mine"
+    title = "Mine"
+    source = "here"
+
+    class Params(Method.Params):
+        """beta."""
+
+        beta: float = hyperparameter(1.0, low=0.0, high=10.0)
+
+    params: Params
+
+    def __init__(self, hierarchy, num_features, params=None):
+        super().__init__(hierarchy, num_features, params)
+        self.classifier = nn.Linear(num_features, hierarchy.num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.classifier(features)  # why not
+
+    def loss(self, outputs, targets):
+        return {"ce": F.cross_entropy(outputs, targets)}
+
+    def scores(self, outputs):
+        return outputs
+'''
+KEPT = '''"""Method Mine, kept from the notebook or script that defined it."""
+
+import torch.nn.functional as F
+from hierbench import Method, hyperparameter
+from torch import nn, Tensor
+
+'''
+
+
+class Notebook:
+    """Runs cells as a notebook's kernel does: their sources are in linecache, their texts in `In`."""
+
+    def __init__(self, name, monkeypatch):
+        self.module, self.patch = ModuleType(name), monkeypatch
+        vars(self.module).update({"In": [""], "get_ipython": lambda: None})
+        monkeypatch.setitem(sys.modules, name, self.module)
+
+    def run(self, *cells):
+        for text in cells:
+            file = f"<{self.module.__name__} cell {len(self.module.In)}>"
+            self.patch.setitem(linecache.cache, file, (len(text), None, text.splitlines(True), file))
+            self.module.In.append(text)
+            exec(compile(text, file, "exec"), vars(self.module))
+        return self.module
 
 
 @pytest.fixture
@@ -22,122 +77,116 @@ def notebook(monkeypatch):
     return Notebook("a_notebook", monkeypatch)
 
 
-def test_what_a_class_needs_is_kept_and_nothing_else(notebook, tmp_path):
-    cells = [
-        IMPORTS + "import json\nfrom math import *",
-        "SCALE = 1.0\nSCALE += 0.5\nsecret = [1, 2]",
-        "def halved(value):\n    # why not\n    return value / (2 * SCALE) + floor(0.5) * len(ORDER)",
-        "ORDER = tuple(reversed([i for i in range(3)]))\nbroken = (",
-        CLASS.replace("LOSS", "halved(F.cross_entropy(outputs, targets)) * self.params.beta"),
-    ]
+def kept(cls, folder):
+    """The text of the file that is kept of a class."""
+    (path,), given = options_of(cls, folder / "runs")
+    found = find_method(path)
+    assert found.cls is not cls and found.name == cls.name and not given
+    return Path(path).read_text(encoding="utf-8")
+
+
+def test_a_class_is_kept_with_the_imports_that_it_uses(notebook, tmp_path):
+    cells = ["import json\nsecret = [1, 2]", IMPORTS, "broken = (", "# the idea\n" + CLASS]
     with pytest.raises(SyntaxError):
         notebook.run(*cells)
-    module = notebook.run("ORDER = tuple(reversed([i for i in range(3)]))", cells[-1])
-    text = standalone(module.Mine)
-    assert "SCALE = 1.5" in text and "ORDER = (2, 1, 0)" in text and "# why not" in text
-    assert "json" not in text and "secret" not in text and "get_ipython" not in text
-    (path,), given = options_of(module.Mine, tmp_path / "runs")
-    found = find_method(path)
-    assert found.cls is not module.Mine and found.name == "mine" and not given
-    assert found.cls.Params(beta=2.0).beta == 2.0
-    assert Path(path).read_text(encoding="utf-8") == text
-    assert options_of(module.Mine, tmp_path / "runs")[0] == [path]  # the same text, the same file
-    changed = notebook.run("SCALE = 4", cells[2], cells[-1])
-    assert options_of([changed.Mine], tmp_path / "runs")[0] != [path]
+    module = notebook.run(cells[-1])
+    assert kept(module.Mine, tmp_path) == KEPT + CLASS
+    assert kept(module.Mine, tmp_path) and len(list(tmp_path.glob("runs/.methods/*"))) == 1  # of the same text one file
+    again = notebook.run(CLASS.replace("cross_entropy(", "cross_entropy(2 * "))
+    assert "2 * outputs" in kept(again.Mine, tmp_path) and len(list(tmp_path.glob("runs/.methods/*"))) == 2
+    with pytest.raises(ZeroDivisionError):
+        notebook.run("1 / 0\n" + CLASS)  # a cell that defined nothing
+    assert "2 * outputs" in kept(again.Mine, tmp_path)
 
 
-def test_statements_are_kept_where_values_cannot_be_written(notebook):
-    cell = """
-    try:
-        from nowhere import absent
-    except ImportError:
-        absent = nn.Identity()
-    WEIGHTS = absent(F.one_hot(__import__("torch").arange(3)).sum())
+def test_what_a_class_uses_may_be_defined_within_it(notebook, tmp_path):
+    text = """
+    from __future__ import annotations
+    import math, functools
+    import os.path
+    import os
+
+    import torch
+    from hierbench import PostHoc
+
+    @functools.cache
+    def unused(): pass
+
+    class Blend(PostHoc):
+        name, title, source = "blend", "Blend", __name__
+        SCALE = math.pi
+
+        class Helper:
+            exponent: torch.Tensor | float = 1.0
+
+        @torch.no_grad()
+        def rescore(self, probabilities: torch.Tensor) -> torch.Tensor:
+            from math import floor
+            return super(Blend, self).rescore and self.helped(probabilities, os.path.sep) ** floor(self.Helper.exponent)
+
+        @staticmethod
+        def helped(probabilities, *_):
+            return sum([probabilities * Blend.SCALE])
     """
-    module = notebook.run(IMPORTS, cell, CLASS.replace("LOSS", "F.cross_entropy(outputs, targets) * WEIGHTS"))
-    text = standalone(module.Mine)
-    assert text.index("except ImportError") < text.index("WEIGHTS = absent") < text.index("class Mine")
-    scope = {"__name__": "elsewhere"}
-    exec(text, scope)
-    assert int(scope["WEIGHTS"]) == 3
+    lines = kept(notebook.run(textwrap.dedent(text)).Blend, tmp_path).splitlines()
+    assert lines[2:8] == [
+        "from __future__ import annotations",
+        "from hierbench import PostHoc",
+        "import math, functools",
+        "import os.path",
+        "import os",
+        "import torch",
+    ]
+    assert "unused" not in "".join(lines) and lines.count("    @torch.no_grad()") == 1
 
 
+HELPED = IMPORTS + CLASS.replace("F.cross", "SCALE * F.cross")
+FORMS = CLASS.replace("nn.Linear", "floor(sum) or nn.Linear")
 REFUSED = {
-    "defined within a function": lambda notebook: notebook.run(
-        f"{IMPORTS}def make():\n{textwrap.indent(PLAIN, '    ')}\n    return Mine\nMine = make()"
-    ),
-    "needs handle (": lambda notebook: notebook.run(
-        "handle = iter([])\nfor handle in [handle]: pass\nIn[:] = In[:1]",
-        IMPORTS + CLASS.replace("LOSS", "F.cross_entropy(outputs, targets) * bool(handle)"),
-    ),
-    "another method that is defined beside it": lambda notebook: notebook.run(
-        IMPORTS
-        + PLAIN.replace("Mine", "Base")
-        + "\nclass Mine(Base):\n    name = 'own'\n    def merit(self, m): return 0"
-    ),
-    "cannot be found": lambda notebook: exec(IMPORTS + PLAIN, vars(notebook.module)) or notebook.module,
-    "differs": lambda notebook: notebook.run(
-        IMPORTS + PLAIN, "Mine.scores = lambda self, outputs: -outputs\nMine.scores.__module__ = Mine.__module__"
-    ),
-    "must set name": lambda notebook: notebook.run(IMPORTS + PLAIN.replace('"mine"', '"mi,ne"')),
-    "must set source": lambda notebook: notebook.run(IMPORTS + PLAIN.replace('source = "here"', "")),
-    "letters, digits, _ and -, not 'mi.ne'": lambda notebook: notebook.run(
-        IMPORTS + PLAIN.replace('"mine"', '"mi.ne"')
-    ),
-    "must set title": lambda notebook: notebook.run(IMPORTS + PLAIN.replace('title = "Mine"', "")),
+    "Mine cannot be found; define it at the top level": [
+        f"{IMPORTS}def make():\n{textwrap.indent(CLASS, '    ')}\n    return Mine\nMine = make()"
+    ],
+    "needs SCALE, defined beside it: move that into the class": ["SCALE = 2.0", HELPED],
+    "needs SCALE, defined": ["from math import pi as SCALE", "SCALE += 1.0", HELPED],
+    "needs floor, sum, defined": ["from math import *\ndef sum(values): return 1", IMPORTS + FORMS],
+    "needs Base, defined": [
+        IMPORTS + CLASS.replace("Mine", "Base"),
+        "class Mine(Base):\n    name = 'own'\n    def merit(self, m): return 0",
+    ],
+    "does not stand alone": [IMPORTS + CLASS + "    limit = VALUE  # of a name that is gone\n"],
+    "must set name to letters, digits, _ and -, not 'mi.ne'": [IMPORTS + CLASS.replace('"mine"', '"mi.ne"')],
+    "must set source": [IMPORTS + CLASS.replace('source = "here"', "")],
+    "must set title": [IMPORTS + CLASS.replace('title = "Mine"', "")],
 }
 
 
 @pytest.mark.parametrize("problem", REFUSED)
 def test_a_class_that_cannot_stand_alone_is_one_line(problem, notebook, tmp_path):
-    module = REFUSED[problem](notebook)
+    notebook.module.VALUE = 1
+    module = notebook.run(*REFUSED[problem])
+    if problem == "does not stand alone":
+        del module.VALUE
     with pytest.raises(UserError) as error:
         options_of(module.Mine, tmp_path / "runs")
     assert problem in str(error.value) and "\n" not in str(error.value)
-    assert "must set" not in problem or not (tmp_path / "runs").exists()  # the source is not to blame
+    assert "alone" in problem or not (tmp_path / "runs").exists()
 
 
-def test_decorated_code_and_dataclasses_are_kept_from_the_notebook(notebook, tmp_path):
-    text = """
-    import torch
-    from dataclasses import dataclass
-    from hierbench import PostHoc
-
-    @dataclass
-    class Cfg:
-        a: int = 1
-
-    CFG = Cfg()
-
-    @torch.no_grad()
-    def helper(x):
-        return x * CFG.a
-
-    class B(PostHoc):
-        name, title, source = "b", "B", "here"
-
-        @torch.no_grad()
-        def rescore(self, probabilities):
-            return helper(probabilities)
-    """
-    module = notebook.run(text)
-    (path,), _ = options_of(module.B, tmp_path / "runs")
-    kept = Path(path).read_text(encoding="utf-8")
-    assert kept.count("@torch.no_grad()") == 2 and kept.count("@dataclass\nclass Cfg") == 1
+def test_a_class_without_source_is_one_line(notebook, tmp_path):
+    exec(IMPORTS + CLASS, vars(notebook.module))
+    with pytest.raises(UserError, match="the source of Mine cannot be found"):
+        options_of(notebook.module.Mine, tmp_path)
 
 
 def test_a_file_of_its_own_is_given_by_its_path(monkeypatch, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(IMPORTS + PLAIN, encoding="utf-8")
+    file.write_text("SCALE = 1.0\n" + HELPED, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     import mine
 
     monkeypatch.setitem(sys.modules, "mine", mine)
     assert options_of(mine.Mine, tmp_path / "runs") == ([str(file)], [])
     assert not (tmp_path / "runs").exists()
-    file.write_text((IMPORTS + PLAIN).replace("return outputs", "return -outputs"), encoding="utf-8")
-    with pytest.raises(UserError, match=r"not what is in memory: scores differs"):  # what a notebook holds is old
-        options_of(mine.Mine, tmp_path / "runs")
 
 
 def test_a_class_among_others_in_a_module_is_kept_alone(monkeypatch, tmp_path):
@@ -145,14 +194,13 @@ def test_a_class_among_others_in_a_module_is_kept_alone(monkeypatch, tmp_path):
     (tmp_path / "zoo/__init__.py").touch()
     (tmp_path / "zoo/parts.py").write_text("def same(value):\n    return value\n", encoding="utf-8")
     text = "from __future__ import annotations\n" + IMPORTS + "from .parts import same\n"
-    text += PLAIN.replace("return outputs", "return same(outputs)") + PLAIN.replace("Mine", "Other")
+    text += CLASS.replace("return outputs", "return same(outputs)") + CLASS.replace("Mine", "Other")
     (tmp_path / "zoo/methods.py").write_text(text + '\nif __name__ == "__main__":\n    Mine = 1\n', encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     import zoo.methods
 
-    (path,), _ = options_of(zoo.methods.Mine, tmp_path / "runs")
-    kept = Path(path).read_text(encoding="utf-8")
-    assert "from zoo.parts import same" in kept and "Other" not in kept and kept.count("__future__") == 1
+    text = kept(zoo.methods.Mine, tmp_path)
+    assert "from zoo.parts import same" in text and "Other" not in text and text.count("__future__") == 1
     for name in ("zoo", "zoo.parts", "zoo.methods"):
         monkeypatch.delitem(sys.modules, name)
 
@@ -177,9 +225,9 @@ def test_processes_do_not_run_the_user_s_script_again(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "print('once', flush=True)\nfrom multiprocessing import get_context\n"
-        "from hierbench.utils.processes import without_main_script\n"
+        "from hierbench.utils.processes import starting_children\n"
         "process = get_context('spawn').Process(target=print, args=('child',))\n"
-        "with without_main_script():\n    process.start()\nprocess.join()\nassert not process.exitcode\n"
+        "with starting_children():\n    process.start()\nprocess.join()\nassert not process.exitcode\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["once", "child"], done.stderr

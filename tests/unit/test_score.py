@@ -10,7 +10,8 @@ import pytest
 from hierbench import Hierarchy, evaluate
 from hierbench.experiments.scoring.predictions import read_predictions
 from hierbench.experiments.scoring.score import rank, score
-from hierbench.metrics.bootstrap import bootstrap_intervals, contributions
+from hierbench.metrics.bootstrap import bootstrap_intervals
+from hierbench.metrics.sums import contributions
 from hierbench.utils.errors import UserError
 
 PATHS = {

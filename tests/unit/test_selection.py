@@ -1,6 +1,5 @@
 """Operating curves and accuracy by level: the numbers behind the figures and the mistakes page."""
 
-import importlib.util
 import math
 import re
 from pathlib import Path
@@ -19,11 +18,9 @@ from hierbench.reports.plots import levels, operating, style
 from hierbench.reports.selection import COVERAGES, level_names, risk_over_coverage
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
+from tests import mistake_runs
 from tests.mistake_runs import of_runs
 
-_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
-mistake_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mistake_runs)
 PATHS = {path[-1]: tuple(path) for path in mistake_runs.PATHS}
 CLASSES = list(PATHS)
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"

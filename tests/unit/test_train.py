@@ -1,5 +1,10 @@
 import csv
+import errno
+import hashlib
+import json
+import os
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,12 +14,15 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find
+from hierbench.execution.run_job import execute
 from hierbench.metrics import evaluate
 from hierbench.planning.plan import make_plan
+from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate
 from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
+from hierbench.utils import files
 
 QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4", "seeds=1"]
 
@@ -59,11 +67,16 @@ def test_cosine_schedule():
 
 
 @pytest.mark.parametrize(
-    ("method", "kind", "sampling"),
-    [("hafeature", "type-I", "natural"), ("haframe", "type-II", "natural"), ("ce", "type-II", "balanced")],
+    ("method", "kind", "overrides"),
+    [
+        ("hafeature", "type-I", []),
+        ("haframe", "type-II", []),
+        ("ce", "type-II", ["train.sampling=balanced"]),
+        ("ce", "type-I", ["train.optimizer=adamw", "train.warmup_epochs=1", "train.layer_decay=0.5"]),
+    ],
 )
-def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path, method, kind, sampling):
-    job = job_for(shapes, method, kind, [f"train.sampling={sampling}"])
+def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path, method, kind, overrides):
+    job = job_for(shapes, method, kind, overrides)
     alone = run_job(job, shapes, tmp_path / "alone")
     for when in (0.1, 1.5):  # within the first epoch, within the second
         with pytest.raises(StoppedError):
@@ -152,13 +165,6 @@ def test_a_kill_between_history_and_checkpoint_loses_nothing(shapes, tmp_path, m
 def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
     shapes, data_dir, tmp_path, monkeypatch, name
 ):
-    import errno
-    import os
-
-    from hierbench.execution.run_job import execute
-    from hierbench.planning.resources import Setting
-    from hierbench.utils import files
-
     job = job_for(shapes)
     setting = Setting(tmp_path, data_dir)
     real = os.fsync
@@ -182,11 +188,6 @@ def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
 
 
 def test_a_method_that_changed_since_the_plan_is_not_run_under_the_old_id(shapes, data_dir, tmp_path):
-    from dataclasses import replace
-
-    from hierbench.execution.run_job import execute
-    from hierbench.planning.resources import Setting
-
     job = job_for(shapes)
     changed = replace(job, found=replace(job.found, code="other"))
     assert "has changed since the plan" in execute(changed, Setting(tmp_path, data_dir), lambda done, total: None).error
@@ -232,9 +233,6 @@ def test_id_depends_on_what_changes_the_result_and_on_nothing_else(shapes, tmp_p
 
 
 def test_id_is_the_digest_of_the_canonical_json(shapes):
-    import hashlib
-    import json
-
     spec = job_for(shapes).spec
     assert isinstance(spec.dataset, DatasetSpec)
     text = json.dumps(spec.content(), sort_keys=True, separators=(",", ":"))

@@ -18,6 +18,7 @@ from hierbench.planning.resources import Setting
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
+QUICK = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
 GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}, 4)
 
 
@@ -145,12 +146,6 @@ def test_a_point_that_fails_does_not_win():
     assert search.trials()[0].state == TrialState.FAIL and search.trials()[0].user_attrs["error"] == "diverged"
 
 
-def test_tpe_has_its_budget_and_no_more():
-    found = tried(Search(Space(GRID.grid, GRID.ranges, 6), "tpe"))
-    assert len(found) == 6
-    assert all(0 <= params["alpha"] <= 1 and 0.1 <= params["gamma"] <= 20 for params in found)
-
-
 def test_a_record_has_every_result_once(storage, tmp_path):
     """Two commands write it, and a third one finds it; a point that failed before may be complete later."""
     one, two = Record(storage, "s", tmp_path), Record(storage, "s", tmp_path)
@@ -201,10 +196,7 @@ def test_a_storage_that_is_none(tmp_path):
 
 @pytest.fixture
 def target(shapes):
-    recipe = load_recipe(
-        "shapes", ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
-    )
-    return Target(recipe, shapes, find_method("haframe"), "type-II", None)
+    return Target(load_recipe("shapes", QUICK), shapes, find_method("haframe"), "type-II", None)
 
 
 def test_tuning_seeds_are_not_those_of_final_runs(target, shapes):
@@ -217,20 +209,9 @@ def test_tuning_seeds_are_not_those_of_final_runs(target, shapes):
 
 def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(target, shapes):
     names = {target.study(GRID, "grid"), target.study(GRID, "tpe")}
-    longer = load_recipe(
-        "shapes", ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
-    )
+    longer = load_recipe("shapes", [*QUICK, "train.epochs=2"])
     names.add(Target(longer, shapes, target.found, "type-II", None).study(GRID, "grid"))
-    other = load_recipe(
-        "shapes",
-        [
-            "train.epochs=1",
-            "train.batch_size=96",
-            "model.backbone=wrn10-1-s4",
-            "tune.runs=2",
-            "methods.haframe.gamma=7",
-        ],
-    )
+    other = load_recipe("shapes", [*QUICK, "methods.haframe.gamma=7"])
     same = Target(other, shapes, target.found, "type-II", None).study(GRID, "grid")
     assert len(names) == 3 and same == target.study(GRID, "grid")
 
@@ -308,13 +289,6 @@ def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
     assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): own}
 
 
-@pytest.mark.parametrize("text", ["[", "paper = 3", "[paper.haframe.type-II]\nparams = 1\n"])
-def test_a_damaged_tuned_file_is_named(tmp_path, text):
-    (tmp_path / "x.toml").write_text(text)
-    with pytest.raises(UserError, match=r"x\.toml is damaged .*tune again"):
-        read_tuned(tmp_path / "x.toml")
-
-
 def test_what_is_worse_than_the_median_is_stopped():
     """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
 
@@ -344,9 +318,7 @@ def test_what_is_worse_than_the_median_is_stopped():
 def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers):
     """In this process and in workers of their own; what waits is not started."""
     setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
-    recipe = load_recipe(
-        "shapes", ["train.epochs=4", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=3"]
-    )
+    recipe = load_recipe("shapes", [*QUICK, "train.epochs=4", "tune.runs=3"])
     plan = Target(recipe, target.prepared, target.found, "type-II", None).jobs({"alpha": 0.3})
     ended, doomed = [], {plan[0].id, plan[2].id}
 

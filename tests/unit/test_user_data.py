@@ -21,7 +21,7 @@ from hierbench.data.user.listing import Photograph, list_images
 from hierbench.data.user.opening import open_source
 from hierbench.data.user.splits import divide, sizes
 from hierbench.data.user.taxonomy import read_tree
-from hierbench.training.sampling import epoch_order
+from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError
 
 FILE = """

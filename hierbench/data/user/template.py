@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.config.overrides import toml_text
 from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.source import SourceSection, check_name
@@ -176,22 +177,22 @@ def _text(
 #
 # command   hierbench run --methods paper --dataset {_shown(asked.output)}
 
-dataset = {_toml(asked.name)}
-title = {_toml(asked.name)}
+dataset = {toml_text(asked.name)}
+title = {toml_text(asked.name)}
 seeds = 3
 
 [source]
-images = {_toml(section["images"])}
-tree = {_toml(section["tree"])}
+images = {toml_text(section["images"])}
+tree = {toml_text(section["tree"])}
 splits = {splits}
-resize = {_toml(asked.resize)}
+resize = {toml_text(asked.resize)}
 
 [expected]
 {expected}
 
 {other}
 [model]
-backbone = {_toml(asked.backbone)}
+backbone = {toml_text(asked.backbone)}
 {model}
 
 [train]
@@ -210,7 +211,3 @@ sampling = "natural"  # "balanced" draws every class equally often
 def _shown(file: Path) -> str:
     """Return how a command names the file where it lies."""
     return f"./{file.name}"
-
-
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -13,13 +13,13 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
-from hierbench.execution.extraction import features_without_crops
+from hierbench.execution.train_job import features_without_crops
 from hierbench.experiments.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.experiments.collapse.figure import draw
 from hierbench.experiments.collapse.measure import measure_run, read_curve, to_measure
 from hierbench.experiments.session import Session
 from hierbench.experiments.shown import Shown
-from hierbench.models.libraries.lookup import count_channels
+from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, costs, lines_of_plan
 from hierbench.planning.plan import make_plan
@@ -83,7 +83,7 @@ def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
     """
     width = recipe.model.type_i_units
     if not width:
-        width = count_channels(recipe.model)
+        width = cached_backbone(recipe.model).num_channels
     wide = recipe.model_copy(update={"model": recipe.model.model_copy(update={"type_i_units": num_classes})})
     return {frame: wide if frame.type == "type-I" and width < num_classes else recipe for frame in FRAMES}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from hierbench.config.options import Place
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.experiments.checking import open_board
-from hierbench.experiments.interface.arguments import check_known
 from hierbench.experiments.interface.plots import Plots
 from hierbench.leaderboard.board import Board as Table
 from hierbench.leaderboard.columns import Column, asked_columns
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Board:
     """A leaderboard. A notebook shows it as a table, `print` as markdown; iterating gives its rows in that order.
 
@@ -37,14 +38,20 @@ class Board:
     Attributes:
         table: what it shows, see `hierbench.leaderboard.board.Board`.
         dataset: as it was given, a name or a file.
+        store: its verified runs; None for published numbers.
+        data_dir: folder of prepared datasets.
         plot: its pictures: `board.plot.tradeoff()`, see `Plots`.
     """
 
-    def __init__(self, table: Table, dataset: str, store: Store | None, data_dir: Path) -> None:
-        """Keep a table and its verified runs, None for published numbers."""
-        self.table, self.dataset = table, dataset
-        self._store, self._data_dir = store, data_dir
-        self.plot = Plots(table, dataset, store, data_dir)
+    table: Table
+    dataset: str
+    store: Store | None
+    data_dir: Path
+
+    @property
+    def plot(self) -> Plots:
+        """Its pictures."""
+        return Plots(self)
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -102,19 +109,14 @@ class Board:
         for row in self.rows:
             about = {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
             if by == "row":
-                values = {
-                    key: math.nan if value is None else value for key, value in metric_columns(row, names).items()
-                }
-                lines.append(about | {"n": row.n, "planned": row.planned} | values)
+                lines.append(about | {"n": row.n, "planned": row.planned} | metric_columns(row, names))
                 continue
             for name in filter(row.metrics.__contains__, names):
                 found = row.metrics[name].values
                 seeds = row.seeds if len(row.seeds) == len(found) else range(len(found))
-                lines += [
-                    {**about, "metric": name, "seed": seed, "value": value}
-                    for seed, value in zip(seeds, found, strict=True)
-                ]
-        return pd.DataFrame(lines, columns=columns)
+                values = zip(seeds, found, strict=True)
+                lines += [{**about, "metric": name, "seed": seed, "value": value} for seed, value in values]
+        return pd.DataFrame(lines, columns=columns).replace({None: math.nan}).infer_objects()
 
     def compare(self, reference: str, *rows: str) -> Differences:
         """Return how far rows are from a reference in every column, paired by seed; as `hierbench compare`.
@@ -126,9 +128,9 @@ class Board:
         Raises:
             UserError: no such row, or nothing to compare; or the numbers are published ones, without runs.
         """
-        if self._store is None:
+        if self.store is None:
             raise UserError("published numbers have no seeds to compare; a board of runs has")
-        return Differences(self.table, compare_rows(self.table, self._store, reference, rows))
+        return Differences(self.table, compare_rows(self.table, self.store, reference, rows))
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,3 +213,20 @@ def board(
 def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     """Return the columns of names in a list, or in a text as --metrics takes."""
     return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
+
+
+def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """Raise a UserError for an argument that is none of the known ones."""
+    if not isinstance(value, str) or value not in known:
+        raise unknown_name(name, str(value), known)
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number, also of NumPy; a UserError for anything else, and below the least."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise UserError(f"{name} is a whole number, got {value!r}") from None
+    if number < least or isinstance(value, bool):
+        raise UserError(f"{name} must be at least {least}, got {value!r}")
+    return number

@@ -1,14 +1,27 @@
 """Methods as Python gives them: names, paths, classes and instances become the options --methods and --set."""
 
+import ast
+import builtins
+import inspect
+import linecache
+import re
+import symtable
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from importlib.util import resolve_name
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from hierbench.api.method import Configured, Method, PostHoc
-from hierbench.api.registry import find_method, is_installed
+from hierbench.api.method import AnyMethod, Configured, Method, PostHoc
+from hierbench.api.registry import check_class, find_method, is_installed
 from hierbench.config.overrides import override_of
-from hierbench.experiments.interface.source import file_of
-from hierbench.utils.errors import UserError
+from hierbench.runs.store import Store
+from hierbench.utils.errors import BrokenMethodError, UserError
+from hierbench.utils.files import refuse_links, write_text
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a dot would divide the key of a hyperparameter
 
 
 def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
@@ -30,15 +43,10 @@ def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
             names += [part.strip() for part in str(item).split(",") if part.strip()]
             continue
         cls, values = _parts(item)
-        reference = reference_of(cls, runs)
+        reference = _reference_of(cls, runs)
         known = given.setdefault(cls.name, (reference, values))
-        if known[0] != reference:
-            raise UserError(f"two classes have the name {cls.name!r}: {cls.__name__} and that of {known[0]}")
-        if known[1] != values:
-            raise UserError(
-                f"{cls.name} is given twice with different hyperparameters; run them one after the other in one runs "
-                "folder, and hierbench.board shows both"
-            )
+        if known != (reference, values):
+            raise UserError(f"{cls.name} is given twice with different hyperparameters or classes; give one at a time")
         names.append(reference)
     return list(dict.fromkeys(names)), [
         override_of(f"methods.{name}.{key}", value)
@@ -47,7 +55,7 @@ def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
     ]
 
 
-def _parts(item: Any) -> tuple[type[Method] | type[PostHoc], dict[str, Any]]:
+def _parts(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
     """Return class and hyperparameters: those given of a `Configured`, all of an instance."""
     if isinstance(item, Configured):
         return item.cls, _plain(item.cls, item.cls.Params.model_validate(dict(item.values)), item.values)
@@ -58,18 +66,84 @@ def _parts(item: Any) -> tuple[type[Method] | type[PostHoc], dict[str, Any]]:
     raise UserError(f"a method is a name, a path, or a class or instance of Method or PostHoc, not {item!r}")
 
 
-def _plain(cls: type[Method] | type[PostHoc], params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+def _plain(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     """Return hyperparameters as JSON; those that are None by default and now need not, and cannot, be set."""
     fields, values = cls.Params.model_fields, params.model_dump(mode="json")
     return {name: values[name] for name in names if not (values[name] is None and fields[name].default is None)}
 
 
-def reference_of(cls: type[Method] | type[PostHoc], runs: Path) -> str:
-    """Return the name or path by which any process finds a class; a UserError if there is none."""
-    name: Any = getattr(cls, "name", None)
-    if isinstance(name, str) and is_installed(name) and find_method(name).cls is cls:
+def _reference_of(cls: AnyMethod, runs: Path) -> str:
+    """Return the name or path by which any process finds a class."""
+    name = str(getattr(cls, "name", None))
+    if not NAME.fullmatch(name):
+        raise UserError(f"the class {cls.__name__} must set name to letters, digits, _ and -, not {name!r}")
+    if is_installed(name) and find_method(name).cls is cls:
         return name
-    path = str(file_of(cls, runs))
-    if "," in path:
+    check_class(name, cls)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is not None and cls.__module__ != "__main__" and Path(file).name == f"{name}.py":
+        path = Path(file).resolve()
+    else:
+        text = _source_of(cls)
+        Store(runs).writable()
+        path = refuse_links(runs.resolve(), ".methods", sha256(text.encode()).hexdigest()[:16]) / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    if "," in str(path):
         raise UserError(f"{path}: a path with a comma cannot be given; choose another runs folder")
-    return path
+    try:
+        find_method(str(path))
+    except BrokenMethodError as error:
+        raise UserError(f"the source of {cls.__name__}, kept in {path}, does not stand alone: {error}") from None
+    return str(path)
+
+
+def _source_of(cls: type) -> str:
+    """Return the text of a file: a class and the imports that it uses; a UserError if it needs anything else."""
+    namespace = vars(sys.modules.get(cls.__module__, builtins))
+    source, imports = _found(cls, namespace)
+    if not source or cls.__qualname__ != cls.__name__:
+        raise UserError(f"the source of {cls.__name__} cannot be found; define it at the top level of a cell or a file")
+    used = sorted(_globals(symtable.symtable(source, "<source>", "exec")) - {cls.__name__})
+    own = {name for name, value in namespace.items() if value is not vars(builtins).get(name, cls) and name[:2] != "__"}
+    if outside := ", ".join(name for name in used if name in own - imports.keys()):
+        raise UserError(f"{cls.__name__} needs {outside}, defined beside it: move that into the class, or import it")
+    needed = dict.fromkeys(line for name in ["annotations", *used] for line in imports.get(name, []))
+    head = f'"""Method {cls.__name__}, kept from the notebook or script that defined it."""'
+    return "\n\n".join(filter(None, [head, "\n".join(needed), source])) + "\n"
+
+
+def _found(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]]:
+    """Return the source of a class, and {name: statements} of the imports at the top level around it."""
+    cells = namespace.get("In", []) if "get_ipython" in namespace else []  # of a notebook, as they ran
+    functions = [inspect.unwrap(member) for member in vars(cls).values() if isinstance(member, FunctionType)]
+    files = [str(namespace.get("__file__") or ""), *(function.__code__.co_filename for function in functions)]
+    list(map(linecache.checkcache, files))  # one may have been edited
+    texts = [*map(str, cells), *("".join(linecache.getlines(file)) for file in dict.fromkeys(files))]
+    source, imports = "", dict[str, list[str]]()
+    for text in texts:
+        try:
+            tree, symbols = ast.parse(text), symtable.symtable(text, "<text>", "exec").get_symbols()
+        except (SyntaxError, ValueError):
+            continue  # a cell that never ran
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                source = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                line = ast.get_source_segment(text, node) or ""
+                if isinstance(node, ast.ImportFrom) and node.level:
+                    home = resolve_name("." * node.level + (node.module or ""), str(namespace["__package__"]))
+                    line = ast.unparse(ast.ImportFrom(home, node.names, 0))
+                for alias in node.names:
+                    imports.setdefault(alias.asname or alias.name.partition(".")[0], []).append(line)
+        for symbol in symbols:
+            if symbol.is_assigned():  # an import that is not what the name means
+                imports.pop(symbol.get_name(), None)
+    return source, imports
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    """Return the names that a text takes from its module, in annotations too."""
+    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()}
+    return own.union(*map(_globals, table.get_children()))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hierbench.leaderboard.board import Board as Table
 from hierbench.runs.store import Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from hierbench.experiments.interface.board import Board
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,13 +24,10 @@ class Plots:
     Save one by `figure.savefig("tradeoff.svg")`.
     """
 
-    table: Table
-    dataset: str
-    store: Store | None
-    data_dir: Path
+    board: Board
 
     def __repr__(self) -> str:
-        return f"<Plots {self.table.dataset}: tradeoff, severity, levels, operating, curves, confusion>"
+        return f"<Plots {self.board.table.dataset}: tradeoff, severity, levels, operating, curves, confusion>"
 
     def tradeoff(self) -> Figure:
         """Draw top-1 accuracy against mistake severity, a marker with 95% intervals per row."""
@@ -55,21 +53,17 @@ class Plots:
         """Draw the confusion matrix of a run, classes in the order of the tree; by default of the smallest seed."""
         return self._draw("confusion", method=method, type=type, seed=seed)
 
-    def _draw(
-        self, kind: str, *, method: str | None = None, type: str | None = None, seed: int | None = None
-    ) -> Figure:
+    def _draw(self, kind: str, **run: Any) -> Figure:
         from hierbench.reports.plots import style
         from hierbench.reports.plots.source import Request
 
-        if self.store is None and kind != "tradeoff":
+        of = self.board
+        if of.store is None and kind != "tradeoff":
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
-        board = self.table.of_runs
-        if not board.rows:
-            raise UserError(
-                f"the board of {self.table.dataset} has predictions made elsewhere alone, which have no picture"
-            )
-        store = self.store or Store(Path("runs"))
-        request = Request(self.dataset, self.data_dir, board, store, method=method, type=type, seed=seed)
+        shown = of.table.of_runs
+        if not shown.rows:
+            raise UserError(f"the board of {shown.dataset} has predictions made elsewhere alone, which have no picture")
+        request = Request(of.dataset, of.data_dir, shown, of.store or Store(Path("runs")), **run)
         with style.house_style():
             drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
         for remark in drawing.remarks:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from hierbench.config.options import Device, Options
 from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.experiments.interface.arguments import check_known, whole
-from hierbench.experiments.interface.board import Board, columns_of
+from hierbench.experiments.interface.board import Board, check_known, columns_of, whole
 from hierbench.experiments.plan_cache import answer_from_cache
 from hierbench.experiments.publishing import Ended, places
 from hierbench.leaderboard.columns import PAPER, Column
@@ -70,7 +69,7 @@ def run(
     Runs are kept in the folder `runs` and never computed twice. Progress goes to standard error. A job that fails is
     reported there, and its row has fewer runs.
 
-    A class or an instance may come from a notebook's cell or a script: its source is kept with what it needs in
+    A class or an instance may come from a notebook's cell or a script: its source and its imports are kept in
     `runs/.methods/`, as if it had been given as a file. It must be defined at the top level.
 
     Args:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.experiments.interface.arguments import whole
-from hierbench.experiments.interface.board import columns_of
+from hierbench.experiments.interface.board import columns_of, whole
 from hierbench.experiments.scoring.command import Request, score_files
 from hierbench.experiments.scoring.predictions import Arrays
 from hierbench.experiments.scoring.report import Report

@@ -6,6 +6,7 @@ Shapes: N examples.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.experiments.scoring.predictions import Predictions
-from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.hierarchy.tree import IntArray
 from hierbench.utils.errors import UserError
 
 SHOWN = 3  # names in an error
@@ -78,7 +79,7 @@ def with_targets(found: Predictions, extra: tuple[IntArray, list[str] | None] | 
     return replace(found, targets=targets)
 
 
-def of_dataset(found: Predictions, prepared: Prepared, tree: Hierarchy, split: str) -> tuple[Predictions, str]:
+def of_dataset(found: Predictions, prepared: Prepared, split: str) -> tuple[Predictions, str]:
     """Return predictions in the order of a prepared split, with its targets, and a note on what could not be checked.
 
     Raises:
@@ -137,12 +138,6 @@ def _compare(targets: IntArray, truth: IntArray, where: str, whose: str, *, orde
     )
 
 
-def check_ids(found: Predictions) -> None:
-    """Raise a UserError for ids that are there twice."""
-    if found.ids is not None:
-        order_of(found.ids, found.ids, found.where, found.where)
-
-
 def check_same_examples(first: Predictions, other: Predictions) -> None:
     """Raise a UserError unless two files with targets are of the same examples, by ids where both have them."""
     assert first.targets is not None and other.targets is not None
@@ -158,7 +153,6 @@ def check_same_examples(first: Predictions, other: Predictions) -> None:
 
 def default_name(paths: Sequence[Path]) -> str:
     """Return the name of a row: what the files' names begin with, without the number of the seed."""
-    first, *others = (path.stem for path in paths)
-    while not all(name.startswith(first) for name in others):
-        first = first[:-1]
-    return (first.rstrip("-_. ") if others else first) or paths[0].stem
+    stems = [path.stem for path in paths]
+    shared = commonprefix(stems)  # noqa: RUF071 - of characters
+    return (shared.rstrip("-_. ") if len(stems) > 1 else "") or stems[0]

@@ -4,22 +4,17 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import Prepared, find, variant_name
 from hierbench.data.user.opening import if_current
-from hierbench.experiments.scoring.alignment import (
-    check_ids,
-    check_same_examples,
-    default_name,
-    of_dataset,
-    with_targets,
-)
+from hierbench.experiments.scoring.alignment import check_same_examples, default_name, of_dataset, with_targets
 from hierbench.experiments.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
 from hierbench.experiments.scoring.report import Report
 from hierbench.experiments.scoring.score import Result, check_name, further_metrics, record_of, score, write_records
@@ -76,37 +71,44 @@ def score_files(request: Request) -> Report:
     if not 0 < len(name) <= 100:
         raise UserError(f"name must have 1 to 100 characters, got {len(name)}")
     resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
-    found, results, more = list[Predictions](), [], []
+    found: list[Predictions] = []
     notes: dict[str, None] = {}
     for file in request.files:
         read = read_predictions(file, tree) if isinstance(file, Path) else file.predictions(tree)
         predictions = with_targets(read, extra, f"{dashes}targets {request.targets}")
         if prepared is not None:
-            predictions, note = of_dataset(predictions, prepared, tree, SPLIT)
+            predictions, note = of_dataset(predictions, prepared, SPLIT)
             notes |= {note: None} if note else {}
         elif predictions.targets is None:
-            where = predictions.where
-            raise UserError(f"{where} has no targets: give them, or the dataset that it is of")
+            raise UserError(f"{predictions.where} has no targets: give them, or the dataset that it is of")
         else:
-            check_ids(predictions)
-            if found:
-                check_same_examples(found[0], predictions)
+            check_same_examples((found or [predictions])[0], predictions)
         found.append(predictions)
+    results, shown = list[Result](), list[Result]()
     with Meter("scoring", float(sum(one.num_examples for one in found))) as meter:
-        for predictions in found:
-            num, where = predictions.num_examples, predictions.where
-
-            def progress(done: int, where: str = where, num: int = num) -> None:
-                meter.part(where, float(done), float(num))
-
-            results.append(score(predictions, tree, resamples, request.seed, progress))
-            more.append(further_metrics(predictions, tree, further(request.columns)))
-            meter.end_part(where, float(num))
+        for one in found:
+            results.append(score(one, tree, resamples, request.seed))
+            more = further_metrics(one, tree, further(request.columns))
+            shown.append(replace(results[-1], metrics=results[-1].metrics | more))
+            meter.end_part(one.where, float(one.num_examples))
     for note in notes:
         say(f"note: {note}")
-    runs = [] if recipe is None or prepared is None else _record(request, name, recipe, prepared, found, results)
+    records: list[Scored] = []
+    if recipe is not None and prepared is not None:
+        dataset = DatasetSpec(
+            name=recipe.dataset,
+            digest=prepared.digest,
+            hierarchy=tree.digest(),
+            distance=recipe.distance,
+            jpeg_quality=recipe.data.jpeg_quality,
+        )
+        store, records = Store(request.runs), [record_of(one, dataset, name) for one in found]
+        store.writable()
+        check_name(store, records)
+        write_records(store, records, found, results, environment(torch.device("cpu"), prepared))
+    runs = [record.id for record in records]
     of = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
-    return Report(name, of, tree.distance, results, resamples, request.seed, runs, request.columns, more)
+    return Report(name, of, tree.distance, shown, resamples, request.seed, runs, request.columns)
 
 
 def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
@@ -142,27 +144,3 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
     for note in notes:
         say(note)
     return recipe, prepared, prepared.hierarchy(recipe.distance)
-
-
-def _record(
-    request: Request,
-    name: str,
-    recipe: Recipe,
-    prepared: Prepared,
-    found: Sequence[Predictions],
-    results: Sequence[Result],
-) -> list[str]:
-    """Write the records and return their ids."""
-    store = Store(request.runs)
-    store.writable()
-    dataset = DatasetSpec(
-        name=recipe.dataset,
-        digest=prepared.digest,
-        hierarchy=prepared.hierarchy(recipe.distance).digest(),
-        distance=recipe.distance,
-        jpeg_quality=recipe.data.jpeg_quality,
-    )
-    records = [record_of(one, dataset, name) for one in found]
-    check_name(store, records)
-    write_records(store, records, found, results, environment(torch.device("cpu"), prepared))
-    return [record.id for record in records]

@@ -3,10 +3,11 @@
 Shapes: N examples, K classes, k ranked classes.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,9 @@ from hierbench.utils.arrays import map_array, map_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
-if TYPE_CHECKING:
-    from hierbench.experiments.scoring.tables import Table
-
 TABLES = (".csv", ".parquet", ".json")
 FORMATS = (".npz", ".npy", *TABLES)
+Parts = Mapping[str, NDArray[Any]]  # "scores", "classes", "targets" and "ids" as a file has them: classes may be names
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
 
 
@@ -73,8 +72,9 @@ class Arrays:
             )
         names, scores = self.columns, self.scores
         scores = scores if names is None else in_order_of_tree(scores, names, tree, self.where)
-        given = {"scores": scores} | ({} if self.targets is None else {"targets": self.targets})
-        return _of_arrays(given, tree, self.where)
+        return _checked(
+            {"scores": scores} | ({} if self.targets is None else {"targets": self.targets}), tree, self.where
+        )
 
 
 def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
@@ -88,20 +88,8 @@ def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
         raise UserError(f"{path.name}: pickles can run any code and are never read; save arrays with numpy.savez")
     if kind not in FORMATS:
         raise UserError(f"{path.name}: predictions are {', '.join(FORMATS)} files, not {kind or 'without an ending'!r}")
-    try:
-        if kind in TABLES:
-            from hierbench.experiments.scoring.tables import read_table  # with pandas, which arrays do without
-
-            found = _of_table(read_table(path, tree), tree, path.name)
-        else:
-            arrays: Mapping[str, NDArray[Any]] = map_arrays(path) if kind == ".npz" else {"scores": map_array(path)}
-            found = _of_arrays(arrays, tree, path.name)
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UserError(f"{path.name}: {' '.join(str(error).split())[:300]}") from None
+    with _one_line(path, path.name):
+        found = _checked(_parts(path, tree), tree, path.name)
     if not found.num_examples:
         raise UserError(f"{path.name} has no predictions")
     return found
@@ -113,24 +101,23 @@ def read_targets(path: Path, tree: Hierarchy, what: str = "--targets") -> tuple[
     A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line. `what` begins
     errors.
     """
-    kind = path.suffix.lower()
     what = f"{what} {path.name}"
-    try:
-        if kind in (".npy", ".npz"):
-            arrays = map_arrays(path) if kind == ".npz" else {"targets": map_array(path)}
-            roles = {role_of(name): name for name in arrays}
-            name = roles.get("targets") or next(iter(arrays), "")
-            if not name or arrays[name].ndim != 1:
-                raise UserError(f"{what} has no array of targets [N]")
-            ids = roles.get("ids")
-            return class_indices(arrays[name], tree, what), _texts(arrays[ids]) if ids else None
-        if kind in TABLES:
-            from hierbench.experiments.scoring.tables import read_table
+    with _one_line(path, what):
+        if path.suffix.lower() not in FORMATS:
+            lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
+            return class_indices([line for line in lines if line], tree, what), None
+        parts = _parts(path, tree, only_targets=True)
+        targets = parts.get("targets", parts.get("scores"))  # the only array may have any name
+        if targets is None or targets.ndim != 1:
+            raise UserError(f"{what} has no array of targets [N]")
+        return class_indices(targets, tree, what), _texts(parts.get("ids"))
 
-            table = read_table(path, tree, only_targets=True)
-            return class_indices(table.targets, tree, what), table.ids
-        lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
-        return class_indices([line for line in lines if line], tree, what), None
+
+@contextmanager
+def _one_line(path: Path, what: str) -> Iterator[None]:
+    """Turn what reading a file raises into a UserError."""
+    try:
+        yield
     except UserError:
         raise
     except OSError as error:
@@ -139,60 +126,63 @@ def read_targets(path: Path, tree: Hierarchy, what: str = "--targets") -> tuple[
         raise UserError(f"{what}: {' '.join(str(error).split())[:300]}") from None
 
 
-def _texts(values: NDArray[Any]) -> list[str]:
+def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
+    """Return what a file holds; the names of arrays are ours, or those that Hugging Face's `predict` gives."""
+    kind = path.suffix.lower()
+    if kind in TABLES:
+        from hierbench.experiments.scoring.tables import read_table  # with pandas, which arrays do without
+
+        return read_table(path, tree, only_targets=only_targets)
+    if kind == ".npy":
+        return {"scores": map_array(path)}
+    names: dict[str, str] = {}
+    arrays = map_arrays(path)
+    for name in arrays:
+        role = "targets" if role_of(name) == "labels" else role_of(name)
+        if role in names:
+            raise UserError(f"{path.name} has two arrays of {role}, {names[role]!r} and {name!r}")
+        names[role] = name
+    if not only_targets and not names.keys() & {"scores", "classes"}:
+        raise UserError(f"{path.name} has no array of scores; it has {', '.join(arrays) or 'none'}")
+    return {role: arrays[name] for role, name in names.items()}
+
+
+def _texts(values: NDArray[Any] | None) -> list[str] | None:
+    if values is None:
+        return None
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values.tolist()]
 
 
-def _of_arrays(arrays: Mapping[str, NDArray[Any]], tree: Hierarchy, where: str) -> Predictions:
-    """Return the arrays of an .npz by their names, which are ours or those that Hugging Face's `predict` gives."""
-    roles: dict[str, str] = {}
-    for name in arrays:
-        if (role := role_of(name)) in roles:
-            raise UserError(f"{where} has two arrays of {role}, {roles[role]!r} and {name!r}")
-        roles[role] = name
-    found = {role: arrays[name] for role, name in roles.items()}
-    if "scores" not in found and "classes" not in found:
-        raise UserError(f"{where} has no array of scores; it has {', '.join(arrays) or 'none'}")
-    scores, targets, ids = found.get("scores"), found.get("targets"), found.get("ids")
-    classes = None
-    if "classes" in found:
-        ranked = found["classes"][:, None] if found["classes"].ndim == 1 else found["classes"]
-        classes = class_indices(ranked, tree, f"{where}: classes")
-    num = len(scores if scores is not None else found["classes"])
-    for role, values in (("targets", targets), ("ids", ids)):
-        if values is not None and values.shape != (num,):
-            raise UserError(f"{where}: {role} must be [{num}], got {list(values.shape)}")
-    return checked(Predictions(where, scores, classes, targets, None if ids is None else _texts(ids)), tree)
-
-
-def _of_table(table: "Table", tree: Hierarchy, where: str) -> Predictions:
-    classes = None if table.classes is None else class_indices(table.classes, tree, f"{where}: ranked classes")
-    return checked(Predictions(where, table.scores, classes, table.targets, table.ids), tree)
-
-
-def checked(found: Predictions, tree: Hierarchy) -> Predictions:
-    """Return predictions whose scores and classes fit each other and the tree, their targets as class indices.
+def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
+    """Return predictions whose parts fit each other and the tree, with class indices.
 
     Raises:
-        UserError: a wrong number of columns, scores that are no real numbers, a class ranked twice, or a target that is
-            no class.
+        UserError: a wrong number of columns, scores that are no real numbers, a class ranked twice, a target that is no
+            class, or other numbers of examples.
     """
-    scores, classes, num_classes = found.scores, found.classes, tree.num_classes
+    scores, classes = parts.get("scores"), None
+    if "classes" in parts:
+        ranked = parts["classes"]
+        classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes")
     if scores is not None:
-        expected = num_classes if classes is None else classes.shape[1]
+        expected = tree.num_classes if classes is None else classes.shape[1]
         if scores.ndim != 2 or scores.shape[1] != expected:
             shape = " x ".join(f"{size:,}" for size in scores.shape)
             wanted = f"a column for each of the {expected:,} " + ("classes" if classes is None else "ranked classes")
-            raise UserError(f"{found.where}: scores are {shape}, not N x {expected:,}, {wanted}")
+            raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {wanted}")
         if scores.dtype.kind not in "fiu":
-            raise UserError(f"{found.where}: scores are {scores.dtype}, not real numbers")
+            raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
+    found = Predictions(where, scores, classes, None, _texts(parts.get("ids")))
+    for role in ("targets", "ids"):
+        if role in parts and parts[role].shape != (found.num_examples,):
+            raise UserError(f"{where}: {role} must be [{found.num_examples}], got {list(parts[role].shape)}")
     if classes is not None:
-        if classes.shape[1] > num_classes or (np.diff(np.sort(classes, axis=1), axis=1) == 0).any():
-            raise UserError(f"{found.where}: a row ranks a class twice")
+        if classes.shape[1] > tree.num_classes or (np.diff(np.sort(classes, axis=1), axis=1) == 0).any():
+            raise UserError(f"{where}: a row ranks a class twice")
         if scores is not None:
-            scores, classes = _by_score(scores, classes, found.where)
-    targets = None if found.targets is None else class_indices(found.targets, tree, f"{found.where}: targets")
-    return Predictions(found.where, scores, classes, targets, found.ids)
+            scores, classes = _by_score(scores, classes, where)
+    targets = class_indices(parts["targets"], tree, f"{where}: targets") if "targets" in parts else None
+    return replace(found, scores=scores, classes=classes, targets=targets)
 
 
 def _by_score(scores: NDArray[Any], classes: IntArray, where: str) -> tuple[NDArray[Any], IntArray]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Report:
     """The results of one file or of several seeds' files, of which the metrics that all have are shown.
 
-    `further` has, per file, the metrics that are not the paper's; they have an interval over seeds, none over images.
+    Metrics that are not the paper's have an interval over seeds, none over images.
     """
 
     name: str
@@ -31,7 +31,6 @@ class Report:
     seed: int
     runs: Sequence[str] = ()  # ids of the records
     columns: Sequence[Column] = PAPER
-    further: Sequence[dict[str, float]] = ()
 
     def __getitem__(self, metric: str) -> float:
         """Return the mean of a metric, NaN where it is undefined; a UserError for one that is not in the report."""
@@ -73,14 +72,10 @@ class Report:
     def lines(self) -> list[dict[str, Any]]:
         """Return per metric its mean and the bounds of its interval, None where there are none."""
         lines = []
-        of_files = [result.metrics for result in self.results]
-        if self.further:
-            of_files = [metrics | more for metrics, more in zip(of_files, self.further, strict=True)]
-        for column in self.columns:
-            metric = column.name
-            if not all(metric in of_file for of_file in of_files):
+        for metric in (column.name for column in self.columns):
+            if not all(metric in result.metrics for result in self.results):
                 continue
-            cell = summarise([of_file[metric] for of_file in of_files])
+            cell = summarise([result.metrics[metric] for result in self.results])
             low = high = None
             if len(self.results) == 1:
                 low, high = self.results[0].intervals.get(metric, (None, None))

@@ -5,9 +5,10 @@ Shapes: N examples, K classes, k ranked classes.
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from hierbench.experiments.scoring.predictions import Predictions
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.scored import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
-from hierbench.metrics.bootstrap import bootstrap_intervals, contributions, metrics_of
+from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.ranking import ranked
+from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
@@ -29,7 +31,6 @@ from hierbench.utils.files import remove_abandoned, sync_folder, temporary_besid
 
 CHUNK = 1024  # examples at a time, which bounds the memory
 INDEX = np.dtype(np.int64)
-Progress = Callable[[int], None]  # examples that are done
 Origin = dict[str, Any]  # content of environment.json
 
 
@@ -50,7 +51,7 @@ class Result:
     mistakes: list[int]
 
 
-def rank(found: Predictions, tree: Hierarchy, progress: Progress = lambda done: None) -> tuple[IntArray, list[int]]:
+def rank(found: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]]:
     """Return [N, k] ranked classes, as many as the largest metric needs, and the ks of the metrics that they allow.
 
     Raises:
@@ -68,7 +69,6 @@ def rank(found: Predictions, tree: Hierarchy, progress: Progress = lambda done: 
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
             raise UserError(f"{found.where}: a score is NaN, first in row {row}")
         classes[start : start + CHUNK] = top.numpy()
-        progress(min(start + CHUNK, len(classes)))
     return classes, list(ks)
 
 
@@ -77,21 +77,17 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize <= 4 else np.dtype(np.float64)
 
 
-def score(
-    found: Predictions, tree: Hierarchy, resamples: int, seed: int, progress: Progress = lambda done: None
-) -> Result:
+def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
     """Return the metrics of predictions with targets, with bootstrap intervals unless `resamples` is 0.
 
     Raises:
         UserError: a score is NaN.
     """
     assert found.targets is not None
-    classes, ks = rank(found, tree, progress)
+    classes, ks = rank(found, tree)
     sums = contributions(classes, found.targets, tree, ks)
-    wrong = sums[:, 0] == 0
-    mistakes = np.bincount(sums[wrong, 1], minlength=tree.height + 1)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
-    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes.tolist())
+    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree))
 
 
 def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
@@ -128,30 +124,27 @@ def write_records(
         UserError: what is there is damaged.
     """
     remove_abandoned(store.root)
-    staged: list[tuple[Run, Run]] = []
-    placed: list[Run] = []
+    staging = temporary_beside(store.root / "scored")
+    placed: list[Path] = []
     try:
         for record, one, result in zip(records, found, results, strict=True):
-            target = store.run(record.id)
-            if not _is_there(target):
-                run = Run(temporary_beside(store.root / f"scored-{record.id}"))
-                staged.append((run, target))
-                _fill(run, record, one, result, {**origin, "file": one.where})
-        for run, target in staged:
+            if not _is_there(store.run(record.id)):
+                _fill(Run(staging / record.id), record, one, result, {**origin, "file": one.where})
+        for folder in staging.iterdir() if staging.is_dir() else ():
+            target = store.run(folder.name)
             try:
-                run.folder.rename(target.folder)
-                placed.append(target)
+                folder.rename(target.folder)
+                placed.append(target.folder)
             except OSError:
                 if not _is_there(target):  # another command has just scored the same file
                     raise
         sync_folder(store.root)
     except BaseException:
-        for run in placed:
-            shutil.rmtree(run.folder, ignore_errors=True)
+        for folder in placed:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        for run, _ in staged:
-            shutil.rmtree(run.folder, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _is_there(run: Run) -> bool:
@@ -180,17 +173,14 @@ def _fill(run: Run, record: Scored, found: Predictions, result: Result, environm
     run.set_status("done", files=fingerprints(run.folder))
 
 
-def check_name(store: Store, records: Iterable[Scored]) -> None:
+def check_name(store: Store, records: Sequence[Scored]) -> None:
     """Raise a UserError if the name of these records already stands for predictions that are not among them.
 
     A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
     """
-    ids, new = set[str](), list(records)
-    for record in new:
-        if record.id in ids:
-            raise UserError(f"two files hold the same predictions of {record.name!r}; give each seed once")
-        ids.add(record.id)
-    name, dataset = new[0].name, new[0].dataset
+    name, dataset, ids = records[0].name, records[0].dataset, {record.id for record in records}
+    if len(ids) < len(records):
+        raise UserError(f"two files hold the same predictions of {name!r}; give each seed once")
     there = {run.folder.name for known, run in scored_records(store) if (known.name, known.dataset) == (name, dataset)}
     if there - ids and ids - there:
         earlier = min(there - ids)[:12]

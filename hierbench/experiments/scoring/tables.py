@@ -11,7 +11,6 @@ import json
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hierbench.experiments.scoring.names import NAMES_OF, ROLES, in_order_of_classes, role_of
+from hierbench.experiments.scoring.names import ROLES, role_of
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import open_regular, read_bytes
@@ -31,18 +30,10 @@ NUMBERED = re.compile(r"(.*?)[_. -]?(\d{1,6})")
 FOR_TIMM = "timm's inference.py writes the classes with --include-index, or the scores of all classes with --topk 0"
 
 
-@dataclass(frozen=True)
-class Table:
-    """The parts of a table, unchecked: classes and targets may be names or numbers."""
+def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> dict[str, NDArray[Any]]:
+    """Read the parts of a table: "scores", "classes", "targets" and "ids", as far as they are there.
 
-    scores: NDArray[Any] | None
-    classes: NDArray[Any] | None
-    targets: NDArray[Any] | None
-    ids: list[str] | None
-
-
-def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Table:
-    """Read a table; `only_targets` looks for nothing but targets and ids.
+    Classes and targets may be names or numbers; `only_targets` looks for nothing but targets and ids.
 
     Raises:
         UserError: its columns are not understood.
@@ -56,38 +47,50 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Ta
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
         raise UserError(f"{where} has two columns {twice!r}")
-    named = None if only_targets else in_order_of_classes(columns, tree, where)
-    rest = [name for name in columns if named is None or name not in set(named)]
+    named = not only_targets and _named_as_classes(columns, tree, where)
+    known = set(tree.classes) if named else set[str]()
     by_role: dict[str, str] = {}
-    for name in rest:
-        if (role := ROLES.get(name.casefold())) in ("ids", "targets"):
+    for name in columns:
+        if (role := role_of(name)) in ("ids", "targets") and name not in known:
             if role in by_role:
                 raise UserError(f"{where}: columns {by_role[role]!r} and {name!r} could both be the {role}")
             by_role[role] = name
-    ids = frame[by_role["ids"]].astype(str).tolist() if "ids" in by_role else None
-    others = [name for name in rest if name not in by_role.values()]
+    parts = {role: frame[name].to_numpy() for role, name in by_role.items()}
+    others = [name for name in columns if name not in known and name not in by_role.values()]
+    labels = [name for name in others if role_of(name) == "labels"]
     if only_targets:
-        found = by_role.get("targets") or next((name for name in others if role_of(name) == "targets"), None)
-        if found is None and len(others) == 1:
-            found = others[0]
-        if found is None:
+        labels = labels or (others if len(others) == 1 else [])
+        if "targets" not in parts and not labels:
             raise UserError(f"{where} has no column of targets; it has {_some(columns)}")
-        return Table(None, None, frame[found].to_numpy(), ids)
-    targets = frame[by_role["targets"]].to_numpy() if "targets" in by_role else None
-    if named is not None:
-        known = [name for name in others if ROLES.get(name.casefold()) in ("labels", "classes")]
-        if odd := [name for name in others if name not in known]:
-            raise UserError(f"{where}: column {odd[0]!r} is no class of the tree")
-        labels = next((name for name in known if ROLES[name.casefold()] == "labels"), None)
-        if targets is None and labels is not None:
-            targets = frame[labels].to_numpy()
-        return Table(_numbers(frame[named], where), None, targets, ids)
-    return _numbered(frame[others], tree, where, targets, ids)
+        return {"targets": frame[labels[0]].to_numpy(), **parts} if labels else parts
+    if not named:
+        return _numbered(frame[others], tree, where) | parts
+    if odd := [name for name in others if role_of(name) not in ("labels", "classes")]:
+        raise UserError(f"{where}: column {odd[0]!r} is no class of the tree")
+    targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
+    return {"scores": _numbers(frame[list(tree.classes)], where), **targets, **parts}
 
 
-def _numbered(
-    frame: pd.DataFrame, tree: Hierarchy, where: str, targets: NDArray[Any] | None, ids: list[str] | None
-) -> Table:
+def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bool:
+    """Whether columns are named as the classes.
+
+    Raises:
+        UserError: a class has no column; one that differs in case, and thus is meant, is suggested.
+    """
+    folded = {name.casefold() for name in tree.classes}
+    named = [name for name in columns if name.casefold() in folded]
+    if len(named) < 2 or 2 * len(named) < tree.num_classes:
+        return False
+    if missing := [name for name in tree.classes if name not in set(named)]:
+        meant = next((name for name in named if name.casefold() == missing[0].casefold()), "")
+        hint = f"; column {meant!r} differs in case: rename it to {missing[0]!r}" if meant else ""
+        raise UserError(
+            f"{where}: no column for {len(missing):,} of {tree.num_classes:,} classes: {missing[0]!r}{hint}"
+        )
+    return True
+
+
+def _numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDArray[Any]]:
     """Return the parts of a table whose columns are numbered, or hold a list in each cell."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in frame.columns:
@@ -97,7 +100,7 @@ def _numbered(
     parts: dict[str, NDArray[Any]] = {}
     prefixes: dict[str, str] = {}
     for prefix, members in groups.items():
-        role = ROLES.get(prefix.casefold(), "scores")
+        role = role_of(prefix)
         if role in parts:
             raise UserError(f"{where}: columns {prefixes[role]!r} and {prefix!r} could both be the {role}")
         numbers = sorted(number for number, _ in members)
@@ -108,23 +111,21 @@ def _numbered(
         cells = frame[[name for _, name in sorted(members)]]
         parts[role] = _cells(cells, where, numeric=role == "scores")
         prefixes[role] = prefix
-    scores, labels, indices = (parts.get(role) for role in ("scores", "labels", "classes"))
-    if scores is not None and scores.shape[1] == tree.num_classes and indices is None:
-        if labels is None or labels.shape[1] == 1:
-            _check_not_sorted(scores, where, prefixes["scores"])
-            own = None if labels is None or targets is not None else labels[:, 0]
-            return Table(scores, None, targets if own is None else own, ids)
-    classes = labels if indices is None else indices
-    if classes is None and scores is None:
-        raise UserError(f"{where} has no column of scores or classes; it has {_some(list(frame.columns))}")
+    scores, labels, classes = (parts.get(role) for role in ("scores", "labels", "classes"))
+    one_label = labels is None or labels.shape[1] == 1
+    if scores is not None and scores.shape[1] == tree.num_classes and classes is None and one_label:
+        _check_not_sorted(scores, where, prefixes["scores"])
+        return {"scores": scores} if labels is None else {"scores": scores, "targets": labels[:, 0]}
+    classes = labels if classes is None else classes
     if classes is None:
-        assert scores is not None
+        if scores is None:
+            raise UserError(f"{where} has no column of scores or classes; it has {_some(list(frame.columns))}")
         raise UserError(
             f"{where} has {scores.shape[1]:,} columns of scores, the tree has {tree.num_classes:,} classes; {FOR_TIMM}"
         )
     if scores is not None and scores.shape != classes.shape:
         raise UserError(f"{where} has {classes.shape[1]:,} ranked classes and {scores.shape[1]:,} scores per row")
-    return Table(scores, classes, targets, ids)
+    return {"classes": classes} if scores is None else {"classes": classes, "scores": scores}
 
 
 def _check_not_sorted(scores: NDArray[Any], where: str, prefix: str) -> None:
@@ -135,7 +136,7 @@ def _check_not_sorted(scores: NDArray[Any], where: str, prefix: str) -> None:
 
 def _only_test(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Return the test rows of a table that has a column `split`, all rows of another."""
-    column = next((name for name in frame.columns if name.casefold() in NAMES_OF["split"]), None)
+    column = next((name for name in frame.columns if role_of(name) == "split"), None)
     if column is None:
         return frame
     names = frame[column].astype(str)
@@ -203,7 +204,7 @@ def _frame(path: Path) -> pd.DataFrame:
 def _csv(path: Path) -> pd.DataFrame:
     with open_regular(path, follow=True) as file:
         header = pd.read_csv(file, nrows=0, encoding="utf-8-sig")
-        as_text = {name: str for name in header.columns if ROLES.get(str(name).casefold()) in NAMES_OF}
+        as_text = {name: str for name in header.columns if str(name).casefold() in ROLES}
         file.seek(0)
         rows = max(1, CELLS // max(1, len(header.columns)))
         options: dict[str, Any] = {"dtype": as_text, "keep_default_na": False, "encoding": "utf-8-sig"}

@@ -28,9 +28,7 @@ from scipy.special import betaln, stdtr, stdtrit
 
 Values = NDArray[np.float64]
 LEVEL = 0.05
-FEWEST = (
-    3  # seeds at the first look: with two, the t-test has hardly any power, and costs the other looks some of theirs
-)
+FEWEST = 3  # seeds at the first look: with two, the t-test has hardly any power, and costs the others some of theirs
 MOST = 1000
 POINTS, NODES = 96, 48  # of u, and of an interval of theta
 FAR = 7.0  # standard deviations of theta, about 1 / sqrt(n), beyond which nothing is left
@@ -78,9 +76,8 @@ def make_design(start: int, most: int, level: float = LEVEL) -> Design:
 def _nominal(start: int, most: int, level: float) -> float:
     if start == most:
         return level
-    guess = math.log(level) - 0.55 * math.log(
-        most - start + 1
-    )  # near the root, where both logarithms are nearly linear
+    # Near the root, where both logarithms are nearly linear.
+    guess = math.log(level) - 0.55 * math.log(most - start + 1)
     found = root_scalar(
         lambda x: math.log(crossing(start, most, math.exp(x)) / level), x0=guess, x1=guess + 0.1, xtol=1e-5
     )

@@ -1,6 +1,5 @@
 """What was planned before any look, and what the looks showed: a file in the runs folder, and lines for the user."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -169,8 +168,3 @@ def open_record(file: Path, asked: Plan) -> Record:
         )
     nominal = make_design(known.start, known.most, known.level).nominal
     return Record(file, known.model_copy(update={"nominal": nominal}))
-
-
-def later_seeds(found: Sequence[bool], start: int) -> tuple[int, ...]:
-    """Return the seeds from `start` on whose run was there already, from {seed: whether it was}."""
-    return tuple(seed for seed, there in enumerate(found) if there and seed >= start)

@@ -1,6 +1,5 @@
 """Two rows of a comparison, their jobs by seed, and the looks at their finished runs."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
 from hierbench.experiments.separation.design import FEWEST, LEVEL, Look, look_at, make_design
-from hierbench.experiments.separation.record import Asked, Plan, Record, later_seeds, open_record, record_file
+from hierbench.experiments.separation.record import Asked, Plan, Record, open_record, record_file
 from hierbench.experiments.session import Execution, work_of
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
@@ -103,9 +102,7 @@ class Separation:
             )
         self._advance(store, say)
         is_over = self.record.outcome != "open"
-        last = (
-            self.record.plan.start + len(self.record.looks) - is_over
-        )  # seeds of the look that ended it, or comes next
+        last = self.record.plan.start + len(self.record.looks) - is_over  # seeds of the look that ended it, or is next
         _add([job for of_seed in self._jobs[:last] for job in of_seed], plan)
 
     def go_on(self, plan: list[Job], labels: dict[str, str], execution: Execution) -> None:
@@ -126,7 +123,10 @@ class Separation:
         specs = {job.id: job.spec for job in self._jobs[0]}
         settings = [specs[top].model_copy(update={"seed": 0, "base": None}).id for top in self._tops[0]]
         finished = zip(*[[store.run(id_).done for id_ in tops] for tops in self._tops], strict=True)
-        there = {name: later_seeds(of_row, self.start) for name, of_row in zip(self.names, finished, strict=True)}
+        there = {
+            name: tuple(seed for seed, done in enumerate(of_row) if done and seed >= self.start)
+            for name, of_row in zip(self.names, finished, strict=True)
+        }
         plan = Plan(
             dataset=spec.dataset.name,
             protocol=spec.protocol,
@@ -161,16 +161,13 @@ class Separation:
 
     def _look(self, record: Record, seeds: int, store: Store) -> Look:
         """Return the t-test of the seeds in which both rows have a value."""
-        values = [[self._value(id_, store) for id_ in tops] for tops in self._tops[:seeds]]
-        gaps = np.array([one - other for one, other in values])
+        tests = [[store.run(id_).metrics()["test"] for id_ in tops] for tops in self._tops[:seeds]]
+        values = np.array([[test.get(self.asked.metric) for test in of_seed] for of_seed in tests], dtype=np.float64)
+        gaps = values[:, 0] - values[:, 1]  # NaN where a row has no value
         gaps = gaps[~np.isnan(gaps)]
         if len(gaps) < 2:
             return Look(len(gaps), float(gaps.mean()) if len(gaps) else 0.0, 0.0, 1.0)
         return look_at(gaps, record.plan.nominal)
-
-    def _value(self, id_: str, store: Store) -> float:
-        value = store.run(id_).metrics()["test"].get(self.asked.metric)
-        return math.nan if value is None else float(value)
 
 
 def _add(jobs: Sequence[Job], plan: list[Job]) -> None:

@@ -26,8 +26,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
-from hierbench.planning.groups import group_names
-from hierbench.planning.plan import make_spec, with_params
+from hierbench.planning.plan import group_names, make_spec, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError
 from hierbench.utils.lock import Lock
@@ -85,7 +84,12 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
             ranges[name] = (bounds.get("ge", min(grid[name])), bounds.get("le", max(grid[name])))
     if not_shared := [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
-    rates = [*RATE_NAMES, *_own_rate_names(recipe, found)]
+    groups = group_names(recipe, found)
+    if groups is None:  # it cannot be built yet: those in the grid
+        own_rates = [name for name in recipe.tune.grid.get(found.name, {}) if name.startswith(PREFIX)]
+    else:
+        own_rates = [PREFIX + name for name in groups]
+    rates = [*RATE_NAMES, *own_rates]
     for section in ("all", found.name):
         for name, own in recipe.tune.grid.get(section, {}).items():
             if name not in grid and name not in rates:
@@ -104,14 +108,6 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
         params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
         found.params(recipe.params_of(found.name) | params)  # raises out of bounds
     return space
-
-
-def _own_rate_names(recipe: Recipe, found: Found) -> list[str]:
-    """Return the names of the rates of a method's own groups; of those in the grid where it cannot be built yet."""
-    groups = group_names(recipe, found)
-    if groups is None:
-        return [name for name in recipe.tune.grid.get(found.name, {}) if name.startswith(PREFIX)]
-    return [PREFIX + name for name in groups]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,8 @@ from optuna.trial import Trial, TrialState
 from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import HIDDEN, Found, method_group
 from hierbench.config.options import Options
-from hierbench.config.recipe import Recipe
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
-from hierbench.execution.workers import seconds_to_start
 from hierbench.experiments.comparison import find_methods, names_asked
 from hierbench.experiments.session import Execution, Session
 from hierbench.experiments.shown import Shown
@@ -33,14 +31,13 @@ from hierbench.experiments.tuning.study import (
 from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
 from hierbench.planning.dry_run import describe, say_notes
-from hierbench.planning.estimate import time_to_train
-from hierbench.planning.extraction import extractions_of
 from hierbench.planning.plan import with_bases
 from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow
+from hierbench.speed.estimate import estimate
 from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
 
@@ -51,12 +48,12 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     names = names_asked(options)
     with redirect_stdout(stderr):
         methods, broken = find_methods(names)
-        methods = with_hidden_bases(methods)
+        bases = with_bases(methods)  # those that are no methods of their own nobody would name
+    asked = {found.name for found in methods}
+    methods += [found for name, found in bases.items() if name not in asked and HIDDEN.fullmatch(name)]
     runs, folder = session.recipe.tune.runs, session.options.runs
-    spaces = _spaces(session.recipe, methods, names, sampler, trials)
-    methods = [found for found in methods if found.name in spaces]
+    methods, searches = _searches(session, methods, names, sampler, trials)
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
-    searches = _searches(session, methods, spaces, sampler)
     types_to_train = [feature_type for _, feature_type, space in searches for _ in range(space.trials * runs)]
     inputs, recipe = session.open(methods), session.recipe
     session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
@@ -64,13 +61,11 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
         for found, feature_type, space in searches:
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
             say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
-        needed = extractions_of(recipe, types_to_train, inputs.prepared, inputs.digest, session.setting)
-        for extraction in needed:
+        needed = estimate(recipe, types_to_train, inputs, session.setting)
+        for extraction in needed.extractions:
             say(describe(extraction, recipe))
-        seconds = time_to_train(recipe, types_to_train, inputs.prepared, session.setting, needed)
-        if seconds:
-            seconds += seconds_to_start(session.setting)
-            say(f"at least {duration(seconds)} on this machine ({session.options.device}), less what is cached")
+        if needed.seconds:
+            say(f"at least {duration(needed.seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")
         return Shown(None)
@@ -85,20 +80,21 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     return Shown(ranking_table(ended, file) if ended else None, [browse], 1 if failed else 0)
 
 
-def _spaces(
-    recipe: Recipe, methods: Sequence[Found], names: Sequence[str], sampler: str, trials: int | None
-) -> dict[str, Space]:
-    """Return the search space of each method that has one; with TPE all get the same number of trials.
+def _searches(
+    session: Session, methods: Sequence[Found], names: Sequence[str], sampler: str, trials: int | None
+) -> tuple[list[Found], list[tuple[Found, FeatureType, Space]]]:
+    """Return the methods that have a space, and what is searched for each on each type.
 
-    Of `names`, as asked for, "all" and "paper" leave out methods without anything to tune; one that is named must have
-    something.
+    With TPE all get the same number of trials. Of `names`, as asked for, "all" and "paper" leave out methods without
+    anything to tune; one that is named must have something.
     """
+    recipe = session.recipe
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
-    spaces, notes = dict[str, Space](), list[str]()
+    spaces, notes = list[tuple[Found, Space]](), list[str]()
     for found in methods:
         if (space := search_space(recipe, found) if found.trains else None) is not None:
-            spaces[found.name] = space
+            spaces.append((found, space))
             continue
         hint = f"its learning rates are searched with --set tune.grid.{found.name}.lr.classifier=[0.01,0.1]"
         if issubclass(found.cls, PostHoc):
@@ -111,43 +107,25 @@ def _spaces(
         notes.append(f"note: {found.name} has nothing to tune and is left out; {hint}")
     if not spaces:
         raise UserError("nothing to tune; give learning rates, as in --set tune.grid.all.lr.classifier=[0.01,0.1]")
-    for note in notes:
-        say(note)
-    if sampler == "grid":
-        return spaces
-    budget = trials or max(space.trials for space in spaces.values())
-    return {name: replace(space, trials=budget) for name, space in spaces.items()}
-
-
-def with_hidden_bases(methods: Sequence[Found]) -> list[Found]:
-    """Return the methods, and the bases that they re-rank which are no methods of their own: nobody would name them."""
-    asked = {found.name for found in methods}
-    return [
-        *methods,
-        *(found for name, found in with_bases(methods).items() if name not in asked and HIDDEN.fullmatch(name)),
-    ]
-
-
-def _searches(
-    session: Session, methods: Sequence[Found], spaces: Mapping[str, Space], sampler: str
-) -> list[tuple[Found, FeatureType, Space]]:
-    """Return what is searched for each method and type, without rates that the type has no parameters for."""
-    searches, left_out = [], []
-    for found in methods:
+    budget = trials or max(space.trials for _, space in spaces)
+    searches, idle = (
+        list[tuple[Found, FeatureType, Space]](),
+        "no parameters with the rate of a backbone that is frozen",
+    )
+    for found, whole in spaces:
         for feature_type in found.cls.types:
             if feature_type not in session.types:
                 continue
-            space = spaces[found.name].of(session.recipe.model, feature_type)
-            if space is None:
-                left_out.append(f"{found.name} {feature_type}")
-                continue
-            trials = len(space.points) if sampler == "grid" else space.trials
-            searches.append((found, feature_type, replace(space, trials=trials)))
-    if left_out and not searches:  # without either, the types do not fit, which `Session.open` says
-        raise UserError("nothing to tune: type-I has no parameters with the rate of a backbone that is frozen")
-    for which in left_out:
-        say(f"note: {which} is left out: it has no parameters with the rate of a backbone that is frozen")
-    return searches
+            if (space := whole.of(recipe.model, feature_type)) is None:
+                notes.append(f"note: {found.name} {feature_type} is left out: it has {idle}")
+            else:
+                own_trials = len(space.points) if sampler == "grid" else budget
+                searches.append((found, feature_type, replace(space, trials=own_trials)))
+    if not searches and any(note.endswith(idle) for note in notes):  # else the types do not fit: `Session.open` says so
+        raise UserError(f"nothing to tune: type-I has {idle}")
+    for note in notes:
+        say(note)
+    return [found for found, _ in spaces], searches
 
 
 class Tuning:

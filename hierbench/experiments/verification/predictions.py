@@ -19,8 +19,8 @@ from hierbench.experiments.scoring.predictions import Predictions
 from hierbench.experiments.scoring.score import record_of
 from hierbench.experiments.verification.records import WHAT_FAILS, Facts, Record
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.metrics.bootstrap import bootstrap_intervals, contributions
-from hierbench.metrics.sums import DEFAULT_KS, usable_ks
+from hierbench.metrics.bootstrap import bootstrap_intervals
+from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
 from hierbench.runs import compact
 from hierbench.runs.further_metrics import has_predictions
 from hierbench.runs.integrity import PREDICTIONS

@@ -3,9 +3,10 @@
 Shapes: B batch, C channels, N tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import torch
@@ -15,23 +16,46 @@ from hierbench.models.backbones import Backbone
 from hierbench.utils.errors import UserError
 
 Run = Callable[[nn.Module, Tensor], Tensor]  # (network, images) to what the network ends in
+# Of ImageNet's training images, which the libraries normalise by.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The images that a library's weights were trained on.
+
+    Attributes:
+        size: (H, W).
+        mean: per channel, of values from 0 to 1.
+        std: per channel.
+    """
+
+    size: tuple[int, ...] = (224, 224)
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+
+def unknown_network(library: str, name: str, known: Iterable[str]) -> UserError:
+    """Return the error for a name that a library does not have; the nearest are suggested, as it has hundreds."""
+    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"; the nearest: {', '.join(f'{library}:{other}' for other in near)}" if near else ""
+    return UserError(f"{library} has no network {name!r} for classification{hint}")
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a network ends in: [B, C, h, w], [B, h, w, C] or tokens [B, N, C].
+    """What a network tells of the map [B, C, h, w] or [B, h, w, C], or the tokens [B, N, C], that it ends in.
 
     Attributes:
-        shape: of one image, without B.
         channels_last: of a map.
         num_prefix: tokens before those of the patches, the class token first.
-        grid: (h, w) of the patch tokens, None where the network does not tell.
+        grid: (h, w) of the patches, of which later layers may merge some; None where the network does not tell.
     """
 
-    shape: tuple[int, ...]
     channels_last: bool = False
     num_prefix: int = 0
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,35 +79,31 @@ class Layout:
         return patches
 
 
-def layout_of(backbone: str, output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]) -> Layout:
-    """Return the layout of a network's output for images of `size` (H, W).
+def layout_of(
+    backbone: str, shape: tuple[int, ...], output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]
+) -> Layout:
+    """Return the layout of an output whose shape is without B, for images of `size` (H, W).
 
     Raises:
         UserError: the output is neither a map nor tokens on a grid, or it has no class token where one is asked for.
     """
-    shape = output.shape
     if tokens == "class" and (len(shape) != 2 or output.num_prefix == 0):
         raise UserError(f"{backbone} has no class token: add --set model.tokens=patch")
     if len(shape) == 3:
-        if output.channels_last:
-            return Layout("channels-last", shape[2])
-        return Layout("channels-first", shape[0])
+        return Layout("channels-last", shape[2]) if output.channels_last else Layout("channels-first", shape[0])
     if len(shape) != 2:
         shown = "x".join(map(str, shape)) or "one value"
         raise UserError(f"{backbone} has no feature map: it ends in {shown} per image")
     num_tokens, num_channels = shape
     if tokens == "class":
         return Layout("class-token", num_channels)
-    grid = output.grid or _grid_of(num_tokens - output.num_prefix, size)
-    if grid is None or grid[0] * grid[1] != num_tokens - output.num_prefix or num_tokens == output.num_prefix:
+    patches = num_tokens - output.num_prefix
+    height = round((patches * size[0] / size[1]) ** 0.5)  # of a grid in the images' proportions
+    grids = [grid for grid in (output.grid, (height, patches // max(height, 1))) if grid]
+    fitting = [(rows, columns) for rows, columns in grids if rows * columns == patches > 0]
+    if not fitting:
         raise UserError(f"{backbone} has no feature map: its {num_tokens} tokens lie on no grid")
-    return Layout("patch-tokens", num_channels, output.num_prefix, grid)
-
-
-def _grid_of(num_tokens: int, size: tuple[int, int]) -> tuple[int, int] | None:
-    """Return the grid in the images' proportions that so many tokens fill, None without one."""
-    height = round((num_tokens * size[0] / size[1]) ** 0.5)
-    return (height, num_tokens // height) if height and num_tokens % height == 0 else None
+    return Layout("patch-tokens", num_channels, output.num_prefix, fitting[0])
 
 
 class LibraryBackbone(Backbone):

@@ -1,22 +1,21 @@
 """Backbones by name: the project's own, `torchvision:NAME` and `timm:NAME`."""
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from types import ModuleType
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import Model
-from hierbench.models.backbones import Backbone, build_own, check_own
-from hierbench.models.libraries.entry import Configuration
+from hierbench.models.backbones import WIDE_RESNET, Backbone, build_own, check_own
 from hierbench.models.libraries.feature_map import (
+    Configuration,
     Idle,
     Layout,
     LibraryBackbone,
-    Output,
     called_modules,
     empty_images,
     find_idle,
@@ -24,39 +23,13 @@ from hierbench.models.libraries.feature_map import (
     on_meta,
 )
 from hierbench.utils.console import installing
-from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError, one_line_of
 
 LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
 Tokens = Literal["patch", "class"]
 
 
-class Library(Protocol):
-    """The module of a library; `name` is a network's there, `size` is (H, W)."""
-
-    def configuration(self, name: str) -> Configuration:
-        """Return the images that its weights were trained on; a UserError if there is no such network."""
-
-    def create(self, name: str, size: tuple[int, int]) -> nn.Module:
-        """Return the whole network with random weights."""
-
-    def cut(self, name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
-        """Return the layers up to the map or the tokens."""
-
-    def run(self, network: nn.Module, images: Tensor) -> Tensor:
-        """Return the map or the tokens of images [B, 3, H, W]."""
-
-    def output_of(self, network: nn.Module, shape: tuple[int, ...]) -> Output:
-        """Describe an output of this shape, batch included."""
-
-    def default_weights(self, name: str) -> Remote | None:
-        """Return the file of the published weights, None where there is none to download."""
-
-    def convert(self, name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a file's state under the network's names, with position embeddings of its size."""
-
-
-def library_of(backbone: str) -> tuple[Library, str] | None:
+def library_of(backbone: str) -> tuple[ModuleType, str] | None:
     """Return the library of a backbone and the network's name there, None for one of the project's own.
 
     Raises:
@@ -68,12 +41,12 @@ def library_of(backbone: str) -> tuple[Library, str] | None:
     if prefix not in LIBRARIES:
         raise UserError(f"unknown backbone {backbone!r}; a library's is torchvision:NAME or timm:NAME")
     try:  # only here, because either import takes seconds
-        module: Any = import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}")
+        module = import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}")
     except ModuleNotFoundError as error:
         if error.name != prefix:
             raise
         raise UserError(f"{backbone} needs the package {prefix}; run: {installing(prefix)}") from None
-    return cast(Library, module), name
+    return module, name
 
 
 def resolve_model(recipe: Recipe) -> Recipe:
@@ -108,15 +81,14 @@ def check_backbone(model: Model) -> None:
     """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
     found = library_of(model.backbone)
     if found is None:
-        if model.tokens == "class":
-            raise UserError(f"{model.backbone} has no class token: add --set model.tokens=patch")
-        check_own(model.backbone, model.weights, model.wrn_group_input)
-        return
-    if model.wrn_group_input == "raw":
+        check_own(model)
+    if model.wrn_group_input == "raw" and not WIDE_RESNET.fullmatch(model.backbone):
         raise UserError(
             f"model.wrn_group_input = raw is a switch of wide ResNets, not of {model.backbone}: add "
             "--set model.wrn_group_input=activated"
         )
+    if found is None:
+        return
     library, name = found
     _inspected(model.backbone, input_size(model), model.tokens)
     if model.weights not in ("none", "default", "file"):
@@ -134,7 +106,7 @@ def input_size(model: Model) -> tuple[int, int]:
         return model.input_size
     found = library_of(model.backbone)
     assert found is not None, model.backbone
-    height, width = found[0].configuration(found[1]).size
+    height, width = cast(Configuration, found[0].configuration(found[1])).size
     return height, width
 
 
@@ -154,34 +126,31 @@ def build_backbone(model: Model) -> Backbone:
         return build_own(model.backbone, model.wrn_group_input)
     library, name = found
     size = input_size(model)
-    inspected = _inspected(model.backbone, size, model.tokens)
+    layout, idle = _inspected(model.backbone, size, model.tokens)
     network = library.create(name, size)
     names = set(network.state_dict())
     layers = library.cut(name, network, size)
-    inspected.idle.remove_from(layers)
+    idle.remove_from(layers)
     dropped = frozenset(names - set(layers.state_dict()))
-    return LibraryBackbone(layers, library.run, inspected.layout, dropped)
+    return LibraryBackbone(layers, library.run, layout, dropped)
 
 
-def count_channels(model: Model) -> int:
-    """Return the channels C of a recipe's backbone, without building it."""
+def cached_backbone(model: Model) -> Backbone:
+    """Return what stands for a frozen backbone: its inputs are pooled features [B, C], and so are its outputs.
+
+    It has no parameters and nothing to save, and no random number is drawn. `TypeI` and `TypeII` take pooled features
+    in place of a map.
+    """
     if library_of(model.backbone) is not None:
-        return _inspected(model.backbone, input_size(model), model.tokens).layout.num_channels
-    with torch.device("meta"):
-        return build_backbone(model).num_channels
-
-
-@dataclass(frozen=True)
-class Inspected:
-    """What a network looks like, found on meta tensors."""
-
-    layout: Layout
-    idle: Idle
+        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0].num_channels)
+    with torch.device("meta"):  # only its attributes are needed
+        own = build_backbone(model)
+    return Backbone(nn.Identity(), own.num_channels, own.norm_momentum, own.init_convolution)
 
 
 @cache
-def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspected:
-    """Run a network once without computing anything.
+def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> tuple[Layout, Idle]:
+    """Return what a network looks like, found in one run on meta tensors, which computes nothing.
 
     Raises:
         UserError: it does not exist, does not take such images, or has no feature map.
@@ -203,15 +172,15 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Inspecte
         ) from None
     if not isinstance(output, Tensor):
         raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
-    layout = layout_of(backbone, library.output_of(layers, tuple(output.shape)), tokens, size)
+    layout = layout_of(backbone, tuple(output.shape[1:]), library.output_of(layers), tokens, size)
     names = [name for name, _ in layers.named_parameters()]
     idle = find_idle(layers, layout.map_of(output), called)
     if not idle.modules:
-        return Inspected(layout, idle)
+        return layout, idle
     try:
         idle.remove_from(layers)
         library.run(layers, images)
     except Exception:  # the network reads something of a module that it does not call: all stay, untrained
         inside = tuple(f"{path}." for path in idle.modules)
         idle = Idle(parameters=tuple(name for name in names if name in idle.parameters or name.startswith(inside)))
-    return Inspected(layout, idle)
+    return layout, idle

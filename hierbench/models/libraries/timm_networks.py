@@ -8,8 +8,7 @@ from typing import Any, cast
 import timm
 from torch import Tensor, nn
 
-from hierbench.models.libraries.entry import Configuration, unknown_network
-from hierbench.models.libraries.feature_map import Output
+from hierbench.models.libraries.feature_map import Configuration, Output, unknown_network
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 
@@ -45,14 +44,11 @@ def run(network: nn.Module, images: Tensor) -> Tensor:
     return cast(Tensor, cast(Any, network).forward_features(images))
 
 
-def output_of(network: nn.Module, shape: tuple[int, ...]) -> Output:
-    """Describe an output [B, ...] of a network."""
+def output_of(network: nn.Module) -> Output:
+    """Describe the output of a network."""
     grid = getattr(getattr(network, "patch_embed", None), "grid_size", None)
-    num_prefix = getattr(network, "num_prefix_tokens", 0) or 0
-    if len(shape) == 3 and grid is not None and grid[0] * grid[1] != shape[1] - num_prefix:
-        grid = None  # the tokens were merged after the embedding
     channels_last = getattr(network, "output_fmt", "NCHW") == "NHWC"
-    return Output(shape[1:], channels_last, num_prefix, None if grid is None else tuple(grid))
+    return Output(channels_last, getattr(network, "num_prefix_tokens", 0) or 0, grid and tuple(grid))
 
 
 def default_weights(name: str) -> Remote | None:

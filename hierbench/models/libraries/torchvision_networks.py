@@ -6,18 +6,17 @@ from functools import cache
 from typing import Any, cast
 
 import torch
-import torchvision
-from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
+from torch import Tensor, nn
 from torchvision import models
+from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-from hierbench.models.libraries.entry import Configuration, unknown_network
-from hierbench.models.libraries.feature_map import Output, empty_images, on_meta
+from hierbench.models.libraries.feature_map import Configuration, Output, empty_images, on_meta, unknown_network
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 
 # Modules after the feature map, by the names that torchvision gives them.
 HEADS = ("avgpool", "classifier", "fc", "head", "heads")
+TAIL = 16  # operations before the head among which the last with places is; asking about all takes seconds
 
 
 def configuration(name: str) -> Configuration:
@@ -48,85 +47,44 @@ def create(name: str, size: tuple[int, int]) -> nn.Module:
     return network
 
 
-class _Tracer(fx.Tracer):
-    """Traces torchvision's networks, whose own operations stay whole: they depend on the sizes of what they get."""
-
-    def __init__(self) -> None:
-        super().__init__(autowrap_modules=(math, torchvision.ops))
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return super().is_leaf_module(m, module_qualified_name) or type(m).__module__.startswith("torchvision.ops")
-
-
 def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
     """Return the network up to its feature map or tokens, without what comes after them.
 
     The names of parameters and buffers stay. Training and evaluation behave as in the whole network.
     """
-    last = _last_node(name, size)
-    graph = _traced(network)
-    node = next(node for node in graph.nodes if node.name == last)
-    with graph.inserting_after(node):
-        graph.output(node)
-    for other in reversed(list(graph.nodes)):
-        is_new_end = other.op == "output" and other.args[0] is node
-        if not other.users and not is_new_end and other.op != "placeholder":
-            graph.erase_node(other)
-    for other in list(graph.nodes):
-        if "training" in other.kwargs:  # traced as a constant
-            with graph.inserting_before(other):
-                other.update_kwarg("training", graph.get_attr("training"))
-    return fx.GraphModule(network, graph)
-
-
-def _traced(network: nn.Module) -> fx.Graph:
-    """Trace in evaluation mode, in which no network has auxiliary classifiers."""
-    was_training = network.training
-    graph = _Tracer().trace(network.eval())
-    network.train(was_training)
-    return graph
+    end = {_last_node(name, size): "map"}
+    extractor: nn.Module = create_feature_extractor(network, end, suppress_diff_warning=True)
+    return extractor
 
 
 @cache
 def _last_node(name: str, size: tuple[int, int]) -> str:
-    """Return the node of the graph whose output is the feature map.
-
-    It is the last one with places, as a map [B, C, h, w] or tokens [B, N, C], outside of pooling and classifier. Small
-    images may end in a single place, so networks that take any size are asked about their own.
-    """
-    if not name.startswith(("vit_", "maxvit")):
+    """Return the last node before pooling and classifier with places: a map [B, C, h, w], or tokens [B, N, C]."""
+    if not name.startswith(("vit_", "maxvit")):  # small images may end in a single place: its own are asked about
         side = configuration(name).size
         size = (side[0], side[1])
-    network = on_meta(lambda: create(name, size))
-    module = fx.GraphModule(network.eval(), _traced(network))
+    network = on_meta(lambda: create(name, size)).eval()
+    _, nodes = get_graph_node_names(network, suppress_diff_warning=True)
+    heads = [place for place, node in enumerate(nodes) if node.split(".")[0] in HEADS]
+    before = nodes[: min(heads, default=len(nodes))][-TAIL:]
     with torch.no_grad():
-        ShapeProp(module).propagate(empty_images(size))
-    found, after = "", set[fx.Node]()  # nodes that pooling or classifier come before
-    for node in module.graph.nodes:
-        is_head = node.op == "call_module" and str(node.target).split(".")[0] in HEADS
-        if is_head or not after.isdisjoint(node.all_input_nodes):
-            after.add(node)
-        shape = getattr(node.meta.get("tensor_meta"), "shape", ())
-        if node.op.startswith("call_") and node not in after and _has_places(shape):
-            found = node.name
+        outputs = create_feature_extractor(network, before, suppress_diff_warning=True).eval()(empty_images(size))
+    shapes: dict[str, tuple[int, ...]] = {node: getattr(outputs.get(node), "shape", ()) for node in before}
+    found = [node for node, shape in shapes.items() if len(shape) == 3 or (len(shape) == 4 and shape[2] * shape[3] > 1)]
     if not found:
         raise UserError(f"torchvision:{name} has no feature map")
-    return found
-
-
-def _has_places(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 or (len(shape) == 4 and shape[2] * shape[3] > 1)
+    return found[-1]
 
 
 def run(network: nn.Module, images: Tensor) -> Tensor:
     """Return the map or the tokens that images [B, 3, H, W] end in."""
-    features: Tensor = network(images)
+    features: Tensor = network(images)["map"]
     return features
 
 
-def output_of(network: nn.Module, shape: tuple[int, ...]) -> Output:
-    """Describe an output [B, ...] of a network; tokens are a vision transformer's, with its class token first."""
-    return Output(shape[1:], num_prefix=int(len(shape) == 3))
+def output_of(network: nn.Module) -> Output:
+    """Describe the output of a network; tokens are a vision transformer's, with its class token first."""
+    return Output(num_prefix=1)
 
 
 def default_weights(name: str) -> Remote | None:
