@@ -162,7 +162,7 @@ def submissions(data, folder):
 @cache
 def a_submission():
     """Return a right submission, made once: a run of cross-entropy and what re-ranks it."""
-    from hierbench.experiments.publication.card import make_statement
+    from hierbench.experiments.publication.card import Statement
     from hierbench.experiments.publication.submission import Request, submit
 
     folder = Path(tempfile.mkdtemp())
@@ -175,7 +175,7 @@ def a_submission():
         shutil.copytree(run, runs / run.name)
     for path in (PUBLISHED / "targets.npy", PUBLISHED.with_suffix(".json"), PUBLISHED.with_suffix(".md")):
         shutil.copy(path, (runs / path.name) if path.suffix == ".npy" else (folder / "runs" / path.name))
-    said = make_statement(title="Ours", authors=["A. Author"], licence="CC-BY-4.0", links=["https://example.org/x"])
+    said = Statement(title="Ours", authors=["A. Author"], licence="CC-BY-4.0", links=["https://example.org/x"])
     submit(Request(folder / "runs", folder / "mine", [PUBLISHED.name], said, data_dir=folder / "data"))
     return folder / "mine"
 

@@ -143,7 +143,7 @@ def test_with_git_the_version_is_that_of_the_tag_and_the_archives_hold_the_same(
 
 def test_the_citation_is_valid():
     """The fields of the Citation File Format that are used, and the paper's title as everywhere else."""
-    from hierbench.reports.site.citing import PAPER
+    from hierbench.experiments.site.citing import PAPER
 
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors", "type", "license"} <= set(citation)

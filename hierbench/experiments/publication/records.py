@@ -145,11 +145,11 @@ def _files_of(run: Run, *more: str) -> list[tuple[str, bytes]]:
     method = run.spec().get("method")  # none where predictions were only scored
     source = f"{method['name']}.py" if method else ""
     found, names = [], (*RECORDS, *more, source)
-    for path in (run.folder / name for name in filter(None, names) if "/" not in name):
-        if not os.path.lexists(path):
-            continue
+    for path in (run.folder / name for name in names if name and "/" not in name):
         try:
             content = read_bytes(path)
+        except FileNotFoundError:
+            continue
         except OSError as error:
             raise UserError(f"{path} cannot be published: {error.strerror or error}") from None
         if method and path.name == source and not is_code(content, method["code"]):
