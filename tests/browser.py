@@ -59,6 +59,13 @@ def js(driver, code, *arguments):
     return driver.execute_script(f"return {code}", *arguments)
 
 
+def press(driver, *keys):
+    """Press keys, one after the other."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(driver).send_keys(*keys).perform()
+
+
 def requests(driver):
     """The addresses that were asked for since the page was shown."""
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]

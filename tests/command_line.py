@@ -155,10 +155,10 @@ class CommandLine:
         return Done(end.value.code, out.getvalue(), err.getvalue())
 
     def _make_database(self, uri, make):
-        from hierbench.utils.sqlite import PREFIX, make_database
+        from hierbench.utils.files import SQLITE, make_database
 
         def make_or_copy(address):
-            path = address.removeprefix(PREFIX)
+            path = address.removeprefix(SQLITE)
             if not self._database.exists():
                 make(address)
                 shutil.copyfile(path, self._database)

@@ -145,11 +145,6 @@ def tamperings():
 
 
 @pytest.fixture(scope="session")
-def rewrite():
-    return _load("golden/rewrite")
-
-
-@pytest.fixture(scope="session")
 def cifar100():
     from hierbench import Hierarchy
 

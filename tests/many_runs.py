@@ -9,7 +9,6 @@ from hierbench import Hierarchy
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.runs.compact import metrics_of_ranked, ranked_classes
-from hierbench.runs.integrity import sealed
 from hierbench.utils.files import as_json_text
 
 EXAMPLES, EPOCHS = 100, 2
@@ -64,7 +63,7 @@ def _write(folder, files):
         (folder / name).write_bytes(content)
         time = (folder / name).stat().st_mtime_ns
         recorded[name] = {"sha256": sha256(content).hexdigest(), "size": len(content), "mtime_ns": time}
-    status = sealed({"state": "done", "seconds": 1.0, "files": recorded})
+    status = {"state": "done", "seconds": 1.0, "files": recorded}
     (folder / "status.json").write_text(as_json_text(status))
 
 

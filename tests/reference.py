@@ -149,19 +149,6 @@ def hafeature_terms(features, targets, weights, biases, hierarchy, order):
     }
 
 
-def flamingo_losses(features, targets, weights, biases, split, level_targets):
-    """Level by level and example by example: head l sees slices l..L, gradient flows into slice l only."""
-    losses = []
-    for level, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        start, stop = sum(split[:level]), sum(split[: level + 1])
-        total = 0.0
-        for x, y in zip(features, targets, strict=True):
-            seen = torch.cat([x[start:stop], x[stop:].detach()])
-            total = total - (weight @ seen + bias).log_softmax(0)[level_targets[y, level]]
-        losses.append(total / len(features))
-    return losses
-
-
 def node_path(nodes, node):
     """The node and all above it, the root last, by following the parents."""
     path = [int(node)]

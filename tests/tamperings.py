@@ -2,7 +2,7 @@
 
 A folder has runs of ce, crm and flamingo of type-I with seeds 0 to 2, whose predictions are stored (predictions.npz) or
 published (predictions-compact.npz), and a table. Each function changes it as a forger would, who can compute digests
-and seals too, and returns how the forgery must show: lines that name it, and how many runs of a row still count.
+too, and returns how the forgery must show: lines that name it, and how many runs of a row still count.
 """
 
 import csv
@@ -20,7 +20,7 @@ from hierbench.data.datasets import shapes
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.runs import compact, published_tree
-from hierbench.runs.integrity import fingerprints, sealed
+from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
 
 PREDICTIONS = "predictions.npz"
@@ -75,13 +75,12 @@ def edit(run, name, **values):
 def reseal(run, **digests):
     """Record the files as they are now; those that are not there keep their digest, or get another."""
     status = json.loads((run.folder / "status.json").read_text())
-    del status["checksum"]
     before = status["files"]
     status["files"] = {name: record for name, record in before.items() if name == PREDICTIONS}
     for record in status["files"].values():
         record.update(digests)
     status["files"] |= fingerprints(run.folder)
-    run.write_record("status.json", sealed(status))
+    run.write_record("status.json", status)
 
 
 def predictions_of(run):
@@ -163,7 +162,7 @@ def both_resealed(folder):
 def status_without_digests(folder):
     """A finished run records no digest of its files."""
     run = folder.run("flamingo", 0)
-    run.write_record("status.json", sealed({"state": "done", "seconds": 1.0}))
+    run.write_record("status.json", {"state": "done", "seconds": 1.0})
     return Shown([(short(run), r"status\.json")], {"flamingo": 2})
 
 

@@ -21,8 +21,8 @@ def build(
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Verify the tables of a folder and write them as static pages that load nothing from elsewhere."""
-    from hierbench.experiments.site import build_site
-    from hierbench.reports.site.names import web_link
+    from hierbench.experiments.site.build import build_site
+    from hierbench.experiments.site.names import web_link
 
     if base_url and web_link(base_url) is None:
         raise UserError(f"--base-url {base_url!r} is not an http or https address")

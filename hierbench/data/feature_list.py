@@ -28,8 +28,7 @@ class Cache:
         content: what the features depend on, {} where that cannot be read.
         bytes: on the disk.
         state: "stale" if the dataset or the code has changed since, so that no job will use it; "unfinished" after a
-            kill: the next extraction goes on from it; "waiting for its dataset" while this is being prepared, or where
-            it is not prepared.
+            kill: the next extraction goes on from it; "waiting for its dataset" where this is not prepared.
     """
 
     folder: Path
@@ -51,11 +50,12 @@ class Cache:
 
 def caches(data_dir: Path) -> list[Cache]:
     """Return the caches of all prepared datasets, by name."""
-    while True:
-        folders = sorted((data_dir / "prepared").glob("*/features/*"))
-        # An extraction that ends gives its folder another name: it is listed again.
-        with suppress(FileNotFoundError):
-            return [_cache(folder, data_dir) for folder in folders if folder.is_dir() and not folder.is_symlink()]
+    found = []
+    for folder in sorted((data_dir / "prepared").glob("*/features/*")):
+        with suppress(FileNotFoundError):  # an extraction that ends gives its folder another name
+            if folder.is_dir() and not folder.is_symlink():
+                found.append(_cache(folder, data_dir))
+    return found
 
 
 def prune(data_dir: Path) -> list[Cache]:
@@ -93,15 +93,7 @@ def _cache(folder: Path, data_dir: Path) -> Cache:
         state = "stale"
     except (OSError, ValueError, LookupError, TypeError):
         state = "damaged"
-    if state == "stale" and _is_being_prepared(folder.parents[1]):
-        state = "waiting for its dataset"
     return Cache(folder, dataset, content, size, state)
-
-
-def _is_being_prepared(dataset: Path) -> bool:
-    with suppress(FileNotFoundError), _lock(dataset.with_name(f".{dataset.name}.partial")) as free:
-        return not free
-    return False
 
 
 @contextmanager
@@ -109,11 +101,9 @@ def _lock(folder: Path) -> Iterator[bool]:
     """Lock a folder as `hierbench.data.prepare.claimed` does; yield whether no other process has it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        free = True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            free = False
-        yield free
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
     finally:
         os.close(descriptor)

@@ -6,7 +6,6 @@ images, C channels; one view in validation and test) and `meta.json`. The folder
 """
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,16 +15,15 @@ from numpy.typing import NDArray
 
 from hierbench.config.sections import Augment, FeatureType, Model
 from hierbench.config.spec import Spec, digest_of
-from hierbench.data.prepared import Prepared, Progress
+from hierbench.data.prepared import Prepared, Progress, check_once
 from hierbench.data.writer import SPLITS
 from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import LinkError, file_digest, read_json_object, refuse_links, write_json
+from hierbench.utils.files import file_digest, read_json_object, refuse_links
 
 VERSION = 1  # raise it, and CODE_VERSION of specs, when features are computed otherwise
 SEED = 0  # of a backbone that is drawn at random: one for all jobs, so that they share its features
 MADE = re.compile(r"meta\.json|checked\.json|(train|val|test)-((rows|features)\.npy|done)|\..*\.tmp")
-_checked: list[dict[str, Any]] = []  # states of files that this process has compared with their digests
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,8 @@ class Wanted:
             "tokens": model.tokens,
             "weights": self.weights or f"random, seed {SEED}",
             "input_size": list(model.input_size or self.prepared.meta["image_size"]),
-            "mean": _list(augment.mean),
-            "std": _list(augment.std),
+            "mean": augment.mean and list(augment.mean),
+            "std": augment.std and list(augment.std),
             "pool": self.pool,
             "views": model.views,
             "crop": crop,
@@ -140,35 +138,21 @@ def find_features(wanted: Wanted) -> Features | None:
     return found
 
 
-def _list(values: tuple[float, ...] | None) -> list[float] | None:
-    return None if values is None else list(values)
-
-
 def check_features(features: Features, progress: Progress = lambda share: None) -> None:
     """Compare a cache with its digests, unless that was done for its files as they are now.
 
     Raises:
         UserError: its files were changed.
     """
-    state = _state(features)
-    with suppress(OSError, ValueError):
-        if read_json_object(features.folder / "checked.json") == state:
-            return
-    if state not in _checked:
-        for done, split in enumerate(SPLITS, 1):
-            path = features.folder / f"{split}-features.npy"
+    paths = {split: features.folder / f"{split}-features.npy" for split in SPLITS}
+
+    def compare() -> None:
+        for done, (split, path) in enumerate(paths.items(), 1):
             if file_digest(path) != features.meta["files"][split]["sha256"]:
                 raise _damaged(features.folder, ValueError(f"{path.name} was changed"))
             progress(done / len(SPLITS))
-        _checked.append(state)
-    with suppress(OSError, LinkError):  # where nothing can be written, every process checks for itself
-        write_json(features.folder / "checked.json", state)
 
-
-def _state(features: Features) -> dict[str, Any]:
-    """Return {file: [size, time of the content, time of the inode, inode]}, times in ns."""
-    found = {name: (features.folder / name).stat() for name in ("meta.json", *(f"{s}-features.npy" for s in SPLITS))}
-    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in found.items()}
+    check_once(features.folder, ["meta.json", *(path.name for path in paths.values())], compare)
 
 
 def _damaged(folder: Path, error: Exception) -> UserError:

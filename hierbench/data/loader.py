@@ -82,31 +82,43 @@ class Split:
         """
         # Random numbers are drawn for the whole batch on every rank, so that the images do not depend on their number.
         shares = [len(batch) // self.num_ranks for batch in batches]
-        parts = [batch[self.rank * b : (self.rank + 1) * b] for batch, b in zip(batches, shares, strict=True)]
+        drawn = zip(self._drawn(batches), shares, strict=True)
+        parts = [rows[self.rank * share : (self.rank + 1) * share] for rows, share in drawn]
         labels = self.labels[torch.cat(list(batches)).to(self.device)].split([len(batch) for batch in batches])
-        for batch, share, whole, (images, rows, _) in zip(batches, shares, labels, self._gather(parts), strict=True):
-            cropped = self.crop(images, rows, len(batch), self.rank * share)
-            yield resize_to(normalise(cropped, self.mean, self.std), self.input_size), whole
+        for share, whole, (images, rows) in zip(shares, labels, self._gather(parts), strict=True):
+            yield self._augmented(images, rows, len(whole), self.rank * share), whole
 
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
         share = -(-len(self.evaluated) // self.num_ranks)
         mine = self.evaluated[self.rank * share : (self.rank + 1) * share]
-        for images, rows, labels in self._gather(mine.split(EVAL_BATCH) if len(mine) else []):
-            yield resize_to(normalise(images[rows], self.mean, self.std), self.input_size), labels
+        batches = mine.split(EVAL_BATCH) if len(mine) else []
+        labels = self.labels[mine.to(self.device)].split(EVAL_BATCH) if len(mine) else []
+        for some, (images, rows) in zip(labels, self._gather(batches), strict=True):
+            yield self._plain(images, rows), some
 
-    def _gather(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield for each batch of rows: images on the device, where among them the batch is, and its labels."""
+    def _drawn(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return which of the images stand for the rows of each batch: those of the rows themselves."""
+        return batches
+
+    def _augmented(self, images: Tensor, rows: Tensor, batch: int, first: int) -> Tensor:
+        return resize_to(normalise(self.crop(images, rows, batch, first), self.mean, self.std), self.input_size)
+
+    def _plain(self, images: Tensor, rows: Tensor) -> Tensor:
+        return resize_to(normalise(images[rows], self.mean, self.std), self.input_size)
+
+    def _gather(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield for each batch of rows: images on the device, and where among them the batch is."""
         if not batches:
             return
-        rows_of_all = torch.cat(list(batches)).to(self.device).split([len(batch) for batch in batches])  # one copy
         if self.resident:
-            for rows in rows_of_all:
-                yield self.images, rows, self.labels[rows]
+            whole = torch.cat(list(batches)).to(self.device)  # one copy
+            for rows in whole.split([len(batch) for batch in batches]):
+                yield self.images, rows
             return
         places = torch.arange(max(len(batch) for batch in batches), device=self.device)
-        for rows, images in zip(rows_of_all, streamed(self.images, batches, self.device), strict=True):
-            yield images, places[: len(rows)], self.labels[rows]
+        for batch, images in zip(batches, streamed(self.images, batches, self.device), strict=True):
+            yield images, places[: len(batch)]
 
 
 def resize_to(images: Tensor, size: tuple[int, int] | None) -> Tensor:

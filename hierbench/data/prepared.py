@@ -5,7 +5,7 @@ and `<split>-labels.npy` ([N] int64), and `meta.json`, which is written last: wi
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,6 +32,7 @@ from hierbench.utils.files import (
 )
 
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
+FILES = ("meta.json", *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
 ROWS = 256  # images read at a time
 LARGEST_IDS = 1 << 30  # bytes
 Progress = Callable[[float], None]  # the share that is done
@@ -130,15 +131,14 @@ def verify(name: str, data_dir: Path, given: str = "") -> Prepared:
     if there is None:
         raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given or name}")
     _compare(there)
+    remember_check(there)
     return there
 
 
 def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     """Verify the digest of a prepared dataset, unless that was done for its files as they are now.
 
-    This detects arrays that were changed in place after they were prepared. The result is recorded next to them with
-    the state of the files, which includes the time when the inode was changed: no call can set that, so a record that
-    was copied along with a folder is not valid for the copy.
+    This detects arrays that were changed in place after they were prepared.
 
     Args:
         prepared: the dataset.
@@ -147,39 +147,45 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     Raises:
         UserError: the dataset is not what was prepared.
     """
-    state = _state(prepared)
+    check_once(prepared.folder, FILES, lambda: _compare(prepared, progress))
+
+
+def check_once(folder: Path, names: Iterable[str], compare: Callable[[], None]) -> None:
+    """Call `compare`, which raises a UserError for changed files, unless that was done for these files as they are now.
+
+    The result is recorded next to them with the state of the files, which includes the time when the inode was changed:
+    no call can set that, so a record that was copied along with a folder is not valid for the copy.
+    """
+    state = _state(folder, names)
     with suppress(OSError, ValueError):
-        if read_json_object(prepared.folder / CHECKED) == state:
+        if read_json_object(folder / CHECKED) == state:
             return
     if state not in verified_states:
-        _compare(prepared, progress)
-    with suppress(OSError, LinkError):  # where nothing can be written, every process that trains checks for itself
-        write_json(refuse_links(prepared.folder.parents[1], *prepared.folder.parts[-2:]) / CHECKED, state)
+        compare()
+        if _state(folder, names) != state:
+            raise UserError(f"{folder} is being changed by another program; run the command again")
+        verified_states.append(state)
+    with suppress(OSError, LinkError):  # where nothing can be written, every process checks for itself
+        write_json(refuse_links(folder.parents[1], *folder.parts[-2:]) / CHECKED, state)
 
 
 def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> None:
-    before = _state(prepared)
     if digest_of(prepared.meta["paths"], prepared.arrays, progress) != prepared.digest:
         raise UserError(
             f"{prepared.folder} does not match its digest: it was changed after it was prepared; "
             f"remove it and prepare {prepared.folder.name} again"
         )
-    if _state(prepared) != before:
-        raise UserError(f"{prepared.folder} is being changed by another program; run the command again")
-    remember_check(prepared)
 
 
 def remember_check(prepared: Prepared) -> None:
     """Record for this process that the files as they are now match the digest."""
-    verified_states.append(_state(prepared))
+    verified_states.append(_state(prepared.folder, FILES))
 
 
-def _state(prepared: Prepared) -> dict[str, Any]:
-    """Return the digest and {file: [size, time of the content, time of the inode, inode]}, times in ns."""
-    names = ("meta.json", *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
-    found = {name: (prepared.folder / name).stat() for name in names}
-    files = {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in found.items()}
-    return {"digest": prepared.digest, "files": files}
+def _state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
+    """Return {file: [size, time of the content, time of the inode, inode]}, times in ns."""
+    found = {name: (folder / name).stat() for name in names}
+    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in found.items()}
 
 
 def digest_of(

@@ -1,6 +1,5 @@
 """What a dataset module hands over for preparing: classes, their tree, labels, and the images piece by piece."""
 
-import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -15,12 +14,10 @@ from hierbench.hierarchy.readers import shipped_paths as shipped_paths  # most d
 from hierbench.utils.archives import DAMAGED, open_tar, tar_members
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import refuse_links
-from hierbench.utils.processes import process_is_gone
+from hierbench.utils.files import refuse_links, remove_abandoned, temporary_beside
 
 Labels = NDArray[np.int64]
 CHUNK = 256  # rows written at a time, of images that are arrays already
-MOST_BYTES, MOST_MEMBERS = 1 << 32, 1 << 17  # of an archive that is unpacked; FGVC-Aircraft has 2.8 GB, 10,000 images
 
 
 class KeptError(UserError):
@@ -132,23 +129,17 @@ def unpack(archive: Path, folder: Path) -> Path:
     """Unpack a tar archive of files and folders into `folder` and return it.
 
     Raises:
-        UserError: it is damaged, larger than any dataset that is unpacked, or has a link, a device or a member that
-            would leave the folder; nothing of it is kept.
+        UserError: it is damaged, or has a link, a device or a member that would leave the folder; none of it is kept.
     """
     if not archive.is_file():
         raise UserError(f"no archive {archive}")
     refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".unpacked.partial-*"):
-        if process_is_gone(left.name.rpartition("-")[2]):
-            shutil.rmtree(left, ignore_errors=True)
-    staging, bytes_left = folder / f".unpacked.partial-{os.getpid()}", MOST_BYTES
+    remove_abandoned(folder, "unpacked")
+    staging = temporary_beside(folder / "unpacked")
     try:
         staging.mkdir()
         with open_tar(archive) as stream:
-            for number, (tar, member) in enumerate(tar_members(stream, stream.raw)):
-                bytes_left -= member.size
-                if bytes_left < 0 or number >= MOST_MEMBERS:
-                    raise tarfile.ReadError("it holds more than any dataset that is unpacked")
+            for tar, member in tar_members(stream, stream.raw):
                 if not (member.isfile() or member.isdir()):
                     raise tarfile.ReadError(f"{member.name[:80]!r} is a link or a device")
                 tar.extract(member, staging, set_attrs=False, filter="data")

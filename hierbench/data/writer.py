@@ -11,10 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from itertools import groupby
-from operator import attrgetter
+from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import IO, Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from hierbench.utils.processes import num_cores
 SPLITS = ("train", "val", "test")
 TOGETHER = 16  # pieces that a thread takes and writes at a time; one by one, preparing takes an eighth longer
 WINDOW = 32  # pieces per core that are read ahead: bounds the memory, and keeps a group waiting for each thread
-FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush, which waits for no other: a kill costs what came since
+FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush: a kill costs what came since
 
 sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -56,7 +54,8 @@ class RowFile:
     ) -> None:
         path, self.marks = rows_file(folder, split), folder / f"{split}-done"
         self.row_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-        if path.is_symlink() or (path.is_file() and path.stat().st_nlink > 1):
+        self.flushed = b""  # the marks that are on the disk
+        if path.is_symlink():
             path.unlink()  # it is written in place, which would change a file that is not in this folder
         # Without a buffer: on a full disk closing would fail too, where the header is still in it.
         self.file = path.open("r+b" if path.exists() else "w+b", buffering=0)
@@ -76,48 +75,31 @@ class RowFile:
             self.file.close()
             raise
 
-    def write(self, pieces: list[Piece], stopped: Callable[[], bool] = lambda: False) -> list[tuple[int, str]]:
-        """Load pieces of this split until `stopped`, and write them.
+    def write(self, piece: Piece) -> tuple[int, str]:
+        """Load a piece of this split and write it; return how many rows it has and why it cannot be read."""
+        try:
+            images = piece.load()
+        except UnreadableImageError as error:
+            return 1, str(error)
+        assert images.dtype == np.uint8, images.dtype
+        self.write_rows(piece.start, images)
+        return len(images), ""
 
-        Returns:
-            Of each that was loaded, how many rows it has and why it cannot be read.
-        """
-        found: list[tuple[int, str]] = []
-        start, adjacent = 0, list[NDArray[Any]]()  # the first row of what is to be written in one call
-        for piece in pieces:
-            if stopped():
-                break
-            try:
-                images = piece.load()
-            except UnreadableImageError as error:
-                found.append((1, str(error)))
-                continue
-            assert images.dtype == np.uint8, images.dtype
-            if piece.start != start + sum(map(len, adjacent)):
-                self.write_rows(start, *adjacent)
-                start, adjacent = piece.start, []
-            adjacent.append(images)
-            found.append((len(images), ""))
-        self.write_rows(start, *adjacent)
-        return found
+    def write_rows(self, start: int, rows: NDArray[Any]) -> None:
+        """Write rows from row `start` on; they are not marked yet."""
+        assert rows[0].nbytes == self.row_bytes, (rows.dtype, rows.shape)
+        left, place = np.ascontiguousarray(rows).data.cast("B"), self.start + start * self.row_bytes
+        while left:
+            written = os.pwrite(self.file.fileno(), left, place)  # may be short
+            left, place = left[written:], place + written
 
-    def write_rows(self, start: int, *parts: NDArray[Any]) -> None:
-        """Write arrays of rows one after the other, from row `start` on; they are not marked yet."""
-        assert all(rows[0].nbytes == self.row_bytes for rows in parts), [(rows.dtype, rows.shape) for rows in parts]
-        blocks = [np.ascontiguousarray(rows).data.cast("B") for rows in parts]
-        place = self.start + start * self.row_bytes
-        while blocks:
-            written = os.pwritev(self.file.fileno(), blocks, place)  # may be short
-            place += written
-            while blocks and written >= len(blocks[0]):
-                written -= len(blocks.pop(0))
-            if blocks:
-                blocks[0] = blocks[0][written:]
-
-    def flush(self, done: bytes) -> None:
-        """Put the rows on disk, then the marks, which were taken before."""
-        sync_data(self.file.fileno())  # the file has its size from the beginning
-        write_bytes(self.marks, done)
+    def flush(self) -> None:
+        """Put the rows on disk, then their marks."""
+        marks = self.done.tobytes()
+        if marks != self.flushed:
+            sync_data(self.file.fileno())  # the file has its size from the beginning
+            write_bytes(self.marks, marks)
+            self.flushed = marks
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic] = np.uint8) -> None:
@@ -126,90 +108,48 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic
     np.lib.format.write_array_header_1_0(file, header)
 
 
-class _Threads:
-    """Threads that load and write groups of pieces, and one that puts them on disk meanwhile.
+class _Groups:
+    """Groups of pieces that threads load and write, and what came of them; see `write_images`."""
 
-    Args:
-        files: of each split.
-        left: rows that are not written yet; few are shared by all cores.
-        progress: called with the number of rows written so far.
-    """
-
-    def __init__(self, files: dict[str, RowFile], left: int, progress: Callable[[int], None]) -> None:
-        self.files, self.progress, self.cores = files, progress, num_cores()
-        self.together = max(1, min(TOGETHER, left // (2 * self.cores)))
-        self.pool = ThreadPoolExecutor(self.cores + 1)  # one of them flushes
-        self.stopping = Event()
-        self.group: list[Piece] = []
+    def __init__(self, files: dict[str, RowFile], pool: ThreadPoolExecutor, progress: Callable[[int], None]) -> None:
+        self.files, self.pool, self.progress = files, pool, progress
         self.pending: deque[tuple[list[Piece], Future[list[tuple[int, str]]]]] = deque()
-        self.flushing: Future[None] | None = None
-        self.on_disk: dict[str, bytes] = {}  # the marks of each split
         self.written = self.flushed = sum(int(file.done.sum()) for file in files.values())
         self.unreadable: dict[tuple[str, int], str] = {}
 
-    def take(self, piece: Piece) -> None:
-        """Add a piece to the group, which is handed over once it is full."""
-        self.group.append(piece)
-        if len(self.group) == self.together:
-            self.hand_over()
-
-    def hand_over(self) -> None:
-        """Give the group to the threads, and wait while they have too many."""
-        pieces = sorted(self.group, key=attrgetter("split"))
-        self.pending.append((pieces, self.pool.submit(self._write, pieces)))
-        self.group = []
-        while sum(len(pieces) for pieces, _ in self.pending) >= WINDOW * self.cores:
-            self.finish()
-
-    def _write(self, pieces: list[Piece]) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
-        for split, some in groupby(pieces, key=attrgetter("split")):
-            found += self.files[split].write(list(some), self.stopping.is_set)
-        return found
+    def add(self, pieces: list[Piece]) -> None:
+        """Give a group to the threads."""
+        self.pending.append((pieces, self.pool.submit(lambda: [self.files[one.split].write(one) for one in pieces])))
 
     def finish(self) -> None:
-        """Wait for the oldest group, mark its rows, and begin to flush where enough is written."""
+        """Wait for the oldest group, mark its rows, and flush where enough is written: the threads have others."""
         pieces, future = self.pending.popleft()
-        self._mark(pieces, future.result())
-        row_bytes = self.files[SPLITS[0]].row_bytes
-        flushing = self.flushing is not None and not self.flushing.done()
-        if (self.written - self.flushed) * row_bytes >= FLUSH_EVERY and not flushing:
-            self.wait()
-            self.flushing = self.pool.submit(self.flush, self._marks())  # decoding continues meanwhile
-            self.flushed = self.written
-
-    def _mark(self, pieces: list[Piece], found: list[tuple[int, str]]) -> None:
-        for piece, (num, error) in zip(pieces, found, strict=False):  # fewer are found once it stops
+        for piece, (num, error) in zip(pieces, future.result(), strict=True):
             if error:
                 self.unreadable[piece.split, piece.start] = error
             else:
                 self.files[piece.split].done[piece.start : piece.start + num] = True
                 self.written += num
                 self.progress(self.written)
+        if (self.written - self.flushed) * self.files[SPLITS[0]].row_bytes >= FLUSH_EVERY:
+            self.flush()
 
-    def _marks(self) -> dict[str, bytes]:
-        return {split: file.done.tobytes() for split, file in self.files.items()}
-
-    def flush(self, marks: dict[str, bytes] | None = None) -> None:
-        """Put rows and marks on disk, by default all."""
-        for split, done in (self._marks() if marks is None else marks).items():
-            if done != self.on_disk.get(split):
-                self.files[split].flush(done)
-                self.on_disk[split] = done
-
-    def wait(self) -> None:
-        """Wait for the last flush, and raise its error: the disk may have failed."""
-        if self.flushing is not None:
-            self.flushing.result()
+    def flush(self) -> None:
+        """Put all rows and marks on disk."""
+        for file in self.files.values():
+            file.flush()
+        self.flushed = self.written
 
     def stop(self) -> None:
-        """Let the threads end after their next piece, and put on disk what was written, also if it was interrupted."""
-        self.stopping.set()
+        """Let the threads end after their groups, and put on disk what was written, also if it was interrupted."""
         self.pool.shutdown(wait=True, cancel_futures=True)
-        for pieces, future in self.pending:
-            if not future.cancelled() and future.exception() is None:
-                self._mark(pieces, future.result())
         with suppress(OSError):
+            while self.pending:
+                future = self.pending[0][1]
+                if future.cancelled() or future.exception() is not None:
+                    self.pending.popleft()
+                else:
+                    self.finish()
             self.flush()
 
 
@@ -231,28 +171,26 @@ def write_images(
         for split in SPLITS:
             files[split] = RowFile(folder, split, len(source.labels[split]), (3, *source.image_size))
             stack.callback(files[split].file.close)
-        left = sum(int(np.count_nonzero(~file.done)) for file in files.values())
-        threads = _Threads(files, left, progress)
+        left, cores = sum(int(np.count_nonzero(~file.done)) for file in files.values()), num_cores()
+        together = max(1, min(TOGETHER, left // (2 * cores)))  # few are shared by all cores
+        groups = _Groups(files, ThreadPoolExecutor(cores), progress)
+        stack.callback(groups.stop)
+        pieces = (piece for piece in source.pieces() if not files[piece.split].done[piece.start])
         try:
-            damaged = None
-            try:
-                for piece in source.pieces():
-                    if not files[piece.split].done[piece.start]:
-                        threads.take(piece)
-            except DamagedArchiveError as error:
-                damaged = error
-            threads.hand_over()
-            while threads.pending:
-                threads.finish()
-            if damaged is not None:
-                for split, row in damaged.rows:
-                    files[split].done[row] = False
-                raise damaged
-            threads.wait()
-            threads.flush()
-        finally:
-            threads.stop()
-    return {split: file.done for split, file in files.items()}, threads.unreadable
+            while group := list(islice(pieces, together)):
+                groups.add(group)
+                while len(groups.pending) * together >= WINDOW * cores:
+                    groups.finish()
+        except DamagedArchiveError as error:
+            while groups.pending:
+                groups.finish()
+            for split, row in error.rows:
+                files[split].done[row] = False
+            raise
+        while groups.pending:
+            groups.finish()
+        groups.flush()
+    return {split: file.done for split, file in files.items()}, groups.unreadable
 
 
 def rows_file(folder: Path, split: str) -> Path:

@@ -1,9 +1,10 @@
 """Metrics of a run that metrics.json does not hold, kept in its folder once they are computed from its predictions.
 
-The file is no part of the run's result: it is sealed by a checksum of its own, and without it the values are computed
+The file is no part of the run's result and has a checksum of its own; where it is damaged, the values are computed
 again. It says which predictions and which code they are from.
 """
 
+import json
 import math
 import os
 from contextlib import suppress
@@ -12,9 +13,9 @@ from hashlib import sha256
 from importlib import resources
 from typing import Any
 
-from hierbench.runs.integrity import PREDICTIONS, sealed, unsealed
-from hierbench.runs.store import LARGEST, Run, Store
-from hierbench.utils.files import LinkError, read_text, write_json
+from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.store import Run, Store
+from hierbench.utils.files import LinkError, read_json_object, write_json
 
 FILE = "further-metrics.json"
 SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages on whose code the values depend, and `evidence`
@@ -57,15 +58,16 @@ def read_further(run: Run, store: Store) -> dict[str, float]:
     compute them from.
     """
     try:
-        content = unsealed(read_text(run.folder / FILE))
+        content = read_json_object(run.folder / FILE)
     except (OSError, ValueError):
+        return {}
+    if content.pop("checksum", None) != _checksum(content):
         return {}
     stale = content.get("code") != digest_of_code() and has_predictions(run)
     values = content.get("values")
     if content.get("predictions") != origin_of(run, store) or stale or not isinstance(values, dict):
         return {}
-    known = {name: math.nan if value is None else value for name, value in values.items()}
-    return {name: float(value) for name, value in known.items() if _is_value(value)}
+    return {name: math.nan if value is None else float(value) for name, value in values.items()}
 
 
 def write_further(run: Run, store: Store, values: dict[str, float]) -> None:
@@ -77,7 +79,11 @@ def write_further(run: Run, store: Store, values: dict[str, float]) -> None:
         "values": {name: None if math.isnan(value) else value for name, value in sorted(values.items())},
     }
     with suppress(OSError, LinkError):
-        write_json(run.folder / FILE, sealed(content))
+        write_json(run.folder / FILE, {**content, "checksum": _checksum(content)})
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @cache
@@ -90,7 +96,3 @@ def digest_of_code() -> str:
                 digest.update(f"{package}/{file.name}\n".encode() + file.read_bytes())
     digest.update(resources.files("hierbench.runs").joinpath("evidence.py").read_bytes())
     return digest.hexdigest()
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not abs(value) >= LARGEST

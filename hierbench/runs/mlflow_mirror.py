@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hierbench.runs.mlflow_content import dataset_input, flat, history_metrics, metrics_of_test, model_name, source_tags
+from hierbench.config.spec import DatasetSpec
+from hierbench.runs.integrity import RECORDS
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_bytes, refuse_links, remove_abandoned, write_bytes
+from hierbench.utils.files import make_database, parse_json_object, refuse_links
 from hierbench.utils.lock import Lock, is_gone, this_process
-from hierbench.utils.sqlite import keep_artifacts, make_database, refuse_shared
 
 if TYPE_CHECKING:
     from hierbench.runs.job import Job
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 BATCH = 1000  # metrics that MLflow allows in one call
 LONGEST = 6000  # characters that MLflow allows in a parameter
 MAX_FOUND = 50_000  # runs that MLflow returns of one search
+DIGEST_LENGTH = 36  # characters of a dataset's digest that MLflow allows
+SOURCE = {"mlflow.source.name": "hierbench", "mlflow.source.type": "LOCAL"}  # what the column Source shows
 Result = TypeVar("Result")
 
 
@@ -46,8 +49,7 @@ def sqlite_uri(path: Path, instead: str) -> str:
         UserError: the path has a character that means something else in a URI; the error says what to do `instead`. Or
             the file is a link, so that a database in another folder would be written.
     """
-    refuse_shared(path)
-    path = path.resolve()
+    path = refuse_links(path.parent, path.name).resolve()
     if found := [mark for mark in "?#%" if mark in str(path)]:
         raise UserError(f"the URI of a database cannot hold the {found[0]} of {path}; {instead}, or other --runs")
     return f"sqlite:///{path}"
@@ -77,8 +79,6 @@ class Mirror:
         self._experiment = self._parent = ""
         self._written: set[str] = set()
         self._database = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
-        # The database in the runs folder: it may have come with the folder, so what it says is not trusted.
-        self._is_ours = self._database is not None and self._database.parent == runs.resolve()
 
     def missing(self, plan: list[Job]) -> list[Job]:
         """Return the finished jobs that are still to be written."""
@@ -120,7 +120,7 @@ class Mirror:
     def attach(self, table: Path) -> None:
         """Attach the leaderboard to the command's parent run, if there is one."""
         if self._parent:
-            self._attempt(lambda: self._log_artifact(self._parent, table))
+            self._attempt(lambda: self._client.log_artifact(self._parent, str(table)))
 
     def close(self, status: str) -> None:
         """End the command's parent run, FINISHED, FAILED or KILLED, and clean up after killed commands."""
@@ -160,8 +160,8 @@ class Mirror:
         artifacts = None
         if self._database is not None:
             artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
-            if self._is_ours:
-                keep_artifacts(self._database, self.dataset, artifacts)
+            if self._database.parent == self.runs.resolve():
+                _keep_artifacts(self._database, self.dataset, artifacts)
         self._client = MlflowClient(tracking_uri=self.uri)
         found = self._client.get_experiment_by_name(self.dataset)
         self._experiment = (
@@ -175,8 +175,6 @@ class Mirror:
                     self._delete(run.info.run_id)
                 else:
                     self._client.set_terminated(run.info.run_id, "KILLED")
-                if self._is_ours:
-                    remove_abandoned(self._artifacts_of(run.info.run_id))
 
     def _search(self, where: str) -> list[Any]:
         return list(self._client.search_runs([self._experiment], where, max_results=MAX_FOUND))
@@ -187,23 +185,10 @@ class Mirror:
             self._client.delete_logged_model(model.model_id)
         self._client.delete_run(run_id)
 
-    def _log_artifact(self, run_id: str, file: Path) -> None:
-        """Attach a file to a run; for our own database, into the folder next to it, whatever place it names."""
-        if not self._is_ours:
-            self._client.log_artifact(run_id, str(file))
-            return
-        place = self._artifacts_of(run_id)
-        place.mkdir(parents=True, exist_ok=True)
-        write_bytes(place / file.name, read_bytes(file))
-
-    def _artifacts_of(self, run_id: str) -> Path:
-        return refuse_links(self.runs.resolve(), "mlartifacts", run_id, "artifacts")
-
     def _write_child(self, job: Job, run: Run, label: str) -> None:
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import LoggedModelOutput, Metric, Param
 
-        process = json.dumps(this_process())
-        done = run.done
+        spec, status, process, done = job.spec, run.status, json.dumps(this_process()), run.done
         for found in self._search(f"tags.`hierbench.id` = '{job.id}'"):
             if found.info.status == "FINISHED" and done:
                 self._written.add(job.id)
@@ -211,41 +196,76 @@ class Mirror:
             if found.info.status == "RUNNING" and found.data.tags.get("hierbench.process") == process:
                 self._delete(found.info.run_id)  # incomplete: an error or an interrupt came in between
         if not self._parent:
-            tags = source_tags() | {"hierbench.process": process}
+            tags = SOURCE | {"hierbench.process": process}
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
             asked = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
             self._client.log_batch(self._parent, params=asked[:100])
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
-        tags |= {"hierbench.method": job.spec.method.name, "hierbench.process": process} | source_tags()
-        started = int(1000 * run.status.get("started", time.time()))
-        ended = started + int(1000 * run.status.get("seconds", 0))
+        tags |= {"hierbench.method": spec.method.name, "hierbench.process": process} | SOURCE
+        started = int(1000 * status.get("started", time.time()))
+        ended = started + int(1000 * status.get("seconds", 0))
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=label).info.run_id
-        metrics = [Metric(name, value, started, epoch) for name, value, epoch in history_metrics(run)]
-        if done:
-            model = self._log_model(job, child)
-            metrics += [Metric(name, value, ended, 0, model_id=model) for name, value in metrics_of_test(run)]
+        rows = run.history() if (run.folder / "history.csv").exists() else []
+        metrics = [
+            Metric(_allowed(name), value, started, int(row["epoch"]))
+            for row in rows
+            for name, value in row.items()
+            if name != "epoch"
+        ]
+        if done:  # what it has trained, or re-ranks, is a model without files
+            name, kind = re.sub(r"""[/:.%"']""", "_", spec.label), f"{spec.method.name} {spec.type}"
+            model = self._client.create_logged_model(
+                self._experiment, name, child, {"hierbench.id": job.id}, model_type=kind
+            ).model_id
+            self._client.finalize_logged_model(model, "READY")
+            self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
+            test = {name: value for name, value in run.metrics().get("test", {}).items() if value is not None}
+            metrics += [Metric(_allowed(f"test_{name}"), test[name], ended, 0, model_id=model) for name in test]
         for first in range(0, len(metrics), BATCH):
             self._client.log_batch(child, metrics=metrics[first : first + BATCH])
-        params = [Param(name, str(value)) for name, value in flat(job.spec.content())]
+        params = [Param(name, str(value)) for name, value in _flat(spec.content())]
         self._client.log_batch(child, params=params[:100])
-        self._client.log_inputs(child, [dataset_input(job.spec)])
-        for name in ("spec.json", "metrics.json", "history.csv", "environment.json"):
+        self._client.log_inputs(child, [_dataset_input(spec.dataset, "training" if spec.base is None else "test")])
+        for name in RECORDS:
             if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
-                self._log_artifact(child, run.folder / name)
+                self._client.log_artifact(child, str(run.folder / name))
         self._client.set_terminated(child, "FINISHED" if done else "FAILED", ended)
         if done:
             self._written.add(job.id)
 
-    def _log_model(self, job: Job, child: str) -> str:
-        """Log what a job has trained, or re-ranks, as a model of its run without files, and return its id."""
-        from mlflow.entities import LoggedModelOutput
 
-        tags, kind = {"hierbench.id": job.id}, f"{job.spec.method.name} {job.spec.type}"
-        name = model_name(job.spec.label)
-        model = self._client.create_logged_model(self._experiment, name, child, tags, model_type=kind).model_id
-        self._client.finalize_logged_model(model, "READY")
-        self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
-        return str(model)
+def _keep_artifacts(path: Path, experiment: str, location: str) -> None:
+    """Make a database keep an experiment's artifacts at a `file:` URI, where the folder is now: MLflow cannot."""
+    with closing(sqlite3.connect(path, timeout=60)) as database, database:
+        where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"
+        for number, before in database.execute(where, (experiment, location)).fetchall():
+            database.execute("update experiments set artifact_location = ? where experiment_id = ?", (location, number))
+            moved = "update runs set artifact_uri = ? || substr(artifact_uri, ?) where experiment_id = ? "
+            moved += "and substr(artifact_uri, 1, ?) = ?"
+            length = len(before) + 1
+            database.execute(moved, (location, length, number, length, f"{before}/"))
+
+
+def _dataset_input(data: DatasetSpec, context: str) -> Any:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = json.dumps({"tags": {"tool": "hierbench data prepare", **data.model_dump(mode="json")}})
+    dataset = Dataset(data.name, data.digest[:DIGEST_LENGTH], source_type="code", source=source)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
+
+
+def _allowed(name: str) -> str:
+    """Return a name with nothing that MLflow refuses in names of metrics."""
+    return re.sub(r"[^\w./ :-]", "_", name.replace("@", "_at_"))
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the names of nested parameters, joined by dots, and their values; None is left out."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield prefix + name, value
 
 
 def _is_dead(process: str) -> bool:

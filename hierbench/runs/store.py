@@ -15,10 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, sealed, unsealed
-from hierbench.runs.predictions import read_levels, read_predictions, write_predictions
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
+from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
+    file_digest,
     read_json_object,
     read_text,
     refuse_links,
@@ -26,13 +27,13 @@ from hierbench.utils.files import (
     remove_made,
     set_time,
     temporary_beside,
+    write_atomically,
     write_json,
     write_text,
 )
 
 HistoryRow = dict[str, float]
 STEP = 1_000_000  # ns between two file times that every file system tells apart
-LARGEST = 1e6  # of a metric: per cent and distances have three digits
 # The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
     r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json"
@@ -71,7 +72,7 @@ class Run:
     def status(self) -> dict[str, Any]:
         """The content of status.json: {} if it is missing, {"state": "damaged"} if it is corrupted."""
         try:
-            return unsealed(read_text(self.folder / "status.json"))
+            return parse_status(read_text(self.folder / "status.json"))
         except FileNotFoundError:
             return {}
         except (ValueError, OSError):
@@ -130,9 +131,7 @@ class Run:
         content = self._read("metrics.json")
         result = content.get(self.spec().get("split", "test"))
         if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
-            ends = content.get("intervals", {})
-            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())) and _are_intervals(ends):
-                return content
+            return content
         raise self._damaged("metrics.json")
 
     def spec(self) -> dict[str, Any]:
@@ -160,7 +159,7 @@ class Run:
 
     def set_status(self, state: str, **details: Any) -> None:
         """Write status.json."""
-        self.write_record("status.json", sealed({"state": state, **details}))
+        self.write_record("status.json", {"state": state, **details})
 
     def write_record(self, name: str, content: dict[str, Any]) -> None:
         """Write one of the JSON files."""
@@ -204,13 +203,15 @@ class Run:
         level_predictions: NDArray[np.int64] | None = None,
     ) -> None:
         """Write the test scores [N, K], targets [N] and level-wise predictions [N, L], if there are any."""
+        arrays: dict[str, Any] = {"scores": scores, "targets": targets}
+        if level_predictions is not None:
+            arrays["level_predictions"] = level_predictions
         self.guard()
-        write_predictions(self.folder / PREDICTIONS, scores, targets, level_predictions)
+        write_atomically(self.folder / PREDICTIONS, lambda file: np.savez(file, **arrays))
 
     def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
         """Read the test scores [N, K] and targets [N]; a ValueError if the file is missing or corrupted."""
-        path = self.folder / PREDICTIONS
-        scores, targets = read_predictions(path, self.digest_of(PREDICTIONS), "scores", "targets")
+        scores, targets = read_predictions(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS), "scores", "targets")
         return scores, targets
 
     def level_predictions(self) -> NDArray[np.int64] | None:
@@ -220,19 +221,30 @@ class Run:
             [N, L] the node at each level, coarsest first, as `Hierarchy.level_targets` counts them; None for a method
             that predicts classes alone.
         """
-        return read_levels(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS))
+        path, names = self.folder / PREDICTIONS, ("level_predictions?", "targets")
+        levels, targets = read_predictions(path, self.digest_of(PREDICTIONS), *names)
+        if levels is None:
+            return None
+        if levels.ndim != 2 or levels.dtype.kind not in "iu" or len(levels) != len(targets) or (levels < 0).any():
+            run, found = self.folder.name[:12], f"{levels.shape} {levels.dtype}"
+            raise ValueError(
+                f"predictions of run {run} are damaged: the level-wise ones, {found}, are no indices of nodes"
+            )
+        return np.asarray(levels, dtype=np.int64)
 
 
-def _is_metric(entry: tuple[str, Any]) -> bool:
-    name, value = entry
-    return name == "mistake_severity" if value is None else isinstance(value, int | float) and abs(value) < LARGEST
+def read_predictions(path: Path, recorded: str | None, *names: str) -> list[Any]:
+    """Read arrays by name, None for one that may be absent, written "NAME?", and is.
 
-
-def _are_intervals(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(ends, list) and len(ends) == 2 and all(_is_metric((name, end)) for end in ends)
-        for name, ends in value.items()
-    )
+    Raises:
+        ValueError: the file is missing, corrupted, or has another SHA-256 than the recorded one, if there is one.
+    """
+    try:
+        if recorded is not None and file_digest(path) != recorded:
+            raise ValueError("its checksum differs")
+        return load_arrays(path, *names)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"predictions of run {path.parent.name[:12]} cannot be read: {error}") from error
 
 
 Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost

@@ -269,7 +269,7 @@ def one_thread_each(num: int = 1) -> Iterator[None]:
 
 def _flush(files: dict[str, RowFile]) -> None:
     for file in files.values():
-        file.flush(file.done.tobytes())
+        file.flush()
 
 
 def _complete(wanted: Wanted, channels: int, seconds: float, partial: Path) -> None:

@@ -1,25 +1,22 @@
-"""Reading .npy arrays of numbers, none of which promises more than its file holds; object arrays, pickles, are refused.
+"""Reading arrays with NumPy: whole ones of numbers alone; object arrays, pickles, are refused.
 
 Prepared arrays (.npy) may be links to another disk: their digest says whether they are the right ones. Predictions
 (.npz) may not.
 """
 
 import os
-import struct
-import zipfile
-from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.utils.files import open_regular
 
-HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 NUMBERS = "biuf"  # kinds of dtype
 TEXT = "US"
-LARGEST = 1 << 32  # bytes of a compressed array, which has to be held in memory
+LARGEST = 1 << 32  # bytes of a compressed array
 
 
 def load_array(path: Path) -> NDArray[Any]:
@@ -27,10 +24,9 @@ def load_array(path: Path) -> NDArray[Any]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a whole .npy of numbers.
+        ValueError: it is not a whole .npy of numbers, or it is empty.
     """
-    with open_regular(path, follow=True) as file:
-        return _array(file.read())
+    return np.array(map_array(path))
 
 
 def map_array(path: Path) -> NDArray[Any]:
@@ -39,10 +35,10 @@ def map_array(path: Path) -> NDArray[Any]:
         size = os.fstat(file.fileno()).st_size
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
+    except OSError:
         raise
     except Exception as error:  # a damaged header fails in many ways
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+        raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None
     if isinstance(mapped, np.lib.npyio.NpzFile):
         mapped.close()
     if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in NUMBERS:
@@ -53,102 +49,52 @@ def map_array(path: Path) -> NDArray[Any]:
 
 
 def load_arrays(path: Path, *names: str) -> list[Any]:
-    """Read arrays of an .npz by name; one that may be absent, written "NAME?", is None if it is.
+    """Read arrays of numbers of an .npz by name; one that may be absent, written "NAME?", is None if it is.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged, lacks an array, or is compressed, which `numpy.savez` does not do and bombs do.
     """
-    with open_regular(path) as file:
-        try:
-            with zipfile.ZipFile(file) as content:
-                there = content.namelist()
-                members = [
-                    content.getinfo(f"{name.removesuffix('?')}.npy")
-                    if not name.endswith("?") or f"{name[:-1]}.npy" in there
-                    else None
-                    for name in names
-                ]
-                for member in filter(None, members):
-                    if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-                        raise ValueError(f"{member.filename} is compressed")
-                return [None if member is None else _array(content.read(member)) for member in members]
-        except (ValueError, MemoryError):
-            raise
-        except Exception as error:  # damaged zip files fail in many ways
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+    found = read_arrays(path, follow=False, largest=0)
+    for name in names:
+        array = found.get(name.removesuffix("?"))
+        if array is None and not name.endswith("?"):
+            raise ValueError(f"it has no array {name!r}")
+        if array is not None and array.dtype.kind in TEXT:
+            raise ValueError(f"{name!r} is text, not numbers")
+    return [found.get(name.removesuffix("?")) for name in names]
 
 
-def map_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz by name, of numbers or text, read-only where they are stored uncompressed: mapped.
+def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an .npz by name, of numbers or text.
+
+    Args:
+        path: of the file.
+        follow: whether it may be a symbolic link.
+        largest: bytes of a compressed array.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged, or an array holds Python objects, which are pickles, or is too large to unpack.
     """
-    with open_regular(path, follow=True) as file:
+    with open_regular(path, follow=follow) as file:
         try:
-            with zipfile.ZipFile(file) as content:
-                return {member.filename.removesuffix(".npy"): _member(content, member) for member in content.infolist()}
-        except (ValueError, MemoryError):
+            with np.lib.npyio.NpzFile(file, allow_pickle=False) as content:
+                assert content.zip is not None
+                for member in content.zip.infolist():
+                    plain, packed = member.compress_type == ZIP_STORED, member.compress_type == ZIP_DEFLATED
+                    if not (plain or (packed and member.file_size <= largest)):
+                        raise ValueError(f"{member.filename[:80]!r} is compressed; save it with numpy.savez")
+                found = {name: content[name] for name in content.files}
+        except MemoryError:
+            raise ValueError("an array is larger than the memory, or than its file") from None
+        except ValueError as error:
+            if "allow_pickle" in str(error):
+                raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
             raise
         except Exception as error:  # damaged zip files fail in many ways
             raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
-
-
-def _member(content: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Return an array of an open .npz, mapped unless it is compressed."""
-    name = member.filename.removesuffix(".npy")[:80]
-    with content.open(member) as stream:
-        try:
-            shape, fortran_order, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{name!r} is no .npy array ({str(error)[:80]})") from None
-        if dtype.kind not in NUMBERS + TEXT or min(shape, default=0) < 0:
-            what = "Python objects, a pickle, which is never read" if dtype.kind == "O" else str(dtype)[:40]
-            raise ValueError(f"{name!r} holds {what}; save arrays of numbers or text")
-        header, count = stream.tell(), int(np.prod(shape, dtype=object))
-        if header + count * dtype.itemsize != member.file_size:
-            raise ValueError(f"{name!r} is truncated: its header promises {shape} {dtype}")
-        order = "F" if fortran_order else "C"
-        if member.compress_type == zipfile.ZIP_STORED and count:
-            return _mapped(content.fp, member, header, shape, dtype, order)
-        if member.file_size > LARGEST:
-            raise ValueError(f"{name!r} has {member.file_size / (1 << 30):.0f} GiB; save it with numpy.savez")
-        content_of = bytearray(member.file_size - header)
-        place = memoryview(content_of)
-        while place:
-            if not (block := stream.read(min(len(place), 1 << 20))):
-                raise ValueError(f"{name!r} is truncated")
-            place[: len(block)] = block
-            place = place[len(block) :]
-        values = np.frombuffer(content_of, dtype)
-        return values.reshape(shape, order="F" if fortran_order else "C")
-
-
-def _mapped(
-    file: IO[bytes] | None, member: zipfile.ZipInfo, header: int, shape: Any, dtype: Any, order: Any
-) -> NDArray[Any]:
-    """Map a stored member; the length of what is before it is in its local header, not in the zip's directory."""
-    assert file is not None
-    file.seek(member.header_offset)
-    name_size, extra_size = struct.unpack("<26xHH", file.read(30))
-    start = member.header_offset + 30 + name_size + extra_size + header
-    if start + member.compress_size - header > os.fstat(file.fileno()).st_size:
-        raise ValueError(f"{member.filename[:80]!r} is truncated")
-    return np.memmap(file, dtype, "r", start, shape, order)
-
-
-def _array(content: bytes) -> NDArray[Any]:
-    """Return the array in an .npy's bytes; numpy itself would allocate what the header asks for."""
-    file = BytesIO(content)
-    try:
-        shape, fortran_order, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-        if dtype.kind not in NUMBERS or min(shape, default=0) < 0:
-            raise ValueError(f"{str(shape)[:40]} of {str(dtype)[:40]}")
-        values = np.frombuffer(
-            bytearray(memoryview(content)[file.tell() :]), dtype
-        )  # may be written to, as torch wants it
-        return values.reshape(shape, order="F" if fortran_order else "C")
-    except Exception as error:  # a damaged header fails in many ways
-        raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT:
+            raise ValueError(f"{name[:80]!r} holds no numbers and no text; save arrays of these")
+    return found

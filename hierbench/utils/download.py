@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, one_line_of
-from hierbench.utils.files import file_digest, read_bytes, read_text, refuse_links, write_atomically, write_text
+from hierbench.utils.files import file_digest, read_bytes, refuse_links, write_atomically
 
 TIMEOUT = 60.0  # seconds without an answer
 SAY_EVERY = 10.0  # seconds between two lines of progress
@@ -51,23 +51,14 @@ class Remote:
         return f"its SHA-256 is {found}, not {self.sha256}" if not found.startswith(self.sha256) else ""
 
     def there(self, folder: Path) -> Path | None:
-        """Return the file in a folder if it is as published, or as downloaded where no digest is published."""
+        """Return the file in a folder if it is as published, or any where no digest is published."""
         path = folder / self.name
-        if not path.is_file():
-            return None
-        if self.sha256 or self.blob:
-            return None if self.mismatch(path) else path
-        try:
-            recorded = read_text(_record(path)).split(maxsplit=1)[0]
-        except (OSError, ValueError, IndexError):
-            return path  # put there by hand
-        return path if file_digest(path, follow=True) == recorded else None
+        return path if path.is_file() and not ((self.sha256 or self.blob) and self.mismatch(path)) else None
 
 
 def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], object] | None = None) -> Path:
     """Return a remote file from a folder, downloaded with progress unless it is there.
 
-    The SHA-256 of a file whose digest is not published is recorded next to it, in the form that `sha256sum -c` reads.
     `check` raises a UserError for an unusable file; `way_out` ends the error with what the user can do instead.
 
     Raises:
@@ -87,16 +78,13 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.writelines(_blocks(remote)))
         if not remote.sha256 and not remote.blob:
-            digest = file_digest(path)
-            write_text(_record(path), f"{digest}  {path.name}\n")
-            say(f"SHA-256 of {path.name}: {digest}")
+            say(f"SHA-256 of {path.name}: {file_digest(path)}")
         elif mismatch := remote.mismatch(path):
             raise UserError(f"{mismatch}: it is not used")
         if check is not None:
             check(path)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        for left in (path, _record(path)):
-            left.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         if new_folder:
             with suppress(OSError):
                 folder.rmdir()
@@ -121,7 +109,3 @@ def _blocks(remote: Remote) -> Iterator[bytes]:
                 say(f"{remote.name}: {done >> 20}{share}")
     if total and done != total:
         raise UserError(f"it broke off after {done:,} of {total:,} bytes")
-
-
-def _record(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")

@@ -21,6 +21,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.processes import process_is_gone, this_machine
 
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
+SQLITE = "sqlite:///"  # what the URI of a file begins with
 JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite writes next to a database
 DEEPEST = 32  # JSON values within values; recipes and records have six
 
@@ -92,12 +93,12 @@ def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> 
 
 
 def set_time(path: Path, time_ns: int) -> None:
-    """Set a regular file's times; another user's, or one with a second name elsewhere, is replaced by a copy first."""
-    with open_regular(path) as file:
-        found = os.fstat(file.fileno())
-    if found.st_nlink > 1 or found.st_uid != os.geteuid():
+    """Set a file's times; one that is another user's, in a folder that several share, is replaced by a copy."""
+    try:
+        os.utime(path, ns=(time_ns, time_ns), follow_symlinks=False)
+    except PermissionError:
         write_bytes(path, read_bytes(path))
-    os.utime(path, ns=(time_ns, time_ns))
+        os.utime(path, ns=(time_ns, time_ns))
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:
@@ -113,6 +114,20 @@ def remove_abandoned(folder: Path, name: str = "") -> None:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
+
+
+def make_database(uri: str, make: Callable[[str], object]) -> None:
+    """Let a library create a SQLite database under a temporary name, and rename it when complete.
+
+    It creates table by table, and a kill in between must not leave half of it. Does nothing if the database exists or
+    `uri` is not a SQLite file. Only one process may call it at a time. `make` gets the URI of a new file, creates the
+    tables and leaves no transaction open.
+    """
+    path = Path(uri.removeprefix(SQLITE))
+    if not uri.startswith(SQLITE) or path.name in ("", ":memory:") or path.exists():
+        return
+    with replacing(path) as temporary:
+        make(f"{SQLITE}{temporary}")
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

@@ -162,7 +162,7 @@ def submissions(data, folder):
 @cache
 def a_submission():
     """Return a right submission, made once: a run of cross-entropy and what re-ranks it."""
-    from hierbench.experiments.publication.card import make_statement
+    from hierbench.experiments.publication.card import Statement
     from hierbench.experiments.publication.submission import Request, submit
 
     folder = Path(tempfile.mkdtemp())
@@ -175,7 +175,7 @@ def a_submission():
         shutil.copytree(run, runs / run.name)
     for path in (PUBLISHED / "targets.npy", PUBLISHED.with_suffix(".json"), PUBLISHED.with_suffix(".md")):
         shutil.copy(path, (runs / path.name) if path.suffix == ".npy" else (folder / "runs" / path.name))
-    said = make_statement(title="Ours", authors=["A. Author"], licence="CC-BY-4.0", links=["https://example.org/x"])
+    said = Statement(title="Ours", authors=["A. Author"], licence="CC-BY-4.0", links=["https://example.org/x"])
     submit(Request(folder / "runs", folder / "mine", [PUBLISHED.name], said, data_dir=folder / "data"))
     return folder / "mine"
 
@@ -186,18 +186,17 @@ def row_of(spec):
 
 
 def forge(run, is_status):
-    """Let a run's status say the digests of its files, and its own checksum: anyone can compute those."""
-    from hierbench.runs.integrity import fingerprints, sealed
+    """Let a run's status say the digests of its files: anyone can compute those."""
+    from hierbench.runs.integrity import fingerprints
     from hierbench.utils.files import as_json_text
 
     path = run / "status.json"
     with contextlib.suppress(ValueError, RecursionError):
         status = json.loads(path.read_text())
         if isinstance(status, dict):
-            status.pop("checksum", None)
             if not is_status:
                 status["files"] = {**status["files"], **fingerprints(run)}
-            path.write_text(as_json_text(sealed(status)), encoding="utf-8", errors="replace")
+            path.write_text(as_json_text(status), encoding="utf-8", errors="replace")
 
 
 def as_json(content, right):

@@ -11,9 +11,11 @@ import pytest
 from hierbench.config.options import Options
 from hierbench.experiments import plan_cache
 from hierbench.experiments.plan_cache import answer_from_cache
+from tests.short import SHORT
 
-COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1"]
-COMMAND += ["--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4"]
+COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SHORT]
+OPTIONS = Options("shapes", methods="ce,crm", types="type-I", seeds=1, overrides=list(SHORT[1::2]))
+OFF = replace(OPTIONS, mlflow="off")  # the database does not know a copy of the folder
 LOOK = """
 import sys
 from hierbench.cli.main import main
@@ -25,11 +27,6 @@ finally:
 """
 
 
-def surroundings(folder):
-    """Variables of the environment; findings are kept from one test to the next."""
-    return {"HIERBENCH_CACHE_DIR": str(folder / "cache"), "NO_COLOR": "1", "COLUMNS": "200"}
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, data_dir):
     folder = tmp_path_factory.mktemp("again")
@@ -39,25 +36,27 @@ def folder(tmp_path_factory, data_dir):
 
 @pytest.fixture(scope="module")
 def first(cli, folder):
-    """In a process of its own, with a worker process."""
-    return cli.start(folder, *COMMAND, "--jobs", "2", **surroundings(folder)).finish().ok()
+    return cli(folder, *COMMAND, HIERBENCH_CACHE_DIR=str(folder / "cache")).ok()
+
+
+@pytest.fixture
+def copy(folder, first, monkeypatch, tmp_path):
+    monkeypatch.chdir(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
 
 
 def test_the_second_time_needs_no_pytorch_and_says_the_same(cli, folder, first):
-    records = {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
-    done = cli.real(folder, *COMMAND, python=("-c", LOOK), **surroundings(folder)).ok()
-    said, _, heavy = done.err.rpartition("heavy: ")
-    assert heavy.strip() == "[]"
-    assert done.out == first.out and "type-I" in done.out
-    assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in said and "note: not the whole dataset" in said
-    assert said.splitlines()[-2:] == first.err.splitlines()[-2:]  # where everything is
-    assert records == {path: path.read_bytes() for path in (folder / "runs").glob("*/*") if path.is_file()}
-    assert json.loads(cli(folder, *COMMAND, "--json", **surroundings(folder)).ok().out)["rows"][0]["n"] == 1
-
-
-OPTIONS = Options(
-    methods="ce,crm", dataset="shapes", types="type-I", seeds=1, overrides=[word for word in COMMAND if "=" in word]
-)
+    records = contents(folder)
+    again = cli.real(folder, *COMMAND, python=("-c", LOOK), HIERBENCH_CACHE_DIR=str(folder / "cache")).ok()
+    *said, heavy = again.err.splitlines()
+    assert heavy == "heavy: []"
+    assert again.out == first.out and "type-I" in again.out
+    assert "2 jobs, 0 to train, 0 to re-rank, 2 cached" in again.err and "note: not the whole dataset" in again.err
+    assert said[-2:] == first.err.splitlines()[-2:]  # where everything is
+    assert records == contents(folder)
 
 
 def test_it_answers_for_the_same_command_alone(folder, first, monkeypatch, capsys):
@@ -93,8 +92,7 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, cli, m
     files = [package / name for name in ("__init__.py", "method.py", "recipe.toml", "tree.csv")]
     for file in files:
         file.touch()
-    off = replace(OPTIONS, mlflow="off")  # the copied database does not know the copy
-    assert answer_from_cache(off)
+    assert answer_from_cache(OFF)
     others = {
         "PACKAGES": (*plan_cache.PACKAGES, package.name),
         "version": lambda package: "another",
@@ -104,26 +102,26 @@ def test_it_does_not_answer_when_anything_else_has_changed(folder, first, cli, m
     for name, another in others.items():
         with monkeypatch.context() as patch:
             patch.setattr(plan_cache, name, another)
-            assert not answer_from_cache(off), name
+            assert not answer_from_cache(OFF), name
     (plan,) = Path("runs/.plans").iterdir()
     kept, meta = plan.read_text(), Path("data/prepared/shapes/meta.json")
     for damaged in ("", "{}", "[{}]", "[1]", "null", '{"a": true}'):
         plan.write_text(damaged)
-        assert not answer_from_cache(off), damaged
+        assert not answer_from_cache(OFF), damaged
     plan.write_text(kept)
     before = meta.read_text()
     meta.write_text(before.replace(json.loads(before)["digest"], "0" * 64))
-    assert not answer_from_cache(off)
+    assert not answer_from_cache(OFF)
     meta.write_text(before)
     monkeypatch.setattr(plan_cache, "PACKAGES", others["PACKAGES"])
     cli(tmp_path / "copy", *COMMAND, "--mlflow", "off").ok()
-    assert answer_from_cache(off)
+    assert answer_from_cache(OFF)
     for file in files:
         stamp = file.stat().st_mtime_ns
         os.utime(file, ns=(stamp, stamp + 1))
-        assert not answer_from_cache(off), file.name
+        assert not answer_from_cache(OFF), file.name
         os.utime(file, ns=(stamp, stamp))
-    assert answer_from_cache(off)
+    assert answer_from_cache(OFF)
     run = next(path for path in Path("runs").iterdir() if (path / "checkpoint.pt").exists())
     (run / "status.json").unlink()
-    assert not answer_from_cache(off)
+    assert not answer_from_cache(OFF)

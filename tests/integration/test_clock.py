@@ -24,9 +24,9 @@ class Clock:
         patch.setattr(time, "time", lambda: time_of_day() + self.ahead)
         patch.setattr(time, "time_ns", lambda: in_ns() + int(1e9 * self.ahead))
 
-        def stamp(path, times=None, *, ns=None):
+        def stamp(path, times=None, *, ns=None, follow_symlinks=True):
             assert times is None
-            utime(path, ns=ns or (time.time_ns(), time.time_ns()))
+            utime(path, ns=ns or (time.time_ns(), time.time_ns()), follow_symlinks=follow_symlinks)
 
         patch.setattr(os, "utime", stamp)
 

@@ -196,15 +196,6 @@ def test_formats_that_hierbench_does_not_read_become_png(cli, datasets, tmp_path
     assert first.suffix == second.suffix == ".png"
 
 
-def test_a_manifest_that_is_too_large_for_csv_is_parquet(cli, saved, monkeypatch):
-    folder, _ = saved
-    monkeypatch.setattr("hierbench.data.user.huggingface.LARGEST_TEXT", 100)
-    command = cli(folder, "data", "import", "birds", "--output", "files").ok().out.partition("run: ")[2]
-    assert "files/manifest.parquet" in command
-    new = cli(folder, *command.replace("NAME", "birds").replace("TREE", "tree.csv").split()[1:]).ok()
-    assert "train 12, val 4, test 8" in new.out
-
-
 def test_mistakes_are_one_line_and_leave_nothing(cli, datasets, tmp_path):
     first, second = pictures(2)
     label = datasets.ClassLabel(names=["a", "b"])

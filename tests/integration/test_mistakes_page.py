@@ -1,9 +1,5 @@
 """The page of `hierbench mistakes` in headless Chromium, against the numbers it was made from."""
 
-import importlib.util
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,17 +8,10 @@ from hierbench.leaderboard.selection import named_run
 from hierbench.reports.mistakes.page import render
 from hierbench.reports.mistakes.pair import choose, read_pair
 from hierbench.runs.store import Store
-
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-mistake_runs, in_browser = _load("mistake_runs"), _load("browser")
-HOSTILE, MARKUP = mistake_runs.HOSTILE, mistake_runs.MARKUP
+from tests import browser as in_browser
+from tests import mistake_runs
+from tests.browser import js, press
+from tests.mistake_runs import HOSTILE, MARKUP
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +48,7 @@ def chromium(tmp_path_factory):
 @pytest.fixture
 def browser(chromium, page):
     """The page, freshly loaded at the size of a desktop window, with empty logs."""
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    chromium.get("about:blank")
-    for kind in ("browser", "performance"):
-        chromium.get_log(kind)
-    chromium.get(page)
-    return chromium
-
-
-def js(browser, code, *arguments):
-    return browser.execute_script(f"return {code}", *arguments)
+    return in_browser.show(chromium, page)
 
 
 def wait_for(browser, code):
@@ -88,12 +67,6 @@ def choose_option(browser, name, value):
     Select(browser.find_element("id", name)).select_by_value(str(value))
 
 
-def press(browser, *keys):
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(browser).send_keys(*keys).perform()
-
-
 def focused(browser):
     return js(browser, "document.activeElement.id || document.activeElement.textContent")
 
@@ -104,8 +77,7 @@ def test_it_loads_in_silence(browser, page):
     js(browser, "scrollTo(0, document.body.scrollHeight)")
     wait_for(browser, f"document.querySelectorAll('.card img').length > {at_first}")
     assert browser.get_log("browser") == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    urls = in_browser.requests(browser)
     assert page in urls and {url for url in urls if not url.startswith("data:")} == {page}
     assert js(browser, "window.ran") is None
     assert js(browser, "document.querySelectorAll('img:not(.frame img), .card script, .card b b').length") == 0
@@ -269,11 +241,8 @@ def test_it_can_be_used_by_keyboard(browser, pair, chosen):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1300])
-def test_it_fits_phones_and_follows_the_scheme(browser, scheme, width):
-    screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+def test_it_fits_phones_and_follows_the_scheme(chromium, page, scheme, width):
+    browser = in_browser.show(chromium, page, width=width, scheme=scheme)
     assert js(browser, "document.documentElement.scrollWidth <= innerWidth")
     columns = "getComputedStyle(document.getElementById('examples')).gridTemplateColumns.split(' ').length"
     assert js(browser, columns) == (1 if width == 360 else 2)

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from tests.short import SHORT
+
 METHOD = '''"""A method that keeps a log of its training steps."""
 import os
 from hierbench.methods.ce import CrossEntropy
@@ -35,9 +37,8 @@ def folder(tmp_path, data_dir, monkeypatch):
 
 
 def start(cli, folder, *arguments, seeds, epochs, jobs=1):
-    options = ("--methods", "./logged.py", "--dataset", "shapes", "--seeds", seeds, "--jobs", jobs)
-    sets = ("--set", f"train.epochs={epochs}", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
-    return cli.start(folder, "run", *options, *sets, *arguments)
+    options = (*SHORT, "--set", f"train.epochs={epochs}", "--seeds", seeds, "--jobs", jobs)
+    return cli.start(folder, "run", "--methods", "./logged.py", "--dataset", "shapes", *options, *arguments)
 
 
 def steps(folder):
@@ -87,78 +88,61 @@ def test_what_a_killed_process_had_is_taken_over_from_its_last_epoch(cli, folder
     assert not list((folder / "runs").rglob(".*"))
 
 
-class Disk:
-    """The folder of the runs, which can be made read-only for the superuser too: seen through another mount."""
-
-    def __init__(self, path):
-        self.path = path
-        self.mounts = 0
-
-    def mount(self, *options):
-        return subprocess.run(["mount", *options, str(self.path)], capture_output=True).returncode == 0
-
-    def lock(self):
-        if not self.mount("--bind", str(self.path)):
-            pytest.skip("mounting is not allowed here, and permission bits do not stop the superuser")
-        self.mounts += 1
-        assert self.mount("-o", "remount,bind,ro")
-
-    def unlock(self):
-        while self.mounts:
-            subprocess.run(["umount", "-l", str(self.path)], check=True)
-            self.mounts -= 1
-
-
 @pytest.fixture
 def disk(folder):
-    (folder / "runs").mkdir()
-    disk = Disk(folder / "runs")
-    disk.lock()  # skips here where it cannot be done
-    disk.unlock()
-    yield disk
-    disk.unlock()
+    """Makes the folder of the runs read-only, for the superuser too: seen through another mount; or whole again."""
+    path = folder / "runs"
+    path.mkdir()
+
+    def mount(*options):
+        return subprocess.run(["mount", *options, path], capture_output=True).returncode == 0
+
+    def make(read_only):
+        if not read_only:
+            subprocess.run(["umount", "-l", path], capture_output=True)
+        elif not (mount("--bind", path) and mount("-o", "remount,bind,ro")):
+            pytest.skip("mounting is not allowed here, and permission bits do not stop the superuser")
+
+    yield make
+    make(read_only=False)
 
 
-RUN = (
-    "run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1",
-    "--set", "train.epochs=2", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4", "--mlflow",
-)  # fmt: skip
+RUN = ("run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1")
 
 
-def test_a_read_only_folder_is_one_line(cli, folder, disk):
-    disk.lock()
-    line = "hierbench: error: runs cannot be written to runs: Read-only file system"
-    assert cli(folder, *RUN, "off").one_line() == line
-
-
-def test_a_folder_that_becomes_read_only_in_the_middle_is_one_line(cli, folder, disk, monkeypatch):
+def test_a_folder_that_is_or_becomes_read_only_is_one_line(cli, folder, disk, monkeypatch):
     import hierbench.training.trainer
 
+    line = "hierbench: error: runs cannot be written to {}: Read-only file system"
+    disk(read_only=True)
+    assert cli(folder, *RUN, *SHORT, "--mlflow", "off").one_line() == line.format("runs")
+    disk(read_only=False)
     real = hierbench.training.trainer.validate
 
     def remount(*arguments):
-        disk.lock()
+        disk(read_only=True)
         return real(*arguments)
 
-    monkeypatch.setattr(hierbench.training.trainer, "validate", remount)
     monkeypatch.setattr("hierbench.utils.lock.LIMIT", 3.0)  # the lock that stays behind is of this very process
-    code, out, err = cli(folder, *RUN, "off")
+    with monkeypatch.context() as patch:
+        patch.setattr(hierbench.training.trainer, "validate", remount)
+        code, out, err = cli(folder, *RUN, *SHORT, "--mlflow", "off")
     assert (code, out) == (2, "")
     said = [line for line in err.strip().splitlines() if "Shapes" not in line and "not the whole dataset" not in line]
-    assert said == [f"hierbench: error: runs cannot be written to {disk.path}: Read-only file system"]
-    disk.unlock()
-    monkeypatch.setattr(hierbench.training.trainer, "validate", real)
-    code, out, err = cli(folder, *RUN, "off")
-    assert code == 0 and "2 to train" in err and not list(disk.path.rglob(".*"))
-    disk.lock()
-    code, out, err = cli(folder, "leaderboard", "--dataset", "shapes")
-    assert code == 0 and "| 2 " in out and err == ""
+    assert said == [line.format(folder / "runs")]
+    disk(read_only=False)
+    assert "2 to train" in cli(folder, *RUN, *SHORT, "--mlflow", "off").ok().err and not list(
+        (folder / "runs").rglob(".*")
+    )
+    disk(read_only=True)
+    shown = cli(folder, "leaderboard", "--dataset", "shapes").ok()
+    assert "| 2 " in shown.out and shown.err == ""
 
 
 @pytest.mark.parametrize("mark", ["?", "#", "%"])
 def test_a_folder_that_no_address_of_a_database_can_hold(cli, folder, mark):
-    arguments, name = RUN[:-1], f"the {mark} runs"
-    assert cli(folder, *arguments, "--runs", name).one_line(f"cannot hold the {mark} of", "--mlflow off")
+    name = f"the {mark} runs"
+    assert cli(folder, *RUN, *SHORT, "--runs", name).one_line(f"cannot hold the {mark} of", "--mlflow off")
     assert not (folder / name).exists()
     tune = ("tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--runs", name)
     assert cli(folder, *tune).one_line("--storage URL")

@@ -6,12 +6,19 @@ import shutil
 import numpy as np
 import pytest
 
+RUN = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml", "--jobs", "1"]
+
 
 @pytest.fixture(scope="module")
 def walked(page):
     """The page's commands in their order, with one seed of one epoch: {command: what it printed}."""
     folder, said = page("docs/your-data.md")
     return folder, {" ".join(line.split()[1:3]): done for line, done in said.items() if line.startswith("hierbench ")}
+
+
+@pytest.fixture
+def copy(walked, tmp_path):
+    return shutil.copytree(walked[0], tmp_path / "copy")
 
 
 def test_every_command_of_the_page_works(walked):
@@ -23,87 +30,73 @@ def test_every_command_of_the_page_works(walked):
     assert len(board["rows"]) == 9 and all(row["n"] == 1 for row in board["rows"])
     assert "not as in the recipe: method" not in board.get("remark", "") and "not the whole" not in str(board)
     assert "birds" in done["data list"].out and "(yours)" in done["data list"].out
-
-
-def test_nothing_that_is_passed_on_has_a_path(walked):
-    """Records of runs, tables and pages have the name and the digests alone."""
-    folder, _ = walked
-    texts = [*folder.glob("runs/*/*.json"), *folder.glob("runs/*.md"), *folder.glob("runs/*.json")]
-    texts += folder.glob("runs/*.html")
+    texts = [path for kind in ("*/*.json", "*.md", "*.json", "*.html") for path in folder.glob(f"runs/{kind}")]
     assert len(texts) > 20
-    for path in texts:
+    for path in texts:  # what is passed on has the name and the digests alone, no path
         text = path.read_text(encoding="utf-8")
         assert "birds.toml" not in text and "taxonomy" not in text and str(folder / "images") not in text, path
 
 
-def test_a_change_is_noticed_and_the_same_pixels_count(cli, walked, tmp_path):
+def test_a_change_is_noticed_and_the_same_pixels_count(cli, copy):
     """Another time of a file: prepared again, trained never. Another image: a new dataset. No images: a note."""
-    folder = shutil.copytree(walked[0], tmp_path / "copy")
-    (folder / "images/wren/0.jpg").touch()
-    run = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml", "--jobs", "1"]
-    again = cli(folder, *run).ok()
+    (copy / "images/wren/0.jpg").touch()
+    again = cli(copy, *RUN).ok()
     assert again.err.count("have changed since it was prepared; preparing it again") == 1
     assert "0 to train" in again.err and "1 cached" in again.err
-    assert "changed" not in cli(folder, *run).ok().err
-    shutil.copy(folder / "images/wren/1.jpg", folder / "images/wren/99.jpg")
-    assert "1 to train" in cli(folder, *run).ok().err
-    dry = cli(folder, *run, "--set", "source.splits.seed=1", "--dry-run").ok()
+    assert "changed" not in cli(copy, *RUN).ok().err
+    shutil.copy(copy / "images/wren/1.jpg", copy / "images/wren/99.jpg")
+    assert "1 to train" in cli(copy, *RUN).ok().err
+    dry = cli(copy, *RUN, "--set", "source.splits.seed=1", "--dry-run").ok()
     assert "birds has changed since it was prepared in data; run: hierbench data prepare ./birds.toml" in dry.err
-    (folder / "images").rename(folder / "moved")
-    gone = cli(folder, *run).ok()
+    (copy / "images").rename(copy / "moved")
+    gone = cli(copy, *RUN).ok()
     assert "note: the images or the tree of birds are gone; using what was prepared" in gone.err
-    cli(folder, *run, "--set", "source.splits.seed=1").one_line("no folder of images")
+    cli(copy, *RUN, "--set", "source.splits.seed=1").one_line("no folder of images")
 
 
-def test_scored_predictions_have_a_row_and_are_of_the_images_as_they_are(cli, walked, tmp_path):
-    folder = shutil.copytree(walked[0], tmp_path / "copy")
-    shutil.rmtree(folder / "runs")
-    cli(folder, "data", "prepare", "./birds.toml").ok()
-    targets = np.load(folder / "data/prepared/birds/test-labels.npy")
-    np.savez(folder / "x.npz", scores=np.eye(6)[targets], targets=targets)
+def test_scored_predictions_have_a_row_and_are_of_the_images_as_they_are(cli, copy):
+    shutil.rmtree(copy / "runs")
+    cli(copy, "data", "prepare", "./birds.toml").ok()
+    targets = np.load(copy / "data/prepared/birds/test-labels.npy")
+    np.savez(copy / "x.npz", scores=np.eye(6)[targets], targets=targets)
     score = ["score", "x.npz", "--dataset", "./birds.toml"]
-    cli(folder, "leaderboard", "--dataset", "birds").one_line("unknown dataset 'birds'")
-    cli(folder, *score).ok()
+    cli(copy, "leaderboard", "--dataset", "birds").one_line("unknown dataset 'birds'")
+    cli(copy, *score).ok()
+    cli(copy, *RUN, "--seeds", "1").ok()
     for dataset in ("./birds.toml", "birds"):
-        board = json.loads(cli(folder, "leaderboard", "--dataset", dataset, "--format", "json").ok().out)
-        assert board["dataset"] == "birds" and [row["method"] for row in board["rows"]] == ["x"]
-    cli(folder, "run", "--methods", "ce", "--types", "type-I", "--seeds", "1", "--dataset", "./birds.toml").ok()
-    for dataset in ("./birds.toml", "birds"):
-        board = json.loads(cli(folder, "leaderboard", "--dataset", dataset, "--format", "json").ok().out)
-        assert [row["method"] for row in board["rows"]] == ["ce", "x"]
-    (folder / "images").rename(folder / "moved")
-    assert "are gone; using what was prepared" in cli(folder, *score).ok().err
-    (folder / "moved").rename(folder / "images")
-    shutil.copy(folder / "images/wren/1.jpg", folder / "images/wren/99.jpg")
-    cli(folder, *score).one_line("birds has changed since it was prepared in data; run: hierbench data prepare ./birds")
+        board = json.loads(cli(copy, "leaderboard", "--dataset", dataset, "--format", "json").ok().out)
+        assert board["dataset"] == "birds" and [row["method"] for row in board["rows"]] == ["ce", "x"]
+    (copy / "images").rename(copy / "moved")
+    assert "are gone; using what was prepared" in cli(copy, *score).ok().err
+    (copy / "moved").rename(copy / "images")
+    shutil.copy(copy / "images/wren/1.jpg", copy / "images/wren/99.jpg")
+    cli(copy, *score).one_line("birds has changed since it was prepared in data; run: hierbench data prepare ./birds")
 
 
-def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, walked, tmp_path):
-    folder = shutil.copytree(walked[0], tmp_path / "copy")
-    plan = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml", "--plan-only", "--json"]
-    (job,) = json.loads(cli(folder, *plan, "--set", "train.sampling=balanced").ok().out)["jobs"]
-    shutil.rmtree(folder / "images")
-    (folder / "birds.toml").unlink()
-    cli(folder, *job["command"][1:]).ok()
-    spec = json.loads((folder / "runs" / job["id"] / "spec.json").read_text())
+def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, copy):
+    plan = ["--jobs", "auto", "--plan-only", "--json", "--set", "train.sampling=balanced"]
+    (job,) = json.loads(cli(copy, *RUN, *plan).ok().out)["jobs"]
+    shutil.rmtree(copy / "images")
+    (copy / "birds.toml").unlink()
+    cli(copy, *job["command"][1:]).ok()
+    spec = json.loads((copy / "runs" / job["id"] / "spec.json").read_text())
     assert spec["train"]["sampling"] == "balanced" and spec["dataset"]["name"] == "birds"
-    assert "birds" in cli(folder, "leaderboard", "--dataset", "birds").ok().out
+    assert "birds" in cli(copy, "leaderboard", "--dataset", "birds").ok().out
 
 
-def test_tables_are_verified_with_the_recipe_that_was_given(cli, walked, tmp_path):
+def test_tables_are_verified_with_the_recipe_that_was_given(cli, copy):
     """Given the file, the page of a table is what the records give; where it is not here, or was changed, a note."""
-    folder = shutil.copytree(walked[0], tmp_path / "copy")
-    shutil.rmtree(folder / "runs")
+    shutil.rmtree(copy / "runs")
     short = ("--types", "type-I", "--seeds", "1", "--set", "train.batch_size=8", "--mlflow", "off")
-    cli(folder, "run", "--methods", "ce,crm", "--dataset", "./birds.toml", *short).ok()
-    assert "not as in the recipe: train.batch_size = 8" in (folder / "runs/leaderboard-birds.md").read_text()
-    assert cli(folder, "leaderboard", "--dataset", "birds").ok().err == ""
-    assert cli(folder, "leaderboard", "--dataset", "./birds.toml").ok().err == ""
-    assert cli(folder, "publish", "--dataset", "./birds.toml", "--output", "boards").ok().err == ""
-    shown = cli(folder, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
+    cli(copy, "run", "--methods", "ce,crm", "--dataset", "./birds.toml", *short).ok()
+    assert "not as in the recipe: train.batch_size = 8" in (copy / "runs/leaderboard-birds.md").read_text()
+    assert cli(copy, "leaderboard", "--dataset", "birds").ok().err == ""
+    assert cli(copy, "leaderboard", "--dataset", "./birds.toml").ok().err == ""
+    assert cli(copy, "publish", "--dataset", "./birds.toml", "--output", "boards").ok().err == ""
+    shown = cli(copy, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
     assert "train.batch_size = 8" in shown.out and "birds.md is not what" not in shown.err
-    assert "birds.md is not what this version writes" in cli(folder, "verify", "boards").ok().out
-    text = (folder / "birds.toml").read_text()
-    (folder / "birds.toml").write_text(text.replace("batch_size = 32", "batch_size = 8"))  # after the table was written
-    edited = cli(folder, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
+    assert "birds.md is not what this version writes" in cli(copy, "verify", "boards").ok().out
+    text = (copy / "birds.toml").read_text()
+    (copy / "birds.toml").write_text(text.replace("batch_size = 32", "batch_size = 8"))  # after the table was written
+    edited = cli(copy, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
     assert "birds.md is not what this version writes" in edited.err

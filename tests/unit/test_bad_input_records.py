@@ -94,28 +94,18 @@ def test_json_that_no_record_holds(tmp_path, text):
 @pytest.mark.parametrize("read", [read_json, read_text, file_digest])
 @pytest.mark.parametrize("name", ["pipe", "folder", "dangling", "loop", "/dev/zero"])
 def test_files_that_are_none(tmp_path, read, name):
-    make_odd(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError):
         read(tmp_path / name)
 
 
-def make_odd(path):
-    """Put what is no regular file where one is looked for; the name says what."""
-    if path.name == "folder":
-        path.mkdir()
-    elif path.name in ("dangling", "loop"):
-        path.symlink_to("loop" if path.name == "loop" else "nowhere")
-    elif not path.exists():
-        os.mkfifo(path)
-
-
-def test_half_a_surrogate_pair_is_read_as_a_question_mark(tmp_path):
+def test_half_a_surrogate_pair_is_a_question_mark(tmp_path):
     """The property test's: a method of such a name, of which pandas made no table."""
     (tmp_path / "x.json").write_text(r'{"a\ud800": ["\ud83d\ude00", "\uDFFF"]}')
     assert read_json(tmp_path / "x.json") == {"a?": ["\U0001f600", "?"]}
-
-
-def test_half_a_surrogate_pair_is_written_as_a_question_mark(tmp_path):
     write_text(tmp_path / "x", "a\ud800é")
     assert read_text(tmp_path / "x") == "a?é"
 
@@ -214,15 +204,6 @@ def test_a_table_of_a_broken_folder(cli, work, name, content):
     assert note.startswith("note: run ") and f"is damaged ({name}) and not counted" in note
 
 
-def test_records_that_are_not_there_or_of_no_version_are_no_rows(cli, work):
-    first, second, _ = sorted((work / "runs").iterdir())
-    (first / "spec.json").write_text("{}")
-    (second / "spec.json").unlink()
-    (second / "spec.json").symlink_to("nowhere")
-    code, out, _ = cli(work, *LEADERBOARD)
-    assert code == 0 and out.count("| type-") == 1
-
-
 def test_an_error_of_a_million_characters_is_cut_and_moves_no_cursor(cli, work):
     file = sorted((work / "runs").iterdir())[0] / "metrics.json"
     odd = work / "runs" / ("\x1b[31m" + "x" * 200)
@@ -254,15 +235,6 @@ def test_prepared_data_that_are_a_pipe(cli, tmp_path, data_dir, name, command):
     (tmp_path / "data/prepared/shapes" / name).unlink()
     os.mkfifo(tmp_path / "data/prepared/shapes" / name)
     cli(tmp_path, *command).one_line("not a regular file", codes=(1, 2), prints=command[1] == "list")
-
-
-@pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc"])
-def test_a_source_that_is_no_archive(cli, tmp_path, name):
-    (tmp_path / "given").write_bytes(b"\x1f\x8b" + b"x" * 100)
-    cli(tmp_path, "data", "prepare", name, "--source", "given").one_line(codes=(1, 2))
-    os.mkfifo(tmp_path / "pipe")
-    cli(tmp_path, "data", "prepare", name, "--source", "pipe").one_line(codes=(1, 2))
-    assert {entry.name for entry in tmp_path.iterdir()} <= {"given", "pipe", "data"}
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from hierbench.experiments.site.comparisons import pairs_of
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.letters import tie_groups
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
 from hierbench.leaderboard.ties import family_of, pairwise_p
-from hierbench.reports.site.comparisons import pairs_of
 
 TABLES = 1000
 MOST_FALSE = 64  # of 1,000 tables at 5 %: 50, and twice the standard deviation of 6.9
@@ -19,9 +19,7 @@ def simulated(kind, tables, num_rows, num_seeds, counts=None):
     """Tables of equal methods [T, C, R, S] with five metrics; of `counts` each row has so many seeds by chance."""
     rng = np.random.default_rng(6)
     shape = (tables, 5, num_rows, num_seeds)
-    if kind == "independent":
-        values = rng.normal(0, 1, shape)
-    elif kind == "correlated":  # metrics of one run, and what the runs of one seed share
+    if kind == "correlated":  # metrics of one run, and what the runs of one seed share
         one_run, one_seed = rng.normal(0, 1, (tables, 1, *shape[2:])), rng.normal(0, 2, (tables, 1, 1, num_seeds))
         values = 0.95 * one_run + one_seed + 0.3 * rng.normal(0, 1, shape)
     else:  # accuracies on 480 images, which are often equal
@@ -36,13 +34,7 @@ def simulated(kind, tables, num_rows, num_seeds, counts=None):
 
 @pytest.mark.parametrize(
     ("kind", "num_rows", "num_seeds", "counts"),
-    [
-        ("independent", 9, 5, None),
-        ("correlated", 9, 5, None),
-        ("correlated", 27, 3, None),
-        ("correlated", 9, 8, (2, 3, 5)),
-        ("images", 9, 3, None),
-    ],
+    [("correlated", 9, 5, None), ("correlated", 27, 3, None), ("correlated", 9, 8, (2, 3, 5)), ("images", 9, 3, None)],
 )
 def test_tables_of_equal_methods_show_no_difference(kind, num_rows, num_seeds, counts):
     """Of 1,000 tables at most one in twenty shows any significant difference, in any of its columns."""
@@ -94,7 +86,7 @@ def test_the_site_marks_a_difference_exactly_where_no_letter_is_shared(tables, m
 
 
 def test_the_site_marks_methods_that_differ_and_none_that_is_not_ranked():
-    values = simulated("independent", 1, 4, 5)[0]
+    values = simulated("correlated", 1, 4, 5)[0]
     values[:, 3] += 200.0
     board = board_of(values, ["ce", "b", "c", "d"])
     (found,) = [pair for pair in pairs_of(board) if pair.row.method == "d" and pair.reference.method == "ce"]

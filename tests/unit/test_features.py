@@ -267,9 +267,8 @@ def test_a_cached_extraction_reads_no_weights(own, monkeypatch):
     assert len(read) == 1
 
 
-def test_caches_of_a_dataset_that_is_being_prepared_stay(own):
+def test_caches_of_a_dataset_that_is_not_prepared_stay(own):
     from hierbench.data.feature_list import caches, prune
-    from hierbench.data.prepare import claimed
 
     cache, data_dir = obtain_features(Wanted.by_spec(own, job_of(own).spec), None, "cpu").folder, own.folder.parents[1]
     meta = own.folder / "meta.json"
@@ -277,22 +276,4 @@ def test_caches_of_a_dataset_that_is_being_prepared_stay(own):
     meta.unlink()
     assert not prune(data_dir) and [there.state for there in caches(data_dir)] == ["waiting for its dataset"]
     meta.write_text(content.replace(own.digest, "0" * 64))
-    with claimed(own.folder.with_name(".shapes.partial")):
-        assert not prune(data_dir) and cache.exists()
     assert [there.state for there in prune(data_dir)] == ["stale"] and not cache.exists()
-
-
-def test_an_extraction_that_ends_while_caches_are_listed(own, monkeypatch):
-    from hierbench.data import feature_list
-
-    cache = obtain_features(Wanted.by_spec(own, job_of(own).spec), None, "cpu").folder
-    partial = cache.rename(cache.with_name(f".{cache.name}.partial"))
-    opened = feature_list.os.open
-
-    def late(folder, flags):
-        if folder == partial and partial.exists():
-            partial.rename(cache)
-        return opened(folder, flags)
-
-    monkeypatch.setattr(feature_list.os, "open", late)
-    assert [there.folder for there in feature_list.caches(own.folder.parents[1])] == [cache]

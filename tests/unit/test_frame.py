@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch.autograd.profiler import profile
 
 from hierbench import Hierarchy
-from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
 from hierbench.methods.haframe import BLOCK, HAFrame, hierarchy_aware_frame, minimum_similarity, random_rotation
 
 
@@ -34,20 +33,14 @@ def test_all_published_values(shared, trees):
             assert f"{minimum_similarity(distances, gamma, mode):.{len(expected.split('.')[1])}f}" == expected
 
 
-def random_paths(seed):
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.5, 6.0), st.sampled_from(["height", "depth"]), st.randoms())
+def test_random_trees(reference, seed, gamma, distance, random):
+    """The closed form of s_min is what the search finds, and W W^T = S, whatever fits into memory at a time."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, (int(rng.integers(3, 25)), 3)).astype(str)
-    return {f"c{i}": (a, a + b, a + b + c, f"c{i}") for i, (a, b, c) in enumerate(labels)}
-
-
-def random_tree(seed):
-    return Hierarchy.from_paths(random_paths(seed))
-
-
-@settings(deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 6.0))
-def test_closed_form_equals_the_search(reference, seed, gamma):
-    distances = random_tree(seed).distances
+    paths = {f"c{i}": (a, a + b, a + b + c)[: random.randint(0, 3)] for i, (a, b, c) in enumerate(labels)}
+    distances = Hierarchy.from_paths({name: (*path, name) for name, path in paths.items()}, distance).distances
     exact = minimum_similarity(distances, gamma, "exact")
     found = minimum_similarity(distances, gamma, "paper")
     assert found == pytest.approx(np.ceil(exact / 0.02 - 1e-9) * 0.02, abs=1e-9) or exact < -1
@@ -57,90 +50,40 @@ def test_closed_form_equals_the_search(reference, seed, gamma):
     assert above > 0 > below
     searched = reference.smallest_similarity_by_search(distances, gamma)
     assert found == pytest.approx(searched, abs=1e-12) or abs(exact - searched) < 1e-9
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
+        patch.setattr("hierbench.hierarchy.roots.ROWS", 9)
+        frame, _ = hierarchy_aware_frame(distances, gamma)
+    assert np.abs(frame @ frame.T - reference.similarity(distances, gamma, found)).max() < 1e-13
 
 
-@pytest.mark.parametrize("mode", ["paper", "authors", "exact"])
-@pytest.mark.parametrize("gamma", [1.0, 5.0])
-def test_gram_matrix(cifar100, reference, mode, gamma):
-    frame, similarity = hierarchy_aware_frame(cifar100.distances, gamma, mode, seed=3)
-    s_min = minimum_similarity(cifar100.distances, gamma, mode)
-    assert np.abs(similarity - reference.similarity(cifar100.distances, gamma, s_min)).max() < 1e-15
-    assert np.abs(frame @ frame.T - similarity).max() < 4e-15
-
-
-def test_largest_tree(trees):
-    frame, similarity = hierarchy_aware_frame(trees["inat19"].distances, 5.0)
-    assert np.abs(frame @ frame.T - similarity).max() < 4e-15
-
-
-def test_in_float32(trees):
-    """Within float32's rounding, about 1e-7 for a cosine; and the frame of the same seed."""
-    single, cosines = hierarchy_aware_frame(trees["inat19"].distances, 5.0, dtype=np.float32)
+def test_largest_tree(trees, reference):
+    """In float32 within its rounding, about 1e-7 for a cosine; and the frame of the same seed."""
+    distances = trees["inat19"].distances
+    double, similarity = hierarchy_aware_frame(distances, 5.0)
+    s_min = minimum_similarity(distances, 5.0)
+    assert np.abs(similarity - reference.similarity(distances, 5.0, s_min)).max() < 1e-15
+    assert np.abs(double @ double.T - similarity).max() < 4e-15
+    single, cosines = hierarchy_aware_frame(distances, 5.0, dtype=np.float32)
     assert single.dtype == cosines.dtype == np.float32
-    double, similarity = hierarchy_aware_frame(trees["inat19"].distances, 5.0)
     assert np.abs(cosines - similarity).max() < 6e-8
     exact = single.astype(np.float64)
     assert np.abs(exact @ exact.T - similarity).max() < 4e-7
     assert np.abs((exact**2).sum(axis=1) - 1.0).max() < 1.2e-7
     assert np.abs(single - double).max() < 1e-6
-    torch.manual_seed(0)
-    assert HAFrame(trees["fgvc"], 100).frame.dtype == torch.float32
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 10**6), st.floats(0.5, 6.0), st.sampled_from(["height", "depth"]), st.randoms())
-def test_root_of_a_tree(seed, gamma, distance, random):
-    """R R^T = S and q = 1^T S^-1 1, as the Cholesky factor's; the tree is that of the distances."""
-    paths = {name: (*path[: random.randint(0, 3)], name) for name, path in random_paths(seed).items()}
-    distances = Hierarchy.from_paths(paths, distance).distances
-    largest = distances.max()
-    decay = np.exp(-gamma * distances / largest)
-    merges = merges_of(distances)
-    sparse = TreeRoot(merges, np.exp(-gamma * np.array([0, *(m.distance for m in merges)]) / largest))
-    assert sorted({0, *(m.distance for m in merges)}) == np.unique(distances).tolist()
-    dense = DenseRoot(decay)
-    assert sparse.q == pytest.approx(dense.q, rel=1e-10)
-    s_min = -0.5 / (dense.q - 1.0)
-    for root in (sparse.raised_to(s_min), dense.raised_to(s_min)):
-        rows = np.eye(len(distances))
-        root.apply_(rows)
-        assert np.abs(rows @ rows.T - ((1.0 - s_min) * decay + s_min)).max() < 1e-14
-
-
-def test_a_root_takes_columns_and_rows_in_parts(monkeypatch, cifar100):
-    merges = merges_of(cifar100.distances)
-    root = TreeRoot(merges, np.exp(-0.5 * np.array([0, *(merge.distance for merge in merges)])))
-    whole = np.random.default_rng(0).standard_normal((100, 50))
-    parts = whole.copy()
-    root.apply_(whole)
-    monkeypatch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
-    monkeypatch.setattr("hierbench.hierarchy.roots.ROWS", 9)
-    root.apply_(parts)
-    assert np.abs(parts - whole).max() < 1e-14
-
-
-@pytest.mark.parametrize("change", ["asymmetric", "not ultrametric", "zero", "diagonal"])
-def test_distances_of_no_tree(cifar100, reference, change):
+def test_distances_that_are_not_ultrametric(cifar100, reference):
     """They still have a frame where exp(-gamma D / d_max) is positive definite."""
     distances = cifar100.distances.astype(float)
-    assert merges_of(distances)
-    if change == "asymmetric":
-        distances[3, 4] += 1.0
-    elif change == "not ultrametric":
-        distances[3, 4] = distances[4, 3] = distances[3, 4] + 0.1
-    elif change == "zero":
-        distances[3, 4] = distances[4, 3] = 0.0
-    else:
-        distances[5, 5] = 0.1
-    assert merges_of(distances) is None
-    if change == "not ultrametric":
-        frame, similarity = hierarchy_aware_frame(distances, 2.0)
-        s_min = minimum_similarity(distances, 2.0)
-        assert np.abs(similarity - reference.similarity(distances, 2.0, s_min)).max() < 1e-15
-        assert np.abs(frame @ frame.T - similarity).max() < 4e-15
-    if change == "zero":
-        with pytest.raises(ValueError, match="not positive definite"):
-            hierarchy_aware_frame(distances, 2.0)
+    distances[3, 4] = distances[4, 3] = distances[3, 4] + 0.1
+    frame, similarity = hierarchy_aware_frame(distances, 2.0)
+    s_min = minimum_similarity(distances, 2.0)
+    assert np.abs(similarity - reference.similarity(distances, 2.0, s_min)).max() < 1e-15
+    assert np.abs(frame @ frame.T - similarity).max() < 4e-15
+    distances[3, 4] = distances[4, 3] = 0.0
+    with pytest.raises(ValueError, match="not positive definite"):
+        hierarchy_aware_frame(distances, 2.0)
 
 
 @pytest.mark.parametrize("size", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
@@ -159,13 +102,13 @@ def test_a_number_of_zero_is_no_direction(monkeypatch):
 
 def test_rotation_is_haar():
     """Moments of the Haar measure on O(3): E Q = 0, E Q_ij^2 = 1/3, E tr^2 = 1, E tr Q^2 = 1, det +-1 alike."""
-    samples = np.array([random_rotation(3, seed) for seed in range(8000)])
+    samples = np.array([random_rotation(3, seed) for seed in range(2000)])
     traces = np.einsum("nii->n", samples)
-    assert np.abs(samples.mean(axis=0)).max() < 0.03  # without the sign correction the diagonal is at -0.5
-    assert np.abs((samples**2).mean(axis=0) - 1 / 3).max() < 0.02
-    assert (traces**2).mean() == pytest.approx(1.0, abs=0.06)
-    assert np.einsum("nij,nji->n", samples, samples).mean() == pytest.approx(1.0, abs=0.06)
-    assert np.linalg.det(samples).mean() == pytest.approx(0.0, abs=0.04)
+    assert np.abs(samples.mean(axis=0)).max() < 0.06  # without the sign correction the diagonal is at -0.5
+    assert np.abs((samples**2).mean(axis=0) - 1 / 3).max() < 0.04
+    assert (traces**2).mean() == pytest.approx(1.0, abs=0.12)
+    assert np.einsum("nij,nji->n", samples, samples).mean() == pytest.approx(1.0, abs=0.12)
+    assert np.linalg.det(samples).mean() == pytest.approx(0.0, abs=0.08)
 
 
 @pytest.mark.parametrize("block", [2, 5])
@@ -218,15 +161,6 @@ def test_a_step_allocates_nothing_of_the_size_of_the_frame(trees):
 def test_bad_arguments(cifar100):
     with pytest.raises(ValueError, match="mode must be"):
         minimum_similarity(cifar100.distances, 1.0, "best")
-    not_a_tree = np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0]])
-    with pytest.raises(ValueError, match="not positive definite"):
-        minimum_similarity(not_a_tree, 1.0)
-
-
-def test_float_distances_give_the_same(cifar100):
-    ints = hierarchy_aware_frame(cifar100.distances, 2.0)
-    floats = hierarchy_aware_frame(cifar100.distances.astype(float), 2.0)
-    assert np.abs(ints[1] - floats[1]).max() < 1e-15
 
 
 def test_d_max_is_the_height_also_under_a_root_of_one_child():

@@ -1,17 +1,14 @@
 """What careless users, odd method files and damaged records must not break."""
 
-import json
 import signal
 
 import pytest
 
 from hierbench.api.registry import BrokenMethodError, digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.data import prepared as data
 from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Run, Store
-from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 
 
@@ -101,31 +98,6 @@ def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
     Store(tmp_path).run(crm.id).plan(crm.spec.content())
     with pytest.raises(UserError, match="have lost their bases"):
         Board.of("shapes", Store(tmp_path))
-
-
-@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04"])
-def test_a_damaged_checkpoint_counts_as_none(tmp_path, content):
-    (tmp_path / "checkpoint.pt").write_bytes(content)
-    assert load_checkpoint(tmp_path / "checkpoint.pt") is None
-
-
-@pytest.mark.parametrize("key", ["splits", "image_size", "paths", "digest"])
-@pytest.mark.parametrize("value", [3, {}, None])
-def test_a_damaged_meta_file_is_named(tmp_path, shapes, key, value):
-    if key == "digest":
-        value = ...
-    folder = tmp_path / "prepared/shapes"
-    folder.mkdir(parents=True)
-    for path in shapes.folder.glob("*.npy"):
-        (folder / path.name).symlink_to(path)
-    meta = dict(shapes.meta)
-    if value is ...:
-        del meta[key]
-    else:
-        meta[key] = value
-    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-    with pytest.raises(UserError, match="is damaged"):
-        data.find("shapes", tmp_path)
 
 
 def test_a_file_that_is_given_without_its_path_is_suggested(tmp_path, monkeypatch):

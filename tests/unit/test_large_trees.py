@@ -19,11 +19,6 @@ METHODS = [pytest.param(cls, id=cls.name) for cls in trained_methods()]
 SLACK = 1.3  # above the ratio of the numbers of nodes; with a square matrix it would be that ratio again
 
 
-def scaled_tree(num_classes):
-    """A tree with the seven levels of iNaturalist 2019, scaled to a number of classes."""
-    return stand_in_tree([ceil(size * num_classes / INAT[-1]) for size in INAT])
-
-
 def nodes_of(tree):
     return 1 + sum(tree.level_sizes)  # no leaf is shallow
 
@@ -59,21 +54,22 @@ def step(cls, tree):
     return allocated + peak, sum(tensor.nbytes for tensor in kept)
 
 
-@pytest.fixture(scope="module")
-def trees():
-    small, large = scaled_tree(253), scaled_tree(1010)
-    step(trained_methods()[0], small)  # what is imported at the first use is not a method's memory
-    return small, large
-
-
 def require_linear(cls, small, large):
     for less, more in zip(step(cls, small), step(cls, large), strict=True):
         print(f"\n{cls.name}, {nodes_of(small)} and {nodes_of(large)} nodes: {less >> 10} and {more >> 10} KiB")
         assert more / less <= SLACK * nodes_of(large) / nodes_of(small)
 
 
+@pytest.fixture(scope="module", params=[(253, 1010), pytest.param((1010, 10_000), marks=pytest.mark.speed)])
+def trees(request):
+    """Two trees with the seven levels of iNaturalist 2019, scaled to numbers of classes."""
+    small, large = (stand_in_tree([ceil(size * number / INAT[-1]) for size in INAT]) for number in request.param)
+    step(trained_methods()[0], small)  # what is imported at the first use is not a method's memory
+    return small, large
+
+
 @pytest.mark.parametrize("cls", METHODS)
-def test_a_thousand_classes(cls, trees):
+def test_memory_grows_as_the_nodes(cls, trees):
     if cls.name in SQUARE:
         step(cls, trees[1])
     else:
@@ -92,17 +88,3 @@ def test_a_square_matrix_would_be_found(trees):
 
     with pytest.raises(AssertionError):
         require_linear(Dense, *trees)
-
-
-@pytest.fixture(scope="module")
-def ten_thousand():
-    return scaled_tree(10_000)
-
-
-@pytest.mark.speed
-@pytest.mark.parametrize("cls", METHODS)
-def test_ten_thousand_classes(cls, trees, ten_thousand):
-    if cls.name in SQUARE:
-        step(cls, ten_thousand)
-    else:
-        require_linear(cls, trees[1], ten_thousand)

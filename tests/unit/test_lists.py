@@ -3,14 +3,13 @@
 import errno
 import gzip
 import hashlib
-import http.server
 import importlib
 import io
+import itertools
 import os
 import signal
 import subprocess
 import tarfile
-import threading
 
 import numpy as np
 import pytest
@@ -99,6 +98,20 @@ def inat(make_inat, inat_classes):
 @pytest.fixture(scope="session")
 def tiered_lists(files, tmp_path_factory):
     return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path_factory.mktemp("none"), files)
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The pieces that were loaded."""
+    seen, write = [], writer.RowFile.write
+    monkeypatch.setattr(writer.RowFile, "write", lambda self, piece: seen.append(piece) or write(self, piece))
+    return seen
+
+
+def extracted(archive, folder):
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
 
 
 def nearly_equal(ours, pillows):
@@ -209,8 +222,7 @@ def test_inat19_from_the_archive(tmp_path, real_inat, miniatures):
 def test_folder_archive_and_plain_tar_give_the_same(tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "train_val2019.tar.gz", class_of)
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "deep/er", filter="data")
+    extracted(archive, tmp_path / "deep/er")
     with tarfile.open(tmp_path / "plain.tar", "w") as tar:
         tar.add(tmp_path / "deep/er/train_val2019", "x")
     (tmp_path / "linked").mkdir()
@@ -274,11 +286,13 @@ def test_a_missing_class_folder_is_named(tmp_path, inat, miniatures):
     gone = next(iter(class_of.values()))
     kept = {image: name for image, name in class_of.items() if name != gone}
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
+    said = []  # the terms, before anything is read
     with pytest.raises(UserError, match=rf"images are missing: .*; whole classes: .*train/{gone}"):
-        prepare("inat19", tmp_path / "data", archive, offline=offline)
+        prepare("inat19", tmp_path / "data", archive, offline=offline, announce=said.append)
+    assert len(said) == 1 and "CC BY-NC-SA 4.0" in said[0]
 
 
-def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, miniatures):
+def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, miniatures, monkeypatch):
     offline, class_of = inat
     bad = sorted(class_of)[:3]
 
@@ -286,6 +300,9 @@ def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, min
         return {bad[0]: content[:100], bad[1]: b"", bad[2]: b"GIF89a no image"}.get(image, content)
 
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of, change=change)
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"100 images cannot be .* has more than"):
+        patch.setattr(image_finder, "LARGEST", 1)
+        prepare("inat19", tmp_path / "large", archive, offline=offline)
     with pytest.raises(UserError, match="3 images cannot be read") as error:
         prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert all(image in str(error.value) for image in bad) and "\n" not in str(error.value)
@@ -294,75 +311,58 @@ def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, min
     assert sum(there.meta["splits"].values()) == 97 and "3 images cannot be read" in there.meta["remark"]
 
 
-def test_what_was_read_is_not_read_again(tmp_path, inat, miniatures, monkeypatch):
-    offline, class_of = inat
-    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    whole = prepare("inat19", tmp_path / "whole", archive, offline=offline).digest
-    lost = sorted(class_of)[50]
-    folder = tmp_path / "images"
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
-    path = next(folder.rglob(lost))
-    content = path.read_bytes()
-    path.unlink()
-    with pytest.raises(UserError, match="1 of 100 images are missing"):
-        prepare("inat19", tmp_path / "data", folder, offline=offline)
-    path.write_bytes(content)
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
-    assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
-    assert len(loaded) == 1
-
-
-def test_another_source_begins_anew(tmp_path, inat, miniatures, monkeypatch):
+def test_another_source_begins_anew(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     first = dict(list(class_of.items())[:50])
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", first)
     with pytest.raises(UserError, match="50 of 100 images are missing"):
         prepare("inat19", tmp_path / "data", archive, offline=offline)
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
+    loaded.clear()
     miniatures.inat19_archive(archive, class_of)  # the same path, another content
     prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert len(loaded) == 100
 
 
-def sparse_members(archive):
-    """Where each member's header begins, in a plain tar."""
-    with tarfile.open(archive) as tar:
-        return [member.offset for member in tar.getmembers()]
+def changed(content, where):
+    """An archive, plain or gzipped, that is damaged at a place of its 51st member, or at a share of its length."""
+    if isinstance(where, float):
+        return content[: int(len(content) * where)]
+    content = bytearray(content)
+    if where == "checksum of gzip":
+        content[-6] ^= 1  # all images are whole
+        return content
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        offset, last = tar.getmembers()[50].offset, tar.getmembers()[-1]
+    if where == "a bad header":
+        content[offset + 20] ^= 1
+        return content
+    end = last.offset_data + (last.size + 511) // 512 * 512
+    return content[: {"at a header": offset, "in a header": offset + 100, "before the end": end}[where]]
 
 
-@pytest.mark.parametrize("where", ["at a header", "in a header", "in a file", "before the end", "a bad header"])
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_truncated_plain_archive(tmp_path, inat, miniatures, where, nested):
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        *itertools.product(["plain", "nested"], ["at a header", "in a header", "before the end", "a bad header"]),
+        *itertools.product(["gzip"], [0.3, 0.9999, "checksum of gzip"]),
+    ],
+)
+def test_a_truncated_or_damaged_archive(tmp_path, inat, miniatures, kind, where):
     offline, class_of = inat
-    compressed = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    archive = tmp_path / "plain.tar"
-    archive.write_bytes(gzip.decompress(compressed.read_bytes()))
-    content, offsets = bytearray(archive.read_bytes()), sparse_members(archive)
-    cut = {"at a header": 0, "in a header": 100, "in a file": 600}.get(where)
-    if cut is not None:
-        content = content[: offsets[50] + cut]
-    elif where == "before the end":
-        with tarfile.open(archive) as tar:
-            last = tar.getmembers()[-1]
-        content = content[: last.offset_data + (last.size + 511) // 512 * 512]
-    else:
-        content[offsets[50] + 20] ^= 1
-    archive.write_bytes(content)
-    if nested:
+    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
+    content = archive.read_bytes() if kind == "gzip" else gzip.decompress(archive.read_bytes())
+    archive.write_bytes(changed(content, where))
+    if kind == "nested":
         with tarfile.open(tmp_path / "outer.tar", "w") as tar:
             tar.add(archive, "inner.tar")
         archive = tmp_path / "outer.tar"
-    with pytest.raises(UserError, match=rf"{archive.name} is truncated or damaged"):
+    with pytest.raises(UserError, match=rf"{archive.name} is truncated or damaged .* read from it are discarded"):
         prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
     assert prepared.find("inat19", tmp_path / "data") is None
+    assert not list((tmp_path / "data").rglob("*.npy"))
 
 
-def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures, monkeypatch):
+def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     names, folder = sorted(class_of), tmp_path / "both"
     folder.mkdir()
@@ -374,9 +374,7 @@ def test_a_damaged_archive_costs_its_own_images_alone(tmp_path, inat, miniatures
         prepare("inat19", tmp_path / "data", folder, offline=offline)
     second.write_bytes(content)
     digest = prepare("inat19", tmp_path / "one", folder, offline=offline).digest
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
+    loaded.clear()
     assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == digest
     assert len(loaded) == 30
 
@@ -438,9 +436,7 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
-    folder, later = tmp_path / "images", tmp_path / "later"
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+    folder, later = extracted(archive, tmp_path / "images"), tmp_path / "later"
     later.mkdir()
     moved = {path: later / path.name for path in sorted(folder.rglob("*.jpg"))[::7]}
     for path, place in moved.items():
@@ -463,22 +459,22 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
     assert sorted(os.listdir(again.folder)) == sorted(os.listdir(whole.folder))
 
 
-def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, monkeypatch):
+def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
-    folder = tmp_path / "images"
-    with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", dict(list(class_of.items())[:60]))) as tar:
-        tar.extractall(folder, filter="data")
+    folder = extracted(miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of), tmp_path / "images")
+    whole = prepare("inat19", tmp_path / "whole", folder, offline=offline).digest
+    moved = {path: tmp_path / path.name for path in sorted(folder.rglob("*.jpg"))[:40]}
+    for path, place in moved.items():
+        path.rename(place)
     with pytest.raises(UserError, match="40 of 100 images are missing"):
         prepare("inat19", tmp_path / "data", folder, offline=offline)
     for arguments in ({}, {"source": tmp_path / "typo", "offline": offline}, {"source": folder, "offline": tmp_path}):
         with pytest.raises(UserError):
             prepare("inat19", tmp_path / "data", **arguments)
-    with tarfile.open(miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)) as tar:
-        tar.extractall(folder, filter="data")
-    loaded = []
-    load = writer.RowFile.write
-    monkeypatch.setattr(writer.RowFile, "write", lambda self, some, stop: loaded.extend(some) or load(self, some, stop))
-    prepare("inat19", tmp_path / "data", folder, offline=offline)
+    for path, place in moved.items():
+        place.rename(path)
+    loaded.clear()
+    assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
     assert len(loaded) == 40
 
 
@@ -487,16 +483,16 @@ def test_a_disk_that_does_not_take_the_images(tmp_path, inat, miniatures, monkey
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     count = []
-    pwritev = os.pwritev
+    pwrite = os.pwrite
 
     def refusing(*arguments):
         count.append(1)
         if len(count) > 40:
             raise OSError(number, os.strerror(number))
-        return pwritev(*arguments)
+        return pwrite(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwritev", refusing)
+        patch.setattr(os, "pwrite", refusing)
         with pytest.raises(UserError, match=f"{words}; what was read is kept") as error:
             prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert "\n" not in str(error.value) and prepared.find("inat19", tmp_path / "data") is None
@@ -519,67 +515,11 @@ def test_arrays_larger_than_the_memory_open(tmp_path, inat, miniatures):
     assert len(there.arrays("train")[0]) == num
 
 
-def test_the_terms_are_said_before_anything_is_read(tmp_path, inat):
-    offline, _ = inat
-    said = []
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(UserError, match="100 of 100 images are missing"):
-        prepare("inat19", tmp_path / "data", empty, offline=offline, announce=said.append)
-    (line,) = said
-    assert "CC BY-NC-SA 4.0" in line
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9, 0.9999])
-def test_a_truncated_archive(tmp_path, inat, miniatures, share):
-    offline, class_of = inat
-    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    content = archive.read_bytes()
-    archive.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(UserError, match=r"a\.tar\.gz is truncated or damaged .* read from it are discarded"):
-        prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
-    assert prepared.find("inat19", tmp_path / "data") is None
-    assert not list((tmp_path / "data").rglob("*.npy"))
-
-
-def test_a_damaged_byte_in_the_archive_is_found_out_by_its_checksum(tmp_path, inat, miniatures):
-    offline, class_of = inat
-    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    content = bytearray(archive.read_bytes())
-    content[-6] ^= 1  # of the CRC: all images are whole
-    archive.write_bytes(content)
-    with pytest.raises(UserError, match="truncated or damaged"):
-        prepare("inat19", tmp_path / "data", archive, offline=offline)
-
-
-def test_no_member_of_an_archive_is_written_anywhere(tmp_path, inat, miniatures):
-    offline, class_of = inat
-    image = next(iter(class_of))
-    archive = tmp_path / "evil.tar"
-    with tarfile.open(archive, "w") as tar:
-        link = tarfile.TarInfo(f"x/{image}")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        tar.addfile(link)
-        miniatures.add_file(tar, "../../escaped.jpg", b"x")
-    with pytest.raises(UserError, match="100 of 100 images are missing"):
-        prepare("inat19", tmp_path / "data", archive, offline=offline)
-    assert not list(tmp_path.rglob("escaped*"))
-
-
-def test_an_image_that_is_too_large_to_be_one(tmp_path, inat, miniatures, monkeypatch):
-    offline, class_of = inat
-    archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    monkeypatch.setattr(image_finder, "LARGEST", 100)
-    with pytest.raises(UserError, match=r"100 images cannot be read: image .* has more than"):
-        prepare("inat19", tmp_path / "data", archive, offline=offline)
-
-
 def test_two_files_of_one_name(tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     for place in ("one", "two"):
-        with tarfile.open(archive) as tar:
-            tar.extractall(tmp_path / "images" / place, filter="data")
+        extracted(archive, tmp_path / "images" / place)
     with pytest.raises(UserError, match=r"occurs twice: \S+one\S+ and \S+two"):
         prepare("inat19", tmp_path / "data", tmp_path / "images", offline=offline)
 
@@ -607,48 +547,27 @@ def test_offline_files_are_checked_too(tmp_path, files):
 
 
 @pytest.fixture
-def site(files, monkeypatch):
-    """The repository's files on a server of our own; `wrong` makes it answer something else."""
-    wrong = {}
-
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            name = self.path.rpartition("/")[2]
-            asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(wrong.get(name) or (files / name).read_bytes())
-
-        def log_message(self, *_):
-            pass
-
-    asked = []
-    with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(split_lists, "URL", f"http://127.0.0.1:{server.server_port}")
-        yield asked, wrong
-        server.shutdown()
+def site(files, tmp_path, monkeypatch):
+    """The folder of the repository's files on a server of our own."""
+    folder = tmp_path / "site"
+    for file in (tieredimagenet_h.TREE, tieredimagenet_h.SPLITS):
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).symlink_to(files / file.name)
+    monkeypatch.setattr(split_lists, "URL", folder.as_uri())
+    return folder
 
 
-def test_trees_and_lists_are_fetched_once(tmp_path, site):
-    asked, _ = site
+def test_trees_and_lists_are_fetched_once_and_compared(tmp_path, site):
     lists = read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
     assert len(lists.names["val"]) == 15_200
-    assert asked == ["/data/tiered_imagenet_isa.txt", "/dataset_splits/splits_tiered.zip"]
+    wrong, cached = site / tieredimagenet_h.SPLITS.path, tmp_path / "making-better-mistakes/splits_tiered.zip"
+    wrong.unlink()
     read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
-    assert len(asked) == 2
-    cached = tmp_path / "making-better-mistakes/splits_tiered.zip"
     cached.write_bytes(cached.read_bytes()[:-1])  # a damaged cache is fetched again
-    read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
-    assert len(asked) == 3
-
-
-def test_what_is_fetched_with_another_checksum_is_not_used(tmp_path, site):
-    _, wrong = site
-    wrong["splits_tiered.zip"] = b"something else"
+    wrong.write_bytes(b"something else")
     with pytest.raises(UserError, match=r"splits_tiered\.zip could not be downloaded .*SHA-256 is .*: it is not used"):
         read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, None)
-    assert not list(tmp_path.rglob("splits_tiered.zip"))
+    assert not cached.exists()
 
 
 @pytest.mark.parametrize(("name", "what"), [("inat19", "82 GB"), ("tieredimagenet-h", "your own copy of ImageNet")])
@@ -679,7 +598,7 @@ inat19.TREE, inat19.SPLITS = File(inat19.TREE.path, sha256=sha256), File(inat19.
 split_lists.IMAGE_SIZE = 16, 16
 writer.FLUSH_EVERY, writer.WINDOW, writer.TOGETHER = 5 * 3 * 16 * 16, 1, 1
 write = writer.RowFile.write
-writer.RowFile.write = lambda self, some, stop: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, some, stop))[2]
+writer.RowFile.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
 print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
 """
 

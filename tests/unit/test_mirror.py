@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import sqlite3
 import subprocess
@@ -16,7 +15,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.store import Store
-from hierbench.utils.files import temporary_beside, write_json
+from hierbench.utils.files import write_json
 from hierbench.utils.lock import this_process
 
 
@@ -59,15 +58,6 @@ class Server:
         self.answer()
         self.runs[run] = status
 
-    def log_batch(self, *_, **__):
-        self.answer()
-
-    def log_artifact(self, *_):
-        self.answer()
-
-    def log_inputs(self, *_):
-        self.answer()
-
     def create_logged_model(self, experiment, name, run, *_, **__):
         self.answer()
         self.models[f"model of {run}"] = "PENDING"
@@ -76,9 +66,6 @@ class Server:
     def finalize_logged_model(self, model, status):
         self.answer()
         self.models[model] = status
-
-    def log_outputs(self, *_):
-        self.answer()
 
     def search_logged_models(self, _, where):
         self.answer()
@@ -89,9 +76,11 @@ class Server:
         self.answer()
         del self.models[model]
 
-    def answer(self):
+    def answer(self, *_, **__):
         if self.down:
             raise ConnectionError("connection refused")
+
+    log_batch = log_artifact = log_inputs = log_outputs = answer
 
 
 @pytest.fixture
@@ -180,16 +169,6 @@ def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
     assert server.runs == {"run-0": "FAILED", "run-1": "FAILED"}
 
 
-def test_what_the_server_has_is_not_written_again_wherever_the_folder_is_now(tmp_path, server, job):
-    mirror(tmp_path, []).write(job, "x")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "job").rename(tmp_path / "elsewhere/job")
-    again = mirror(tmp_path / "elsewhere", [])
-    assert again.missing([job]) == []
-    again.write(job, "x")
-    assert server.runs == {"run-0": "FINISHED"}
-
-
 def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_write(tmp_path, server, job):
     warnings = []
     server.down = True
@@ -228,7 +207,6 @@ def test_the_columns_source_and_models_of_the_page_are_filled(tmp_path, job):
     Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job, "x")
     (run,) = children(tmp_path)
     assert run.data.tags["mlflow.source.name"] == "hierbench" and run.data.tags["mlflow.source.type"] == "LOCAL"
-    assert re.fullmatch("[0-9a-f]{40}", run.data.tags.get("mlflow.source.git.commit", "0" * 40))
     client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     (output,) = run.outputs.model_outputs
     model = client.get_logged_model(output.model_id)
@@ -260,12 +238,8 @@ def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
     again = Mirror(uri, tmp_path, "shapes", "title", warnings.append)
     assert again.has_dead_runs() and again.missing([job]) == [job]
     (half,) = children(tmp_path)
-    place = tmp_path / "mlartifacts" / half.info.run_id / "artifacts"
-    torn = place / temporary_beside(place / "history.csv").name.replace(f".{os.getpid()}.", f".{ended.pid}.")
-    torn.touch()
     again.write(job, "x")
     again.close("FINISHED")
-    assert not torn.exists()
     (child,) = children(tmp_path)
     assert child.info.run_id != half.info.run_id and child.info.status == "FINISHED" and not warnings
     assert not Mirror(uri, tmp_path, "shapes", "title", warnings.append).has_dead_runs()

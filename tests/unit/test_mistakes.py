@@ -1,11 +1,8 @@
 import base64
-import html.parser
-import importlib.util
 import io
 import json
 import re
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,16 +17,14 @@ from hierbench.reports.mistakes.page import (
     read_names,
     render,
     thumbnail,
-    tree_of,
 )
 from hierbench.reports.mistakes.pair import choose, read_pair
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
+from tests import mistake_runs
+from tests.browser import Page
+from tests.mistake_runs import HOSTILE, PATHS
 
-_spec = importlib.util.spec_from_file_location("mistake_runs", Path(__file__).parents[1] / "mistake_runs.py")
-mistake_runs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(mistake_runs)
-HOSTILE, MARKUP, PATHS = mistake_runs.HOSTILE, mistake_runs.MARKUP, mistake_runs.PATHS
 ROBIN, BOLD, COD, SCRIPT, OAK, FERN = range(6)
 
 
@@ -225,12 +220,6 @@ def test_no_mistakes_at_all(cli, work):
     assert 'class="number">-</td>' in page
 
 
-def test_the_tree_has_classes_first():
-    tree = tree_of([["a", "x", "p"], ["a", "p q"], ["DHC-1", "DHC-1"]], {"p": "pea", "x": "ex"})
-    assert tree["names"] == ["p pea", "p q", "DHC-1", "a", "x ex", "DHC-1"]
-    assert tree["parents"] == [4, 3, 5, -1, 3, -1]
-
-
 def test_names(work):
     pair, file = pair_of(work), work / "words.txt"
     file.write_text("robin\ta bird, <i>\ncod a fish\nelse\tnothing\nanimal\tbeast\noak\t\n")
@@ -246,27 +235,15 @@ def test_names(work):
         read_names(work / "nowhere", pair)
 
 
-class Reader(html.parser.HTMLParser):
-    """Collects tags and the text of scripts and styles, as a browser would see them."""
+@pytest.fixture
+def read(work):
+    """Reads a page as a browser does."""
 
-    def __init__(self):
-        super().__init__()
-        self.tags, self.attributes, self.blocks = [], set(), {}
-        self.current, self.policy = ("", ""), ""
+    def read(page):
+        (work / "page.html").write_text(page, encoding="utf-8")
+        return Page(work / "page.html")
 
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes.update(name for name, _ in attributes)
-        if dict(attributes).get("http-equiv") == "Content-Security-Policy":
-            self.policy = dict(attributes)["content"]
-        self.current = (tag, dict(attributes).get("type", ""))
-
-    def handle_data(self, text):
-        if self.current[0] in ("script", "style"):
-            self.blocks[self.current] = self.blocks.get(self.current, "") + text
-
-    def handle_endtag(self, tag):
-        self.current = ("", "")
+    return read
 
 
 def test_a_seed_of_more_digits_than_python_turns_into_a_number(work):
@@ -274,32 +251,34 @@ def test_a_seed_of_more_digits_than_python_turns_into_a_number(work):
         pair_of(work, "ce:type-I:" + "9" * 5000)
 
 
-def test_names_of_the_data_stay_text(work):
+def test_names_of_the_data_stay_text(work, read):
     """Class names, titles and remarks: none of them becomes markup, all of them are said as they are."""
     for path in (work / "runs").glob("*/metrics.json"):
         content = json.loads(path.read_text())
         path.write_text(json.dumps(content | {"title": HOSTILE}))
         mistake_runs.seal(Run(path.parent))
     meta = work / "data/prepared/shapes/meta.json"
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"remark": MARKUP, "notice": HOSTILE + "\ud800"}))
+    remarks = {"remark": mistake_runs.MARKUP, "notice": HOSTILE + "\ud800"}
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | remarks))
     pair = pair_of(work)
-    page = render(pair, np.arange(6))
-    reader = Reader()
-    reader.feed(page)
-    assert reader.tags.count("script") == 2 and not {"img", "b", "iframe"} & set(reader.tags)
-    assert not {name for name in reader.attributes if name.startswith("on")} | {"style", "src"} & reader.attributes
+    elements = read(page := render(pair, np.arange(6))).elements
+    tags, attributes = [tag for tag, _ in elements], {name for _, of_tag in elements for name in of_tag}
+    assert tags.count("script") == 2 and not {"img", "b", "iframe"} & set(tags)
+    assert not {name for name in attributes if name.startswith("on")} | {"style", "src"} & attributes
     assert page.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") == 5 and "&lt;b&gt;&amp;&#34;&#39;" in page
-    data = json.loads(reader.blocks["script", "application/json"])
-    assert data["tree"]["names"][:6] == [path[-1] for path in PATHS]
+    data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
+    tree = data["tree"]  # classes first
+    assert tree["names"][:6] == [path[-1] for path in PATHS] and tree["parents"][:2] == [6 + 1, 6 + 1]
     assert data["counts"] == pair.counts().tolist()
 
 
-def test_the_policy_allows_the_page_s_own_script_and_style_alone(work):
-    reader = Reader()
-    reader.feed(page := render(pair_of(work), np.arange(6)))
-    allowed = dict(part.strip().split(" ", 1) for part in reader.policy.split(";"))
+def test_the_policy_allows_the_page_s_own_script_and_style_alone(work, read):
+    elements = read(page := render(pair_of(work), np.arange(6))).elements
+    (policy,) = [of_tag["content"] for _, of_tag in elements if of_tag.get("http-equiv") == "Content-Security-Policy"]
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     for kind in ("script", "style"):
-        digest = base64.b64encode(sha256(reader.blocks[kind, ""].encode()).digest()).decode()
+        (text,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.S)
+        digest = base64.b64encode(sha256(text.encode()).digest()).decode()
         assert allowed[f"{kind}-src"] == f"'sha256-{digest}'"
     assert allowed["default-src"] == "'none'" and allowed["img-src"] == "data:"
     assert not re.findall(r"https?:|[\"'(]//|url\(|@import|<link(?! rel=\"icon\" href=\"data:,\")", page)
@@ -366,83 +345,58 @@ def run_of(work, method):
     return named_run(method, Board.of("shapes", store), store)[1]
 
 
-def unfinished(work):
-    run_of(work, "haframe").set_status("failed")
-    return "haframe type-II seed 0) is not finished: failed"
+def sealed(change):
+    """A change of HAFrame's run that its record names as its own."""
+
+    def damage(work):
+        run = run_of(work, "haframe")
+        change(run)
+        mistake_runs.seal(run)
+
+    return damage
 
 
-def no_predictions(work):
-    (run_of(work, "haframe").folder / "predictions.npz").unlink()
-    return "cannot be read: [Errno 2]"
-
-
-def torn_predictions(work):
-    run = run_of(work, "haframe")
-    (run.folder / "predictions.npz").write_bytes(b"\x00" * 300)
-    mistake_runs.seal(run)
-    return "cannot be read"
-
-
-def nan_predictions(work):
-    run = run_of(work, "haframe")
+def with_nan(run):
     scores, targets = run.predictions()
     scores[2, 1] = np.nan
     run.write_predictions(scores, targets)
-    mistake_runs.seal(run)
-    return "are damaged: a score is NaN; remove the folder"
 
 
-def other_targets(work):
-    run = run_of(work, "haframe")
-    scores, targets = run.predictions()
-    run.write_predictions(scores, targets[::-1])
-    mistake_runs.seal(run)
-    return "are damaged: (6, 6) scores and their targets are not those of 6 test examples, 6 classes"
+def with_meta(**changes):
+    def damage(work):
+        meta = work / "data/prepared/shapes/meta.json"
+        meta.write_text(json.dumps(json.loads(meta.read_text()) | changes))
+
+    return damage
 
 
-def fewer_predictions(work):
-    run = run_of(work, "haframe")
-    scores, targets = run.predictions()
-    run.write_predictions(scores[:4], targets[:4])
-    mistake_runs.seal(run)
-    return "are damaged: (4, 6) scores"
-
-
-def not_prepared(work):
-    (work / "data/prepared/shapes").rename(work / "data/prepared/elsewhere")
-    return "the images of shapes are not prepared in"
-
-
-def other_data(work):
-    meta = work / "data/prepared/shapes/meta.json"
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"digest": "0123456789abcdef"}))
-    return "is not the data of the runs: its digest is 0123456789ab, theirs is"
-
-
-def other_tree(work):
-    meta = work / "data/prepared/shapes/meta.json"
-    content = json.loads(meta.read_text())
-    content["paths"][0] = ["animal", "fish", "robin"]
-    meta.write_text(json.dumps(content))
-    return "is not the data of the runs"
-
-
+OTHER_TREE = [["animal", "fish", "robin"], *PATHS[1:]]
 DAMAGES = [
-    unfinished,
-    no_predictions,
-    torn_predictions,
-    nan_predictions,
-    other_targets,
-    fewer_predictions,
-    not_prepared,
-    other_data,
-    other_tree,
+    (lambda work: run_of(work, "haframe").set_status("failed"), "haframe type-II seed 0) is not finished: failed"),
+    (lambda work: (run_of(work, "haframe").folder / "predictions.npz").unlink(), "cannot be read: [Errno 2]"),
+    (sealed(lambda run: (run.folder / "predictions.npz").write_bytes(b"\x00" * 300)), "cannot be read"),
+    (sealed(with_nan), "are damaged: a score is NaN; remove the folder"),
+    (
+        sealed(lambda run: run.write_predictions(run.predictions()[0], run.predictions()[1][::-1])),
+        "are damaged: (6, 6) scores and their targets are not those of 6 test examples, 6 classes",
+    ),
+    (
+        sealed(lambda run: run.write_predictions(*(array[:4] for array in run.predictions()))),
+        "are damaged: (4, 6) scores",
+    ),
+    (
+        lambda work: (work / "data/prepared/shapes").rename(work / "data/prepared/elsewhere"),
+        "the images of shapes are not prepared in",
+    ),
+    (with_meta(digest="0123456789abcdef"), "is not the data of the runs: its digest is 0123456789ab, theirs is"),
+    (with_meta(paths=OTHER_TREE), "is not the data of the runs"),
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_what_is_missing_or_damaged_is_one_line(cli, work, damage):
-    refused(cli, work, ["ce", "haframe"], damage(work))
+@pytest.mark.parametrize(("damage", "problem"), DAMAGES, ids=[problem[:40] for _, problem in DAMAGES])
+def test_what_is_missing_or_damaged_is_one_line(cli, work, damage, problem):
+    damage(work)
+    refused(cli, work, ["ce", "haframe"], problem)
 
 
 def test_runs_that_cannot_be_compared(cli, work):

@@ -42,14 +42,6 @@ def test_the_rate_rises_in_steps_and_then_follows_the_cosine(shapes):
     assert seen[8::4] == pytest.approx(expected) and seen[11::4] == pytest.approx(expected)
 
 
-def test_adamw_is_pytorch_s_with_the_recipe_s_weight_decay(shapes):
-    how = job_for(shapes, "train.optimizer=adamw", "train.weight_decay=0.05").spec.train
-    optimizer = make_optimizer(build_classifier(CrossEntropy, TREE, "type-I", Model(backbone="wrn10-1")), how)
-    assert isinstance(optimizer, torch.optim.AdamW)
-    for group in optimizer.param_groups:
-        assert (group["weight_decay"], group["betas"]) == (0.05, (0.9, 0.999))
-
-
 @pytest.mark.parametrize(
     ("backbone", "names"),
     [
@@ -70,9 +62,12 @@ def test_layers_by_name(backbone, names):
 
 
 def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
-    how = job_for(shapes, "train.layer_decay=0.5").spec.train
+    how = job_for(shapes, "train.optimizer=adamw", "train.weight_decay=0.05", "train.layer_decay=0.5").spec.train
     model = build_classifier(CrossEntropy, TREE, "type-II", Model(backbone="wrn10-1"))
     optimizer = make_optimizer(model, how)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    for group in optimizer.param_groups:
+        assert (group["weight_decay"], group["betas"]) == (0.05, (0.9, 0.999))
     set_rates(optimizer, how, 0)
     rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert rate.keys() == {id(p) for p in model.parameters()}
@@ -83,14 +78,13 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("override", "message"),
     [
-        (["train.optimizer=adamw", "train.momentum=0.8"], "momentum is of sgd"),
-        (["train.epochs=3", "train.warmup_epochs=3"], "warmup_epochs = 3 must be less than epochs = 3"),
-        (["train.optimizer=adam"], "train.optimizer = 'adam'"),
-        (["train.layer_decay=0"], "train.layer_decay = 0"),
+        ("train.warmup_epochs=10", "warmup_epochs = 10 must be less than epochs = 10"),
+        ("train.optimizer=adam", "train.optimizer = 'adam'"),
+        ("train.layer_decay=0", "train.layer_decay = 0"),
     ],
 )
-def test_what_makes_no_sense(overrides, message):
+def test_what_makes_no_sense(override, message):
     with pytest.raises(UserError, match=message):
-        load_recipe("shapes", overrides)
+        load_recipe("shapes", [override])

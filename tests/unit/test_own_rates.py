@@ -13,12 +13,14 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
 FAST = ["train.precision=float32"]
+OWN = ["methods.ce.lr.classifier=0.2"]
 SAME = {"backbone": 0.1, "transform": 0.15, "classifier": 0.15}
 
 
-def planned(shapes, overrides=(), methods="ce,crm,haframe", types=("type-I", "type-II"), seeds=1, tuned=None):
+def planned(shapes, overrides=(), methods="ce,crm,haframe", tuned=None):
     found = [find_method(name) for name in methods.split(",")]
-    return make_plan(load_recipe("shapes", [*FAST, *overrides]), shapes, found, types, seeds, tuned=tuned)
+    recipe = load_recipe("shapes", [*FAST, *overrides])
+    return make_plan(recipe, shapes, found, ["type-I", "type-II"], 1, tuned=tuned)
 
 
 def rates(job):
@@ -27,7 +29,7 @@ def rates(job):
 
 def test_a_job_has_the_rates_of_its_method_and_a_re_ranked_one_those_of_its_base(shapes):
     plain = planned(shapes)
-    jobs = planned(shapes, ["methods.ce.lr.classifier=0.2"])
+    jobs = planned(shapes, OWN)
     assert [job.spec.label for job in jobs] == [job.spec.label for job in plain]
     for job, before in zip(jobs, plain, strict=True):
         own = SAME | ({"classifier": 0.2} if job.spec.method.name in ("ce", "crm") else {})
@@ -63,36 +65,20 @@ def test_the_frame_alone_has_the_frames_rates(shapes):
 def test_changed_rates_leave_the_others_of_the_method():
     recipe = load_recipe("shapes", ["methods.haframe.lr.backbone=0.5"])
     changed = with_params(recipe, "haframe", {"gamma": 3.0, "lr.transform": 0.25})
-    assert changed.methods["haframe"] == {
-        "alpha": 0.4,
-        "gamma": 3.0,
-        "lr": {"backbone": 0.5, "transform": 0.25},
-    }
+    assert changed.methods["haframe"] == {"alpha": 0.4, "gamma": 3.0, "lr": {"backbone": 0.5, "transform": 0.25}}
     for params in ({"lr.clasifier": 0.1}, {"lr.classifier": -1.0}, {"lr": 0.1}, {"lr": 0.1, "lr.classifier": 0.1}):
         with pytest.raises(UserError, match=r"^methods\.haframe: .*lr"):
             with_params(recipe, "haframe", params)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        (
-            "methods.ce.lr.clasifier=0.1",
-            "^methods.ce: unknown key 'lr.clasifier'; did you mean 'lr.classifier'[?] "
-            "known: lr.backbone, lr.classifier, lr.transform$",
-        ),
-        ("methods.crm.lr.classifier=1", "methods.crm.lr: crm is not trained; set methods.ce.lr"),
-        ("methods.all.lr.classifier=1", "unknown method 'all'"),
-        ("tune.grid.hafram.lr.classifier=[1]", "unknown method 'hafram'; did you mean 'haframe'"),
-    ],
-)
-def test_rates_of_no_trained_method(override, message):
+def test_rates_of_what_is_not_trained_and_of_a_base_that_was_not_asked_for(shapes):
+    with pytest.raises(UserError, match=r"methods\.crm\.lr: crm is not trained; set methods\.ce\.lr"):
+        check_request(load_recipe("shapes", ["methods.crm.lr.classifier=1"]), [find_method("crm")], ["type-I"])
+    message = (
+        r"^methods\.ce: unknown key 'lr\.clasifier'; did you mean 'lr\.classifier'\? "
+        r"known: lr\.backbone, lr\.classifier, lr\.transform$"
+    )
     with pytest.raises(UserError, match=message):
-        check_request(load_recipe("shapes", [override]), [find_method("ce"), find_method("crm")], ["type-I"])
-
-
-def test_a_rate_of_a_base_that_was_not_asked_for_is_checked_with_the_plan(shapes):
-    with pytest.raises(UserError, match=r"^methods\.ce: unknown key 'lr\.clasifier'"):
         planned(shapes, ["methods.ce.lr.clasifier=0.1"], methods="crm")
 
 
@@ -116,14 +102,13 @@ def table(shapes, tmp_path):
 
 
 def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
-    own = ["methods.ce.lr.classifier=0.2"]
-    rows, remark = table((own, "ce,crm,haframe"))
-    assert (
-        len(rows) == 5
-        and remark.endswith("; learning rates differ between methods; the recipe plans 3 seeds")
-        and "train.lr.type-II" not in remark
-    )
+    rows, remark = table((OWN, "ce,crm,haframe"))
+    assert len(rows) == 5
+    assert remark.endswith("; learning rates differ between methods; the recipe plans 3 seeds")
+    assert "train.lr.type-II" not in remark
     assert "not as in the recipe: train.lr.type-I.classifier = 0.2" in remark  # all rows of that type
+    _, remark = table((OWN, "ce,crm,haframe"), tuned=("ce", "crm", "haframe"))
+    assert remark.endswith("; learning rates tuned per method; the recipe plans 3 seeds")
     rows, remark = table((["train.lr.type-II.classifier=0.2"], "ce,crm,haframe"))
     assert len(rows) == 5 and "not as in the recipe: train.lr.type-II.classifier = 0.2" in remark
     assert "learning rates" not in remark
@@ -131,26 +116,18 @@ def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
 
 def test_weights_are_named_with_their_digest(shapes, tmp_path):
     recipe, store = load_recipe("shapes", ["model.weights=file"]), Store(tmp_path)
-    for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54):
-        store.run(job.id).plan(job.spec.content())
-        store.ask_for([job.id])
+    (job,) = make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54)
+    store.run(job.id).plan(job.spec.content())
+    store.ask_for([job.id])
     assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", store).remark
-
-
-def test_tuned_rates_are_said_to_be(table):
-    own = ["methods.ce.lr.classifier=0.2"]
-    assert table((own, "ce,crm,haframe"), tuned=("ce", "crm", "haframe"))[1].endswith(
-        "; learning rates tuned per method; the recipe plans 3 seeds"
-    )
 
 
 def test_of_several_rates_of_a_method_the_newest_count(table, shapes):
     """A re-ranked run is in the table only with its base; other methods keep theirs."""
-    old, new = ["methods.ce.lr.classifier=0.1"], ["methods.ce.lr.classifier=0.2"]
-    rows, _ = table((old, "ce,crm,haframe"), (new, "ce"))
-    expected = {(job.spec.method.name, job.spec.type): (job.id,) for job in planned(shapes, new, "ce,haframe")}
+    rows, _ = table((["methods.ce.lr.classifier=0.1"], "ce,crm,haframe"), (OWN, "ce"))
+    expected = {(job.spec.method.name, job.spec.type): (job.id,) for job in planned(shapes, OWN, "ce,haframe")}
     assert rows == expected  # crm re-ranks runs that are not in it
-    rows, _ = table((new, "crm"))
+    rows, _ = table((OWN, "crm"))
     assert set(rows) == {*expected, ("crm", "type-I"), ("crm", "type-II")}
 
 
@@ -158,7 +135,6 @@ def test_rates_of_the_recipe_itself_are_no_departure(table, monkeypatch):
     """Also not those that a re-ranked run has from its base."""
     from hierbench.leaderboard import settings
 
-    own = ["methods.ce.lr.classifier=0.2"]
-    monkeypatch.setattr(settings, "recipe_of", lambda *_: load_recipe("shapes", own))
-    assert "not as in the recipe" not in table((own, "ce,crm"))[1]
+    monkeypatch.setattr(settings, "recipe_of", lambda *_: load_recipe("shapes", OWN))
+    assert "not as in the recipe" not in table((OWN, "ce,crm"))[1]
     assert "train.lr.type-I.classifier = 0.15" in table(([], "ce,crm"))[1]

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.experiments.site import build_site, find_tables, read_table
+from hierbench.experiments.site import folders, svg
+from hierbench.experiments.site.build import MARKER, build_site, write_site
+from hierbench.experiments.site.comparisons import pairs_of
+from hierbench.experiments.site.content import Table, find_tables, read_table
+from hierbench.experiments.site.runs import time_of
+from hierbench.experiments.verification.findings import Report
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
-from hierbench.reports.site import svg
-from hierbench.reports.site.build import Site, write_site
-from hierbench.reports.site.comparisons import pairs_of
-from hierbench.reports.site.content import Card, Said, Table, read_card, read_changes
-from hierbench.reports.site.place import MARKER
-from hierbench.reports.site.runs import time_of
 from hierbench.runs.further_metrics import write_further
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -31,6 +30,12 @@ def birds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("birds")
     records.publish(folder, "birds", ROWS)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Pictures take most of the time; they are drawn in test_site.py."""
+    monkeypatch.setattr(folders, "draw_one", lambda *_: None)
 
 
 @pytest.fixture
@@ -83,7 +88,7 @@ def test_a_failure_leaves_the_site_that_was(birds, copy, tmp_path, monkeypatch):
     site = tmp_path / "site"
     build(birds, site, tmp_path)
     before = contents(site)
-    monkeypatch.setattr("hierbench.reports.site.build.write_marker", lambda *_: 1 / 0)
+    monkeypatch.setattr("hierbench.experiments.site.build.write_json", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         build(copy, site, tmp_path)
     assert contents(site) == before and {path.name for path in tmp_path.iterdir()} == {"site", "published"}
@@ -120,7 +125,9 @@ def test_tampering_is_shown_as_what_it_is(copy, tmp_path):
     assert "2 of 10 runs are rejected" in board and "97.25" not in board
     page = pages[f"tables/birds/run-{run.folder.name[:16]}.html"]
     assert "Rejected:" in page and '<span class="verdict rejected">rejected</span>' in page
-    assert "its spec cannot be read" in pages["tables/birds/checks.html"] and "<img" not in "".join(pages.values())
+    assert "its spec cannot be read" in pages["tables/birds/checks.html"] and "<img src=x" not in "".join(
+        pages.values()
+    )
 
 
 def test_a_table_without_any_row_says_why(copy, tmp_path):
@@ -148,8 +155,8 @@ def test_a_large_table_is_in_parts_whose_rows_are_light(tmp_path):
     title = records.QUOTED * 20
     cells = {name: Cell(50.0, 0.5, [49.5, 50.5], groups=("a", "b")) for name in ("top1", "mistake_severity")}
     rows = [Row("type-I", f"m{i:03}", title, 2, 2, cells, [], seeds=[0, 1], lacking=[2, 3, 4]) for i in range(150)]
-    table = Table("big", "", tmp_path, Store(tmp_path / "big"), Board("big", "paper", "height", rows), {})
-    write_site(Site("Big", "", [table], None, ""), tmp_path / "site")
+    table = Table("big", "", tmp_path, Store(tmp_path / "big"), Board("big", "paper", "height", rows), Report(tmp_path))
+    write_site([table], tmp_path / "site", "Big", "")
     pages = list((tmp_path / "site").rglob("*.html"))
     assert max(path.stat().st_size for path in pages) < 150_000
     parts = [tmp_path / f"site/tables/big/{name}.html" for name in ("index", "page-2", "page-3")]
@@ -208,25 +215,22 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
     assert {pair.tests for pair in pairs_of(board)} == {3 * 6}
     for run in store.runs():
         (run.folder / "further-metrics.json").unlink()
-    monkeypatch.setattr("hierbench.experiments.site.has_predictions", lambda _: True)  # they could be computed
+    monkeypatch.setattr("hierbench.experiments.site.content.has_predictions", lambda _: True)  # they could be computed
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
     assert "columns are left out" in (tmp_path / "site/tables/birds/index.html").read_text()
 
 
 def test_malformed_files_beside_a_table_are_left_out(tmp_path):
-    table = Table("x", "", tmp_path, Store(tmp_path), Board("x", "paper", "height", []), {"a": Said("a", "claimed")})
-    assert read_card(tmp_path) is None and read_changes(table) == []
-    (tmp_path / "card.toml").write_text(
-        'title = 5\nauthors = [1, "A"]\nlink = "https://x.org"\n[compute]\nruns = 3\ndevices = {cpu = 3}\n'
-    )
-    assert read_card(tmp_path) == Card(authors=("A",), compute="runs 3, devices cpu 3")
-    (tmp_path / "card.toml").write_text("[")
-    assert read_card(tmp_path).notes == "card.toml cannot be read"
-    entry = {"date": 5, "added": "x", "removed": [None], "changed": [{"row": ["r"], "top1": [1.5, None, 2], "n": 1}]}
-    (tmp_path / "x-changes.json").write_text(json.dumps([entry, [], 3]))
-    (change,) = read_changes(table)
-    assert change.lines == ("removed: None", "changed: ['r']: top1 [1.5, None, 2], n 1")
-    (tmp_path / "x-changes.json").write_text(json.dumps([{"added": [f"m{number}:type-I" for number in range(25)]}]))
-    (change,) = read_changes(table)
-    assert len(change.lines) == 21 and change.lines[-1] == "added: 5 more"
+    def table():
+        return Table("x", "", tmp_path, Store(tmp_path), Board("x", "paper", "height", []), Report(tmp_path))
+
+    assert table().card is None and not table().has_odd_card and table().changes == []
+    for content in ("[", 'title = 5\nauthors = [1, "A"]\n'):
+        (tmp_path / "card.toml").write_text(content)
+        assert table().card is None and table().has_odd_card
+    odd = [{"date": 5}, {"added": "x"}, {"changed": [{"row": ["r"]}]}, {"changed": [{"top1": [1.5, None, 2]}]}, [], 3]
+    row = {"row": "r:type-I", "top1": [1.5, None], "rank": ["ranked", "lacks seed 2"]}
+    (tmp_path / "x-changes.json").write_text(json.dumps([*odd, {"removed": ["m"], "changed": [row]}]))
+    (change,) = table().changes
+    assert change.lines == ["changed r:type-I: top1 1.5000 -> None, rank ranked -> lacks seed 2", "removed m"]
     assert time_of("2026-11-22T11:34:45Z") and not time_of("2026-13-22T11:34:45Z") and not time_of(["x"])

@@ -15,14 +15,14 @@ CAPTIONS = {
 }
 
 
-def test_interval_by_hand():
-    cell = summarise([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert cell.mean == 3.0
-    assert cell.ci95 == pytest.approx(2.7764451051977987 * math.sqrt(2.5) / math.sqrt(5), rel=1e-12)
-
-
-def test_one_run_has_no_interval():
-    assert summarise([2.5]) == Cell(2.5, None, (2.5,))
+def test_intervals_by_hand():
+    """The authors' protocol divides by n, ours by n - 1."""
+    values, quantile = [1.0, 2.0, 3.0, 4.0, 5.0], 2.7764451051977987
+    for ddof, deviation in ((0, math.sqrt(2.0)), (1, math.sqrt(2.5))):
+        cell = summarise(values, ddof=ddof)
+        assert cell.mean == 3.0 and cell.ci95 == pytest.approx(quantile * deviation / math.sqrt(5), rel=1e-12)
+    for ddof in (0, 1):
+        assert summarise([2.5], ddof=ddof) == Cell(2.5, None, (2.5,))
 
 
 def test_runs_without_mistakes_have_no_severity():
@@ -54,14 +54,10 @@ def test_a_row_without_severity_is_not_ranked():
     assert [r.competitive for r in highlighted([row(None)])] == [False]
 
 
-def paper_cells(tex, dataset):
+def paper_cells(tex, caption):
     """The numbers and colours of a table of the paper: {(type, row): (method colour, [(mean, ci, colour)])}."""
     tables = re.findall(r"\\begin\{table\*\}.*?\\end\{table\*\}", tex, re.S)
-    (table,) = [
-        t
-        for t in tables
-        if (found := re.search(r"Experiment results on (\S+) dataset", t)) and CAPTIONS[found[1]] == dataset
-    ]
+    (table,) = [table for table in tables if f"Experiment results on {caption} dataset" in table]
     cells, kind = [], ""
     for line in table.split(r"\\"):
         parts = line.split("&")
@@ -76,10 +72,10 @@ def paper_cells(tex, dataset):
     return cells
 
 
-@pytest.mark.parametrize("dataset", CAPTIONS.values())
-def test_highlight_equals_the_papers_colours_cell_by_cell(shared, dataset):
+@pytest.mark.parametrize(("caption", "dataset"), CAPTIONS.items())
+def test_highlight_equals_the_papers_colours_cell_by_cell(shared, caption, dataset):
     tex = (shared / "paper/haframe-iccv2023.tex").read_text(encoding="utf-8")
-    expected = paper_cells(tex, dataset)
+    expected = paper_cells(tex, caption)
     board = Board.paper(dataset)
     assert len(board.rows) == len(expected) == 9
     for row, (kind, title, colour, cells) in zip(board.rows, expected, strict=True):

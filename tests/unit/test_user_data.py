@@ -14,13 +14,11 @@ import torch
 
 from hierbench import Hierarchy
 from hierbench.config.recipe import load_recipe, protocols_of
-from hierbench.config.source import SourceSection, Splits
+from hierbench.config.source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
-from hierbench.data.user.listing import Photograph, list_images
-from hierbench.data.user.opening import open_source
-from hierbench.data.user.splits import divide, sizes
-from hierbench.data.user.taxonomy import read_tree
+from hierbench.data.user.listing import Photograph, divide, sizes
+from hierbench.data.user.opening import open_source, read_tree
 from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError
 
@@ -311,12 +309,17 @@ ROWS = {
     ),
     "twice": (
         lambda rows: [*rows, ["./" + rows[0][0], *rows[0][1:]]],
-        "line 62: ./images/barn owl/0.jpg is listed twice, before in line 2",
+        "row 61: ./images/barn owl/0.jpg is listed twice, before in row 1",
     ),
-    "a split": (lambda rows: [[*rows[0][:2], "tset"], *rows[1:]], "line 2: unknown split 'tset'; did you mean 'test'"),
-    "a folder": (lambda rows: [["images/wren", "wren", "val"], *rows], "line 2: images/wren is a folder, not an image"),
-    "no label": (lambda rows: [*rows, ["a.jpg", "", "val"]], "line 62: the label is empty"),
-    "cells": (lambda rows: [*rows, ["a.jpg", "b"]], "line 62 has 2 cells, not 3"),
+    "a split": (lambda rows: [[*rows[0][:2], "tset"], *rows[1:]], "row 1: unknown split 'tset'; did you mean 'test'"),
+    "a folder": (lambda rows: [["images/wren", "wren", "val"], *rows], "row 1: images/wren is a folder, not an image"),
+    "no label": (lambda rows: [*rows, ["a.jpg", "", "val"]], "row 61: the label is empty"),
+    "few cells": (lambda rows: [*rows, ["a.jpg"]], "row 61: the label is empty"),
+    "many cells": (
+        lambda rows: [*rows, ["a", "b", "val", ""]],
+        "no CSV file in UTF-8 (Error tokenizing data. C error: E",
+    ),
+    "a quote": (lambda rows: [*rows, ["a.jpg", "b", 'val"']], "row 61: unknown split 'val\"'"),
     "nothing": (lambda rows: [], "lists no images"),
     "no train": (
         lambda rows: [row for row in rows if row[1:] != ["wren", "train"]],
@@ -393,39 +396,42 @@ def test_data_new(cli, birds):
 
 def test_data_new_finds_splits(cli, original, birds):
     """Split folders and a manifest's column are kept as they are; a manifest without one is divided."""
+
+    def new(images):
+        (birds / "a.toml").unlink(missing_ok=True)
+        return cli(birds, "data", "new", "a", "--images", images, "--tree", "taxonomy.csv", "--output", "a.toml")
+
     manifest(birds)
-    args = ["--tree", "taxonomy.csv", "--output", "a.toml"]
-    assert "train 42, val 6, test 12" in cli(birds, "data", "new", "a", "--images", "list.csv", *args).ok().out
+    assert "train 42, val 6, test 12" in new("list.csv").ok().out
     assert load_recipe(str(birds / "a.toml")).source.splits.kind == "column"
     manifest(birds, kind="parquet")
-    args[-1] = "b.toml"
-    assert "train 42, val 6, test 12" in cli(birds, "data", "new", "b", "--images", "list.parquet", *args).ok().out
+    assert "train 42, val 6, test 12" in new("list.parquet").ok().out
     edit("list.csv", "label,split", "label,part")(birds)
-    args[-1] = "c.toml"
-    cli(birds, "data", "new", "c", "--images", "list.csv", *args).ok()
-    assert load_recipe(str(birds / "c.toml")).source.splits.val == 0.1
+    new("list.csv").ok()
+    assert load_recipe(str(birds / "a.toml")).source.splits.val == 0.1
     for split in ("train", "val", "test"):
         shutil.copytree(original / "images", birds / "divided" / split)
-    args[-1] = "d.toml"
-    assert "train 60, val 60, test 60" in cli(birds, "data", "new", "d", "--images", "divided", *args).ok().out
+    assert "train 60, val 60, test 60" in new("divided").ok().out
     shutil.rmtree(birds / "divided/val")
-    args[-1] = "e.toml"
-    cli(birds, "data", "new", "e", "--images", "divided", *args).one_line("has no folder val")
+    new("divided").one_line("has no folder val")
 
 
 def test_options_of_other_datasets_are_refused(cli, birds):
     write_file(birds)
-    cli(birds, "data", "prepare", "./birds.toml", "--source", "images").one_line("is read where its file says")
-    run = ["run", "--dataset", "./birds.toml", "--source", "images"]
-    cli(birds, *run).one_line("is read where its file says")
-    cli(birds, "data", "prepare", "./birds.toml").ok()
-    cli(birds, *run).one_line("is read where its file says")
-    cli(birds, *run, "--dry-run").one_line("is read where its file says")
-    cli(birds, "data", "prepare", "./birds.toml", "--allow-missing").one_line("for inat19 and tieredimagenet-h, whose")
-    cli(birds, "run", "--dataset", "./birds.toml", "--protocol", "authors").one_line("no section [authors]")
-    cli(birds, "run", "--dataset", "./birds.toml", "--set", "dataset=x").one_line("choose a dataset with --dataset")
-    cli(birds, "run", "--dataset", "shapes", "--set", "expected.height=3", "--set", "source.images=a", "--set",
-        "source.tree=b", "--set", "source.splits=folders").one_line("source is for a dataset of your own")  # fmt: skip
+    prepare_it, run = ["data", "prepare", "./birds.toml"], ["run", "--dataset", "./birds.toml"]
+    cli(birds, *run, "--source", "images").one_line("is read where its file says")
+    cli(birds, *prepare_it).ok()
+    for command, said in (
+        ([*prepare_it, "--source", "images"], "is read where its file says"),
+        ([*run, "--source", "images"], "is read where its file says"),
+        ([*run, "--source", "images", "--dry-run"], "is read where its file says"),
+        ([*prepare_it, "--allow-missing"], "for inat19 and tieredimagenet-h, whose"),
+        ([*run, "--protocol", "authors"], "no section [authors]"),
+        ([*run, "--set", "dataset=x"], "choose a dataset with --dataset"),
+    ):
+        cli(birds, *command).one_line(said)
+    own = [part for key in ("images=a", "tree=b", "splits=folders") for part in ("--set", f"source.{key}")]
+    cli(birds, "run", "--dataset", "shapes", *own).one_line("source is for a dataset of your own")
 
 
 @pytest.mark.parametrize("command", [["prepare", "./birds.toml"], ["new"], ["new", "--backbone", "timm:test_vit"]])
@@ -512,20 +518,15 @@ def test_balanced_sampling():
     assert (natural == torch.randperm(100)[:96]).all()
 
 
-def test_two_folders_that_are_one_class_are_listed_once(birds):
-    section = SourceSection(images=str(birds / "images"), tree="x", splits=Splits(val=0.1, test=0.1))
-    (birds / "images/wren/again").mkdir()
-    os.symlink(birds / "images/wren/again", birds / "images/wren/more")
-    (birds / "images/wren/0.jpg").rename(birds / "images/wren/again/0.jpg")
-    assert len(list_images(section).photographs) == 60
-
-
-def test_a_link_to_a_folder_above_is_left_out_and_named(cli, birds):
+def test_a_link_to_a_folder_above_is_left_out(cli, birds):
     """Also as a class, above the images, and in a class that is a link itself; a link to the side is followed."""
     (birds / "images/wren").rename(birds / "elsewhere")
     os.symlink(birds / "elsewhere", birds / "images/wren")
     for target, link in (("..", "all"), (birds / "images", "wren/up"), (".", "robin"), ("..", "mallard/x")):
         os.symlink(target, birds / "images" / link)
+    (birds / "images/mallard/again").mkdir()
+    os.symlink(birds / "images/mallard/again", birds / "images/mallard/more")  # one folder by two names
+    (birds / "images/mallard/0.jpg").rename(birds / "images/mallard/again/0.jpg")
     done = cli(birds, "data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv").ok()
     assert "birds: 60 images read: train 42, val 6, test 12" in done.out
     for link in ("all", "wren/up", "robin", "mallard/x"):

@@ -16,7 +16,7 @@ from hierbench.experiments.verification.report import as_text
 from hierbench.experiments.verification.retrain import _compare
 from hierbench.experiments.verification.verify import verify
 from hierbench.runs.compact import FILE, write_compact, write_targets
-from hierbench.runs.integrity import sealed
+from hierbench.runs.further_metrics import read_further, write_further
 from hierbench.runs.store import Run, Store
 from tests.tamperings import Folder, edit, predict, rename, reseal, respecify, targets_from_predictions
 
@@ -219,10 +219,8 @@ def test_a_kept_metric_that_does_not_follow(runs, cli):
     options = ("--dataset", "shapes", "--runs", runs.path, "--data-dir", runs.data_dir)
     cli(runs.path, "leaderboard", *options, "--metrics", "+hf_macro").ok()
     assert runs.report().counts()["recomputed"] == 9
-    content = json.loads((run.folder / "further-metrics.json").read_text())
-    del content["checksum"]
-    content["values"]["hf_macro"] += 1.0
-    run.write_record("further-metrics.json", sealed(content))
+    store = Store(runs.path)
+    write_further(run, store, {"hf_macro": read_further(run, store)["hf_macro"] + 1.0})
     found = cli(runs.path, "leaderboard", *options, "--metrics", "+hf_macro").ok()
     assert f"run {run.folder.name[:12]} (ce type-I seed 0) is rejected and not counted: hf_macro is " in found.err
     report = runs.report()  # no table here shows it
@@ -323,7 +321,7 @@ def test_malformed_records_are_rejected_and_never_a_traceback(runs):
     runs.rejected(run, "spec.json is not a spec of this version")
     status = (run := runs.run("flamingo", 0)).status
     del status["files"]["predictions.npz"]
-    run.write_record("status.json", sealed(status))
+    run.write_record("status.json", status)
     runs.rejected(run, "status.json has no digest of predictions.npz")
 
 

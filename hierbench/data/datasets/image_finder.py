@@ -100,14 +100,13 @@ class Locator:
 
 def files_below(folder: Path) -> Iterator[str]:
     """Yield all files below a folder, links followed, each folder once, in sorted order."""
-    seen: set[tuple[int, int]] = set()
+    seen = set[str]()
     folders = [str(folder)]
     while folders:  # os.walk of Python 3.11 calls itself, and a folder may be nested deeply
         place = folders.pop()
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:
+        if (real := os.path.realpath(place)) in seen:
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(real)
         with os.scandir(place) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         yield from (entry.path for entry in entries if not entry.is_dir())

@@ -5,6 +5,7 @@ Both come from the repository of Bertinetto et al., Making Better Mistakes, CVPR
 """
 
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.source import Labels, Piece, Request, Source, identity_of
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.readers import edges_from_lines
-from hierbench.utils.archives import DAMAGED, open_zip, zip_member
+from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges
+from hierbench.utils.archives import DAMAGED
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
@@ -27,7 +28,7 @@ LICENCE = (
     "CC BY-NC-SA 4.0, not for commercial use"
 )
 IMAGE_SIZE = (224, 224)
-LARGEST = 1 << 26  # bytes of a file, and of a list in it; all of tieredImageNet-H's have 1.8 MB
+LARGEST = 1 << 26  # bytes of a file; all of tieredImageNet-H's have 1.8 MB
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
         UserError: a file cannot be downloaded, has another checksum or contradicts the other one.
     """
     tree_file, splits_file = (_file(file, downloads, offline) for file in (tree, splits))
-    paths = _paths(tree_file.read_text(encoding="utf-8"))
+    edges = edges_from_lines(tree_file.read_text(encoding="utf-8"))
+    paths = dict(sorted(paths_from_edges(edges).items()))
     labels, names = read_splits(splits_file, paths)
     checksums = {tree.name: file_digest(tree_file, follow=True), splits.name: file_digest(splits_file, follow=True)}
     return Lists(paths, labels, names, checksums)
@@ -113,27 +115,14 @@ def _file(file: File, downloads: Path, offline: Path | None) -> Path:
     return found
 
 
-def _paths(text: str) -> dict[str, tuple[str, ...]]:
-    """Return {class: (coarsest, ..., class)} of "parent child" lines, the root left out."""
-    parent = {child: above for above, child in edges_from_lines(text)}
-    inner = set(parent.values())
-    paths = {}
-    for leaf in sorted(set(parent) - inner):
-        path = [leaf]
-        while (above := parent[path[-1]]) in parent:
-            path.append(above)
-        paths[leaf] = tuple(reversed(path))
-    return paths
-
-
 def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:
     """Return labels and names per split: classes in order, a class's images as listed."""
     listed: dict[tuple[str, str], list[str]] = {}
     try:
-        with open_zip(archive) as content:
+        with zipfile.ZipFile(archive) as content:
             for member in content.namelist():
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
-                    listed[match[1], match[2]] = zip_member(content, member, LARGEST).decode("utf-8").split()
+                    listed[match[1], match[2]] = content.read(member).decode("utf-8").split()
     except DAMAGED as error:
         raise UserError(f"{archive.name} is not a complete zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hierbench.data.image import Images, UnreadableImageError, decode
 from hierbench.data.source import Piece, Request, Source, identity_of, obtain_archive, shipped_paths
-from hierbench.utils.archives import DAMAGED, open_zip, zip_member
+from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
@@ -39,7 +39,7 @@ def open_source(request: Request) -> Source:
     if not path.is_file():
         raise UserError(f"no archive {path}; give the zip of Tiny ImageNet with --source")
     try:
-        archive = open_zip(path)
+        archive = zipfile.ZipFile(path)
         wnids = zip_member(archive, f"{ROOT}/wnids.txt", LARGEST).decode("ascii").split()
         annotations = zip_member(archive, f"{ROOT}/val/val_annotations.txt", LARGEST).decode("ascii").splitlines()
     except DAMAGED as error:

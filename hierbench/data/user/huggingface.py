@@ -2,7 +2,6 @@
 
 import io
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -19,10 +18,10 @@ from hierbench.data.user.opening import LARGEST
 from hierbench.data.writer import SPLITS
 from hierbench.utils.console import installing
 from hierbench.utils.errors import UserError, one_line_of, unknown_name
-from hierbench.utils.files import LARGEST_TEXT, read_bytes, remove_abandoned, sync_folder, temporary_beside, write_bytes
+from hierbench.utils.files import read_bytes, remove_abandoned, sync_folder, temporary_beside
 
 SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
-SUFFIXES = ((rb"\xff\xd8\xff", ".jpg"), (rb"\x89PNG\r\n", ".png"), (rb"RIFF....WEBP", ".webp"))  # formats that are kept
+SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}  # of formats that are kept
 OTHERS = ("BMP", "GIF", "PPM", "TIFF")  # become PNG; `datasets` stores 16-bit pixels as TIFF
 VAL = 0.1  # of the training images, where a dataset has test images and none for validation
 IN_PYTHON = "change it in Python, save_to_disk(FOLDER), and import FOLDER"
@@ -159,6 +158,8 @@ def write_files(parts: list[Part], folder: Path, progress: Callable[[float], Non
     Raises:
         UserError: images are missing or unreadable; it counts them and names some.
     """
+    import pandas as pd
+
     folder = folder.absolute()
     remove_abandoned(folder.parent, folder.name)
     staging, total, done = temporary_beside(folder), sum(len(part.labels) for part in parts), 0
@@ -181,14 +182,17 @@ def write_files(parts: list[Part], folder: Path, progress: Callable[[float], Non
                 progress(done / total)
         if unreadable:
             raise UserError(unreadable_images(unreadable))
-        manifest = _write_manifest(parts, names, staging)
+        table = pd.DataFrame({"image": names, "label": [label for part in parts for label in part.labels]})
+        if parts[0].split:
+            table["split"] = [part.split for part in parts for _ in part.labels]
+        table.to_csv(staging / "manifest.csv", index=False, lineterminator="\n")
         os.sync()  # once for all files: the folder is not to appear before its content
         staging.rename(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     sync_folder(folder.parent)
-    return folder / manifest.name
+    return folder / "manifest.csv"
 
 
 def _file_of(cell: dict[str, Any] | None, places: tuple[Path, ...]) -> tuple[bytes, str]:
@@ -202,11 +206,10 @@ def _file_of(cell: dict[str, Any] | None, places: tuple[Path, ...]) -> tuple[byt
             if not any(path.is_relative_to(place) for place in places):  # a dataset may name any file of this machine
                 raise UnreadableImageError("its file is outside the dataset")
             content = read_bytes(path, LARGEST)
-        for start, suffix in SUFFIXES:
-            if re.match(start, content, re.DOTALL):
-                return content, suffix
         file = io.BytesIO()
-        with Image.open(io.BytesIO(content), formats=OTHERS) as picture:
+        with Image.open(io.BytesIO(content), formats=(*SUFFIXES, *OTHERS)) as picture:
+            if picture.format in SUFFIXES:
+                return content, SUFFIXES[picture.format]
             (picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr") else picture).save(file, "PNG")
         return file.getvalue(), ".png"
     except MemoryError:
@@ -215,18 +218,3 @@ def _file_of(cell: dict[str, Any] | None, places: tuple[Path, ...]) -> tuple[byt
         raise UnreadableImageError("the format is unknown, or the file is damaged") from None
     except Exception as error:  # decoders fail in many ways
         raise UnreadableImageError(str(error).strip().partition("\n")[0]) from None
-
-
-def _write_manifest(parts: list[Part], names: list[str], folder: Path) -> Path:
-    """Write manifest.csv; for more than a million images manifest.parquet, because a CSV file would be too large."""
-    import pandas as pd
-
-    table = pd.DataFrame({"image": names, "label": [label for part in parts for label in part.labels]})
-    if parts[0].split:
-        table["split"] = [part.split for part in parts for _ in part.labels]
-    text = table.to_csv(index=False, lineterminator="\n").encode()
-    if len(text) > LARGEST_TEXT:
-        table.to_parquet(folder / "manifest.parquet", index=False)
-        return folder / "manifest.parquet"
-    write_bytes(folder / "manifest.csv", text)
-    return folder / "manifest.csv"

@@ -1,31 +1,32 @@
-"""The images of a user's dataset, found in class folders or read from a manifest, in an order of their own."""
+"""The images of a user's dataset, found in class folders or read from a manifest, and divided into splits."""
 
-import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hierbench.config.source import SourceSection
+from hierbench.config.source import SourceSection, Splits
 from hierbench.data.writer import SPLITS
-from hierbench.utils.errors import UserError, unknown_name
-from hierbench.utils.files import read_bytes, read_text
+from hierbench.utils.errors import UserError, nearest, unknown_name
+from hierbench.utils.files import read_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 100  # missing files that an error names
-LARGEST = 1 << 30  # bytes of a Parquet file
+REMARKED = 5  # classes in a remark
+LARGEST = 1 << 30  # bytes of a manifest
 SEPARATORS = {  # that tables of others have, and what an error asks about each
     sep: f"is the separator {name}? then save it as .csv with commas"
     for sep, name in ((";", ";"), ("\t", "a tab"), ("|", "|"))
 }
+IMBALANCED = 3.0  # largest to smallest class; above it, balanced sampling is worth a try
 
 
 class GoneError(UserError):
@@ -43,9 +44,12 @@ class Photograph:
     time: int  # of the last change, ns
 
 
+Divided = dict[str, list[Photograph]]  # per split
+
+
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset, sorted by name, how many files of each suffix are none, and links not followed."""
+    """All images of a dataset, sorted by name, how many files of each kind are none, and links not followed."""
 
     root: Path
     photographs: list[Photograph] = field(default_factory=list)
@@ -90,20 +94,20 @@ def list_images(section: SourceSection) -> Listing:
         return _listed(place, with_split=section.splits.kind == "column")
     if not place.is_dir():
         raise GoneError(f"no folder of images {place}")
-    found, photographs = Listing(place), list[Photograph]()
-    names = _folders_in(place, Listing(place))
+    found, names = Listing(place), _folders_in(place, Listing(place))
     if section.splits.kind == "folders":
         if odd := sorted(set(names) - set(SPLITS)):
             raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
         if absent := [split for split in SPLITS if split not in names]:
             raise UserError(f'{place} has no folder {", ".join(absent)}; splits = "folders" needs train, val and test')
         for split in SPLITS:
-            photographs += _in_classes(split, found)
+            _add_classes(split, found)
     elif set(names) <= set(SPLITS) and "train" in names:
         raise UserError(f'{place} holds {", ".join(names)} and no classes; write splits = "folders"')
     else:
-        photographs = list(_in_classes("", found))
-    return replace(found, photographs=sorted(photographs, key=lambda one: one.name))
+        _add_classes("", found)
+    found.photographs.sort(key=lambda one: one.name)
+    return found
 
 
 @_named()
@@ -112,13 +116,7 @@ def guess_splits(images: Path) -> str | None:
     if images.is_dir():
         names = _folders_in(images, Listing(images))
         return "folders" if names and set(names) <= set(SPLITS) else None
-    if images.suffix.lower() == ".csv" and images.is_file():
-        try:
-            header = read_text(images, "utf-8-sig", follow=True).partition("\n")[0]
-        except UnicodeDecodeError as error:
-            raise UserError(f"{images} is no CSV file in UTF-8 ({error})") from None
-        return "column" if "split" in [cell.strip() for cell in header.split(",")] else None
-    if images.suffix.lower() == ".parquet" and images.is_file():
+    if images.suffix.lower() in (".csv", ".parquet") and images.is_file():
         return "column" if "split" in _table(images).columns else None
     return None
 
@@ -142,16 +140,19 @@ def _leads_up(entry: os.DirEntry[str], listing: Listing) -> bool:
     return is_above
 
 
-def _in_classes(split: str, listing: Listing) -> Iterator[Photograph]:
-    """Yield the images in the class folders of a split's folder, "" for the root itself."""
+def _kind(name: str) -> str:
+    return Path(name).suffix.lower() or "without a suffix"
+
+
+def _add_classes(split: str, listing: Listing) -> None:
+    """Add the images in the class folders of a split's folder, "" for the root itself."""
     empty, root = [], listing.root
     classes = _folders_in(root / split, listing)
     for label in classes:
         files = list(_files_below(os.path.join(root, split, label), listing))
         if not files:
             empty.append(f"{split}/{label}".lstrip("/"))
-        for path in files:
-            yield _photograph(os.path.relpath(path, root), path, label, split)
+        listing.photographs.extend(_photograph(os.path.relpath(path, root), path, label, split) for path in files)
     if empty or not classes:
         what = f"class folders without an image: {', '.join(empty)}" if empty else "no class folders"
         raise UserError(f"{root / split} has {what}; images end in {', '.join(SUFFIXES)}")
@@ -159,13 +160,12 @@ def _in_classes(split: str, listing: Listing) -> Iterator[Photograph]:
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:
     """Yield the image files below a folder at any depth, links followed, each folder once; hidden files are skipped."""
-    seen, folders = set[tuple[int, int]](), [folder]
+    seen, folders = set[str](), [folder]
     while folders:
         place = folders.pop()
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:
+        if (real := os.path.realpath(place)) in seen:
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(real)
         with os.scandir(place) as found:
             entries = [entry for entry in found if not entry.name.startswith(".")]
         for entry in entries:
@@ -180,10 +180,6 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
                 listing.ignored[_kind(entry.name)] += 1
 
 
-def _kind(name: str) -> str:
-    return Path(name).suffix.lower() or "without a suffix"
-
-
 def _photograph(name: str, path: str, label: str, split: str) -> Photograph:
     try:
         status = os.stat(path)
@@ -196,81 +192,131 @@ def _listed(manifest: Path, *, with_split: bool) -> Listing:
     """Read a manifest; its images are relative to its folder."""
     if not manifest.is_file():
         raise GoneError(f"no manifest {manifest}")
-    columns = ("image", "label", "split") if with_split else ("image", "label")
-    rows = _parquet_rows(manifest, columns) if manifest.suffix.lower() == ".parquet" else _csv_rows(manifest, columns)
-    where, photographs, missing = dict[str, str](), list[Photograph](), list[str]()
-    for place, (image, label, *split) in rows:
-        if not image or not label:
-            raise UserError(f"{manifest}, {place}: the {'label' if image else 'image'} is empty")
-        if split and split[0] not in SPLITS:
-            raise UserError(f"{manifest}, {place}: {unknown_name('split', split[0], SPLITS)}")
-        name = os.path.normpath(image)
-        if name in where:
-            raise UserError(f"{manifest}, {place}: {image} is listed twice, before in {where[name]}")
-        where[name] = place
-        path = os.path.join(manifest.parent, name)
-        if os.path.isdir(path):
-            raise UserError(f"{manifest}, {place}: {image} is a folder, not an image")
-        if os.path.exists(path):
-            photographs.append(_photograph(name, path, label, "".join(split)))
-        else:
-            missing.append(image)
-    if not where:
-        raise UserError(f"{manifest} lists no images")
-    if missing:
-        more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
-        text = f"{len(missing):,} of {len(where):,} images are missing: {', '.join(missing[:SHOWN])}{more}"
-        raise (UserError if photographs else GoneError)(f"{manifest}: {text}")
-    return Listing(manifest.parent, sorted(photographs, key=lambda one: one.name))
-
-
-Rows = Iterable[tuple[str, tuple[str, ...]]]  # (place in the file, the asked columns)
-
-
-def _csv_rows(manifest: Path, columns: tuple[str, ...]) -> Rows:
-    try:
-        lines = csv.reader(io.StringIO(read_text(manifest, "utf-8-sig", follow=True), newline=""))
-        header = [cell.strip() for cell in next(lines, [])]
-        places = _places(manifest, header, columns)
-        for line in lines:
-            if any(cell.strip() for cell in line):
-                if len(line) != len(header):
-                    raise UserError(f"{manifest}, line {lines.line_num} has {len(line)} cells, not {len(header)}")
-                yield f"line {lines.line_num}", tuple(line[place].strip() for place in places)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{manifest} is no CSV file in UTF-8 ({error})") from None
-
-
-def _parquet_rows(manifest: Path, columns: tuple[str, ...]) -> Rows:
-    table = _table(manifest)
-    places = _places(manifest, list(map(str, table.columns)), columns)
-    cells = [
-        ["" if empty else str(cell) for cell, empty in zip(column, column.isna(), strict=True)]
-        for column in (table.iloc[:, place] for place in places)
-    ]
-    for number, row in enumerate(zip(*cells, strict=True), 1):
-        yield f"row {number}", row
-
-
-def _table(manifest: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        return pd.read_parquet(io.BytesIO(read_bytes(manifest, LARGEST, follow=True)))
-    except ImportError:
-        raise UserError(f"{manifest}: reading Parquet needs pyarrow; run: pip install pyarrow") from None
-    except Exception as error:  # pyarrow raises errors of its own for a damaged file
-        raise UserError(f"{manifest} is no Parquet file ({' '.join(str(error).split())[:200]})") from None
-
-
-def _places(manifest: Path, header: list[str], columns: tuple[str, ...]) -> list[int]:
-    """Return where the columns are; other columns are the user's own."""
+    columns, table = ["image", "label", "split"][: 2 + with_split], _table(manifest)
+    header = list(table.columns)
     for column in columns:
         if header.count(column) != 1:
             what = "two columns" if column in header else "no column"
-            near = "" if column in header else "".join(get_close_matches(column, header, n=1))
+            near = "" if column in header else nearest(column, header)
             hint = f" (did you mean {near!r}?)" if near else ""
             if separator := next((sep for sep in SEPARATORS if column in ",".join(header).split(sep)), ""):
                 raise UserError(f"{manifest} has {what} {column!r}; {SEPARATORS[separator]}")
             raise UserError(f"{manifest} has {what} {column!r}{hint}; its columns: {', '.join(header) or 'none'}")
-    return [header.index(column) for column in columns]
+    row_of, photographs, missing = dict[str, int](), list[Photograph](), list[str]()
+    for row, (image, label, *split) in enumerate(table[columns].itertuples(index=False), 1):
+        here = f"{manifest}, row {row}"
+        if not image or not label:
+            raise UserError(f"{here}: the {'label' if image else 'image'} is empty")
+        if split and split[0] not in SPLITS:
+            raise UserError(f"{here}: {unknown_name('split', split[0], SPLITS)}")
+        name = os.path.normpath(image)
+        if name in row_of:
+            raise UserError(f"{here}: {image} is listed twice, before in row {row_of[name]}")
+        row_of[name] = row
+        path = os.path.join(manifest.parent, name)
+        if os.path.isdir(path):
+            raise UserError(f"{here}: {image} is a folder, not an image")
+        if os.path.exists(path):
+            photographs.append(_photograph(name, path, label, "".join(split)))
+        else:
+            missing.append(image)
+    if not row_of:
+        raise UserError(f"{manifest} lists no images")
+    if missing:
+        more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+        text = f"{len(missing):,} of {len(row_of):,} images are missing: {', '.join(missing[:SHOWN])}{more}"
+        raise (UserError if photographs else GoneError)(f"{manifest}: {text}")
+    return Listing(manifest.parent, sorted(photographs, key=lambda one: one.name))
+
+
+def _table(manifest: Path) -> "pd.DataFrame":
+    """Return a manifest as text, stripped, with "" for an empty cell; two columns may have one name."""
+    import pandas as pd
+
+    content = io.BytesIO(read_bytes(manifest, LARGEST, follow=True))
+    is_csv = manifest.suffix.lower() != ".parquet"
+    try:
+        if is_csv:  # pandas gives a second column of one name another one
+            table = pd.read_csv(content, header=None, dtype=str, na_filter=False, encoding="utf-8-sig")
+            table = table[1:].set_axis(table.iloc[0].tolist(), axis=1)
+        else:
+            table = pd.read_parquet(content)
+            table = table.astype(object).where(table.notna(), "")
+        table.columns = [str(name).strip() for name in table.columns]
+        return table.map(lambda cell: str(cell).strip())
+    except MemoryError:
+        raise
+    except Exception as error:  # pandas and pyarrow raise errors of their own for a damaged file
+        kind = "CSV file in UTF-8" if is_csv else "Parquet file"
+        raise UserError(f"{manifest} is no {kind} ({' '.join(str(error).split())[:200]})") from None
+
+
+def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Splits) -> tuple[Divided, list[str]]:
+    """Return the images of train, val and test, by class and then by name, and remarks on classes that a split lacks.
+
+    Args:
+        photographs: all images.
+        classes: in target order; every image's label is one of them.
+        splits: shares, or that the images know their split.
+
+    Raises:
+        UserError: a class without a training image, or a split without images.
+    """
+    of_class: dict[str, list[Photograph]] = {label: [] for label in classes}
+    for photograph in sorted(photographs, key=lambda one: one.name):
+        of_class[photograph.label].append(photograph)
+    divided: Divided = {split: [] for split in SPLITS}
+    lacking: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for label, images in of_class.items():
+        if splits.kind == "shares":
+            parts = _shares(images, splits)
+        else:
+            parts = {split: [image for image in images if image.split == split] for split in SPLITS}
+        for split, part in parts.items():
+            divided[split] += part
+            if not part:
+                lacking[split].append(label)
+    if lacking["train"]:
+        raise UserError(f"classes without a training image: {', '.join(lacking['train'])}")
+    for split in SPLITS:
+        if not divided[split]:
+            raise UserError(f"there are no {split} images; a class needs three images to be in all splits")
+    return divided, [_remark(split, lacking[split]) for split in ("val", "test") if lacking[split]]
+
+
+def _shares(images: Sequence[Photograph], splits: Splits) -> Divided:
+    """Divide one class: its images in the order of the SHA-256 of seed and name, test first, then val."""
+    drawn = sorted(images, key=lambda image: sha256(repr((splits.seed, image.name)).encode(errors="replace")).digest())
+    val, test = sizes(len(images), splits.val or 0.0, splits.test or 0.0)
+    chosen = {"test": drawn[:test], "val": drawn[test : test + val], "train": drawn[test + val :]}
+    return {split: sorted(chosen[split], key=lambda image: image.name) for split in SPLITS}
+
+
+def sizes(num: int, val: float, test: float) -> tuple[int, int]:
+    """Return how many of a class's images are for validation and test: rounded shares, but one where there are three.
+
+    Training keeps at least one: a class of one image is not evaluated, one of two is not in validation.
+    """
+    if num < 3:
+        return 0, num - 1
+    of_val, of_test = (max(1, int(share * num + 0.5)) for share in (val, test))
+    while of_val + of_test > num - 1:
+        of_val, of_test = (of_val - 1, of_test) if of_val > of_test else (of_val, of_test - 1)
+    return of_val, of_test
+
+
+def _remark(split: str, labels: list[str]) -> str:
+    shown = ", ".join(labels[:REMARKED]) + (", ..." if len(labels) > REMARKED else "")
+    kind = "class has" if len(labels) == 1 else "classes have"
+    return f"{len(labels):,} {kind} too few images for {split}: {shown}"
+
+
+def imbalance(counts: dict[str, int]) -> str:
+    """Return the largest and the smallest class of {class: images} and their ratio, in one line."""
+    if len(set(counts.values())) == 1:
+        return f"{next(iter(counts.values())):,} images in each class"
+    largest, smallest = max(counts, key=lambda label: counts[label]), min(counts, key=lambda label: counts[label])
+    ratio = counts[largest] / counts[smallest]
+    ends = [f"{counts[label]:,} ({label})" for label in (smallest, largest)]
+    line = f"images per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"
+    return line + ('; see train.sampling = "balanced"' if ratio > IMBALANCED else "")

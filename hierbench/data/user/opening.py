@@ -1,6 +1,10 @@
-"""From a user's recipe to a source that can be prepared, and whether what is prepared is still what it says."""
+"""From a user's recipe, its images and its tree to a source that can be prepared, and whether that is still current."""
 
-from collections.abc import Callable, Iterator
+import csv
+import io
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,20 +13,20 @@ import numpy as np
 
 from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
-from hierbench.config.source import SourceSection
 from hierbench.config.spec import digest_of
 from hierbench.data.image import center_crop, decode_file
 from hierbench.data.prepared import Prepared
-from hierbench.data.source import Piece, Source
-from hierbench.data.user.listing import GoneError, Listing, list_images
-from hierbench.data.user.splits import divide, imbalance
-from hierbench.data.user.taxonomy import check_classes, read_tree, tree_text
+from hierbench.data.source import Piece, Source, shipped_paths
+from hierbench.data.user.listing import SEPARATORS, SHOWN, GoneError, Listing, divide, imbalance, list_images
 from hierbench.data.writer import SPLITS
+from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_text
 
 Announce = Callable[[str], None]
+Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
+IDS = "is the first column an id? then remove it"
 LARGEST = 1 << 28  # bytes of an image file
 
 
@@ -32,7 +36,8 @@ def open_source(recipe: Recipe) -> Source:
     Raises:
         UserError: images and tree do not fit, or there is a mistake in either.
     """
-    section, size = section_of(recipe), recipe.expected.image_size
+    section, size = recipe.source, recipe.expected.image_size
+    assert section is not None, recipe.dataset
     (paths, kind), listing = read_tree(section.tree), list_images(section)
     check_classes(listing.labels, paths, section.tree)
     divided, remarks = divide(listing.photographs, list(paths), section.splits)
@@ -68,13 +73,7 @@ def open_source(recipe: Recipe) -> Source:
     )
 
 
-def section_of(recipe: Recipe) -> SourceSection:
-    """Return the section [source] of a user's dataset."""
-    assert recipe.source is not None, recipe.dataset
-    return recipe.source
-
-
-def sizes_of(paths: dict[str, tuple[str, ...]], labels: dict[str, Any], image_size: tuple[int, int]) -> Expected:
+def sizes_of(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int]) -> Expected:
     """Return a dataset's image size, levels and images per split."""
     tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
     return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
@@ -103,7 +102,8 @@ def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
     Raises:
         UserError: there is a mistake in the listing.
     """
-    section = section_of(recipe)
+    section = recipe.source
+    assert section is not None, recipe.dataset
     asked = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
     state = {"asked": digest_of([*asked, recipe.expected.image_size]), "content": ""}
     try:
@@ -137,7 +137,7 @@ def if_current(recipe: Recipe, there: Prepared | None, announce: Announce) -> Pr
     return there
 
 
-def _difference(recipe: Recipe, paths: dict[str, tuple[str, ...]], labels: dict[str, Any]) -> str:
+def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
     """Return where the sizes in the file are not those found, "" if they all are."""
     found, given = sizes_of(paths, labels, recipe.expected.image_size), recipe.expected
     odd = [
@@ -159,3 +159,95 @@ def _is_users(meta: Path) -> bool:
         return "source" in parse_json_object(read_text(meta, follow=True))
     except (OSError, ValueError):
         return False
+
+
+def tree_text(tree: str) -> str:
+    """Return a file's content, or the name of a shipped tree: what changes with the tree."""
+    if "/" not in tree:
+        return tree
+    try:
+        return read_text(Path(tree), "utf-8-sig", follow=True)
+    except FileNotFoundError:
+        raise GoneError(f"no tree {tree}") from None
+    except OSError as error:
+        raise UserError(f"the tree {tree} cannot be read ({error.strerror or error})") from None
+    except ValueError as error:
+        raise UserError(f"the tree {tree} is not UTF-8 text ({error})") from None
+
+
+def read_tree(tree: str) -> tuple[Paths, str]:
+    """Return the paths of a tree, given by its file or, for a shipped one, by name; and as what it was read.
+
+    Raises:
+        UserError: there is no such tree, or it is none; the error names the line or the node.
+    """
+    text = tree_text(tree)
+    if "/" not in tree:
+        try:
+            return shipped_paths(tree), "paths"
+        except FileNotFoundError:
+            raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench") from None
+    try:
+        if Path(tree).suffix.lower() == ".csv":
+            paths, kind = paths_from_csv(text, None)
+        else:
+            edges, kind = edges_from_lines(text), "edges"
+            Hierarchy.from_edges(edges)  # its errors say more
+            paths = dict(sorted(paths_from_edges(edges).items()))
+        Hierarchy.from_paths(paths)
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"the tree {tree}: {error}{_questions(text)}") from None
+    return paths, kind
+
+
+def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
+    """Return what explains that a tree's text cannot be read or does not fit, as questions, "" for nothing.
+
+    It is read with other separators and without its first column; `is_better` tells whether these paths fit better.
+    """
+    for separator, question in {",": "", **SEPARATORS}.items():
+        for ids in (False, True):
+            with suppress(ValueError, csv.Error):
+                rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
+                first = [row[0] for row in rows]
+                if max(map(len, rows)) < 2 + ids or (ids and len(set(first)) < len(first)):
+                    continue
+                changed = io.StringIO()
+                csv.writer(changed).writerows(row[ids:] for row in rows)
+                paths, _ = paths_from_csv(changed.getvalue(), None)
+                Hierarchy.from_paths(paths)
+                if is_better(paths):
+                    return "".join(f"; {one}" for one in (question, IDS * ids) if one)
+    return ""
+
+
+def check_classes(labels: Iterable[str], paths: Paths, tree: str) -> None:
+    """Raise a UserError that names every class without a leaf in the tree and every leaf without a class."""
+    leaves, classes = set(paths), set(labels)
+    inner = {node for path in paths.values() for node in path[:-1]}
+    alike = {_plain(leaf): leaf for leaf in sorted(leaves - classes)}
+
+    def described(label: str) -> str:
+        if label in inner:
+            return f"{label!r} (an inner node, not a leaf)"
+        near = alike.get(_plain(label))
+        return repr(label) + (f" (the tree has {near!r})" if near else "")
+
+    problems = [
+        f"{one if len(names) == 1 else f'{len(names):,} {many}'} {', '.join(names[:SHOWN])}"
+        + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+        for names, one, many in (
+            ([described(label) for label in sorted(classes - leaves)], "no leaf for class", "classes without a leaf:"),
+            ([repr(leaf) for leaf in sorted(leaves - classes)], "no images for leaf", "leaves without images:"),
+        )
+        if names
+    ]
+    if problems:
+        misfits = len(leaves ^ classes)
+        asked = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
+        raise UserError(f"the images do not fit the tree {Path(tree).name}: {'; '.join(problems)}{asked}")
+
+
+def _plain(name: str) -> str:
+    """Return a name without what is easily mistaken: case, forms of the same letter, blanks and underscores."""
+    return unicodedata.normalize("NFKC", name).casefold().replace("_", " ").replace("-", " ").strip()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hierbench.config.overrides import toml_text
 from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.sections import Expected
-from hierbench.config.source import SourceSection, check_name
+from hierbench.config.source import check_name
 from hierbench.data.image import UnreadableImageError
 from hierbench.data.missing import NAMED, unreadable_images
 from hierbench.data.source import Source
@@ -77,25 +77,18 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
     splits = guess_splits(Path(asked.images))
     section = {"images": asked.images, "tree": asked.tree, "resize": asked.resize}
     section["splits"] = SHARES if splits is None else json.dumps(splits)
-    unknown = Expected(image_size=asked.size)
-    source = _opened(asked, _text(asked, section, unknown, None))
+    text = _text(asked, section, Expected(image_size=asked.size), None)
+    recipe = parse_recipe(tomllib.loads(text), str(asked.output))
+    assert recipe.source is not None
+    source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
     for line in [*source.said, *source.remarks]:
         announce(line)
     found = sizes_of(source.paths, source.labels, asked.size)
     measured = measure(source, progress)
     folder = asked.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
-    text = _text(asked, written, found, measured)
-    _opened(asked, text, folder)  # what is written can be read
-    write_text(asked.output, text)
+    write_text(asked.output, _text(asked, written, found, measured))
     return found
-
-
-def _opened(asked: Asked, text: str, folder: Path = Path()) -> Source:
-    recipe = parse_recipe(tomllib.loads(text), str(asked.output))
-    assert recipe.source is not None
-    section: SourceSection = recipe.source.below(folder.absolute())
-    return open_source(recipe.model_copy(update={"source": section}))
 
 
 def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[float], list[float]]:
@@ -175,7 +168,7 @@ def _text(
     splits = section["splits"]
     return f"""# {asked.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
 #
-# command   hierbench run --methods paper --dataset {_shown(asked.output)}
+# command   hierbench run --methods paper --dataset ./{asked.output.name}
 
 dataset = {toml_text(asked.name)}
 title = {toml_text(asked.name)}
@@ -206,8 +199,3 @@ sampling = "natural"  # "balanced" draws every class equally often
 [augment]
 {augment}
 """
-
-
-def _shown(file: Path) -> str:
-    """Return how a command names the file where it lies."""
-    return f"./{file.name}"

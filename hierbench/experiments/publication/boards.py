@@ -4,9 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hierbench.experiments.publication.changes import read_changes, write_changes
+from hierbench.experiments.publication.changes import (
+    Changes,
+    Entry,
+    changes_between,
+    first_changes,
+    label_of,
+    read_changes,
+    write_changes,
+)
 from hierbench.experiments.publication.compose import Part, Publication, compose, read_board
-from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, label_of
 from hierbench.experiments.publication.intake import Submission
 from hierbench.leaderboard.board import Board
 from hierbench.runs.store import Store
@@ -35,8 +42,8 @@ class Boards:
         if dataset not in old.made:
             return first_changes(self.made[dataset].board)
         if dataset not in self.made:
-            rows = [label_of(row) for row in old.made[dataset].board.rows]
-            return Changes(removed=rows, worse=[(row, "removed") for row in rows])
+            rows = tuple(map(label_of, old.made[dataset].board.rows))
+            return Changes(Entry(removed=rows), [(row, "removed") for row in rows])
         before, after = old.made[dataset].board, self.made[dataset].board
         return changes_between(old.folder / dataset, before, self.folder / dataset, after)
 
@@ -81,7 +88,7 @@ def make_boards(
 
 def _parts(submissions: Sequence[Submission], dataset: str, found: Boards) -> list[Part]:
     """Return the runs of a dataset, each once, those of replacing submissions last."""
-    replaces = {one.folder: _replaced(one, dataset) for one in submissions}
+    replaces = {one.folder: words_for([one], dataset) for one in submissions}
     owner: dict[str, tuple[Submission, object]] = {}
     held: dict[Path, list[str]] = {one.folder: [] for one in submissions}
     for one in sorted(submissions, key=lambda one: (not replaces[one.folder], one.folder.name)):
@@ -97,10 +104,6 @@ def _parts(submissions: Sequence[Submission], dataset: str, found: Boards) -> li
                     found.conflicts.append((one.folder.name, first[0].folder.name, row))
     in_order = sorted(submissions, key=lambda one: (bool(replaces[one.folder]), one.folder.name))
     return [Part(Store(one.folder / dataset), held[one.folder]) for one in in_order if held[one.folder]]
-
-
-def _replaced(one: Submission, dataset: str) -> set[str]:
-    return {entry.row for entry in one.card.replaces if entry.dataset == dataset} if one.card else set()
 
 
 def _continue_changes(
@@ -126,10 +129,5 @@ def rows_not_shown(one: Submission, dataset: str, boards: Boards) -> list[str]:
     if dataset not in boards.made:
         return []
     shown = {run_id for row in boards.made[dataset].board.rows for run_id in row.runs}
-    rows = board_of_submission(one, dataset).rows
+    rows = Board.of(dataset, Store(one.folder / dataset)).rows
     return [label_of(row) for row in rows if not shown & set(row.runs)]
-
-
-def board_of_submission(one: Submission, dataset: str) -> Board:
-    """Return the table of a submission's own records."""
-    return Board.of(dataset, Store(one.folder / dataset))

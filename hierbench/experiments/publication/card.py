@@ -7,23 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from pydantic import AfterValidator, Field, ValidationError
 
 from hierbench.config.overrides import toml_text
 from hierbench.config.validation import Closed, first_problem
 from hierbench.runs.store import Run
-from hierbench.utils.errors import UserError, nearest
+from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, read_text
 from hierbench.utils.text import one_line
 
 FILE = "card.toml"
-LICENCES = (  # SPDX identifiers that results and code are published under
-    "AGPL-3.0-only AGPL-3.0-or-later Apache-2.0 BSD-2-Clause BSD-3-Clause CC-BY-3.0 CC-BY-4.0 CC-BY-NC-4.0 "
-    "CC-BY-NC-SA-4.0 CC-BY-SA-3.0 CC-BY-SA-4.0 CC0-1.0 EPL-2.0 EUPL-1.2 GPL-2.0-only GPL-2.0-or-later GPL-3.0-only "
-    "GPL-3.0-or-later ISC LGPL-2.1-only LGPL-2.1-or-later LGPL-3.0-only LGPL-3.0-or-later MIT MIT-0 MPL-2.0 ODbL-1.0 "
-    "PDDL-1.0 Unlicense Zlib"
-).split()
-OWN_LICENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]{1,60}")
 Kind = TypeVar("Kind", bound="Statement")
 LINK = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?([/?#][A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*)?")
 
@@ -35,11 +29,10 @@ def _plain(text: str) -> str:
 
 
 def _licence(text: str) -> str:
-    if text not in LICENCES and not OWN_LICENCE.fullmatch(text):
-        near = nearest(text, LICENCES)
-        hint = f"did you mean {near}? " if near else ""
-        raise ValueError(f"{hint}must be an SPDX identifier, as MIT or CC-BY-4.0, or LicenseRef-NAME")
-    return text
+    try:
+        return canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        raise ValueError("must be an SPDX identifier, as MIT or CC-BY-4.0, or LicenseRef-NAME") from None
 
 
 def _link(text: str) -> str:
@@ -121,14 +114,6 @@ def read_card(folder: Path) -> Card:
     return _read(folder / FILE, Card, follow=False)
 
 
-def make_statement(**content: Any) -> Statement:
-    """Return a statement of the options of `hierbench submit`; a UserError names the first problem with one."""
-    try:
-        return Statement.model_validate(content)
-    except ValidationError as error:
-        raise UserError(one_line(first_problem(error, Statement), 400)) from None
-
-
 def asked_statement(
     card: Path | None,
     *,
@@ -138,7 +123,7 @@ def asked_statement(
     link: list[str] | None,
     notes: str | None,
 ) -> Statement:
-    """Return the statement of --card, or else of the options that have its parts."""
+    """Return the statement of --card, or else of the options that have its parts; a UserError names a problem."""
     given = {"--author": author, "--title": title, "--licence": licence, "--link": link, "--notes": notes}
     if card is not None:
         if extra := next((name for name, value in given.items() if value), None):
@@ -146,28 +131,36 @@ def asked_statement(
         return read_statement(card)
     if lacking := next((name for name in ("--author", "--title", "--licence") if not given[name]), None):
         raise UserError(f"Missing option '{lacking}'; or give all of it by --card FILE")
-    return make_statement(
-        title=title, authors=author, licence=licence, links=link or [], notes=notes or "", replaces=[]
-    )
+    parts = {"title": title, "authors": author, "licence": licence, "links": link or [], "notes": notes or ""}
+    return _checked(Statement, parts, "")
 
 
 def _read(path: Path, kind: type[Kind], *, follow: bool) -> Kind:
     try:
-        return kind.model_validate(tomllib.loads(read_text(path, follow=follow)))
-    except ValidationError as error:
-        raise UserError(one_line(f"{path.name}: {first_problem(error, kind)}", 400)) from None
+        content = tomllib.loads(read_text(path, follow=follow))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(one_line(f"{path.name} is not TOML: {error}", 400)) from None
+    return _checked(kind, content, f"{path.name}: ")
+
+
+def _checked(kind: type[Kind], content: dict[str, Any], where: str) -> Kind:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise UserError(one_line(f"{where}{first_problem(error, kind)}", 400)) from None
 
 
 def as_toml(card: Card) -> str:
     """Return a card as TOML."""
+
+    def lines_of(table: dict[str, Any]) -> list[str]:
+        return [f"{name} = {toml_text(value)}" for name, value in table.items()]
+
     content = card.model_dump(mode="json")
-    tables = {name: content.pop(name) for name in ("replaces", "compute")}
-    lines = [f"{name} = {toml_text(value)}" for name, value in content.items()]
-    for replaced in tables["replaces"]:
-        lines += ["", "[[replaces]]", *(f"{name} = {toml_text(value)}" for name, value in replaced.items())]
-    lines += ["", "[compute]", *(f"{name} = {toml_text(value)}" for name, value in tables["compute"].items())]
-    return "\n".join(lines) + "\n"
+    replaces, compute = content.pop("replaces"), content.pop("compute")
+    lines = lines_of(content)
+    for replaced in replaces:
+        lines += ["", "[[replaces]]", *lines_of(replaced)]
+    return "\n".join([*lines, "", "[compute]", *lines_of(compute), ""])

@@ -3,35 +3,28 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
 from hierbench.experiments.publication.card import FILE, Card, compute_of, read_card
-from hierbench.experiments.publication.place import files_of
+from hierbench.experiments.publication.place import PICTURES
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import file_digest, read_text
 from hierbench.utils.text import one_line
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a submission
-DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"  # of a submission or dataset
 PYTHON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py"
-IN_DATASET = re.compile(rf"targets\.npy|tree\.json|methods/{PYTHON}")
-IN_RUN = re.compile(
+IN_RUN = (
     rf"(spec|status|metrics|environment|tuning|further-metrics)\.json|history\.csv|predictions-compact\.npz|{PYTHON}"
 )
-RUN = re.compile(r"[0-9a-f]{64}")
+EXPECTED = re.compile(
+    rf"{re.escape(FILE)}|{NAME}(\.(md|json|csv|tex)|-({'|'.join(PICTURES)})\.svg)"
+    rf"|{NAME}/(targets\.npy|tree\.json|methods/{PYTHON}|[0-9a-f]{{64}}/({IN_RUN}))"
+)
 MOST_FILES = 100_000
 LARGEST = {".npz": 1 << 26, ".npy": 1 << 26, ".svg": 1 << 23, ".json": 1 << 24, ".md": 1 << 22}  # bytes
 LARGEST_OTHER = 1 << 20
 LARGEST_IN_ALL = 1 << 31
-ACTIVE = re.compile(  # what a picture of ours never has: code, and addresses outside itself
-    r"<\s*(script|foreignObject|iframe|object|embed|set|animate\w*)\b|\son\w+\s*=|javascript:|<!ENTITY|<\?xml-stylesheet"
-    r"|href\s*=\s*[\"'](?!#)|url\(\s*[\"']?(?!#)|@import",
-    re.IGNORECASE,
-)
 
 
 @dataclass
@@ -60,18 +53,11 @@ class Submission:
         """The datasets that it has records of."""
         return sorted({path.split("/")[0] for path in self.files if "/" in path})
 
-    def digest(self) -> str:
-        """Return the SHA-256 of all files and their names."""
-        content = sha256()
-        for path in sorted(self.files):
-            content.update(f"{path}\0{file_digest(self.folder / path)}\n".encode())
-        return content.hexdigest()
-
 
 def read_submission(folder: Path) -> Submission:
-    """Return a submission after looking at its names and sizes, its card and its pictures; its runs are not read."""
+    """Return a submission after looking at its names, sizes and card; its runs and pictures are not read."""
     found = Submission(folder)
-    if not NAME.fullmatch(folder.name):
+    if not re.fullmatch(NAME, folder.name):
         found.problems.append("its folder's name may have letters, digits, - and _ alone, at most 64")
     elif folder.is_symlink() or not folder.is_dir():
         found.problems.append("it is not a folder")
@@ -84,9 +70,6 @@ def read_submission(folder: Path) -> Submission:
     for dataset in found.datasets:
         if f"{dataset}.json" not in found.files or f"{dataset}.md" not in found.files:
             found.problems.append(f"{dataset} has no table")
-    for path in found.files:
-        if path.endswith(".svg"):
-            _check_picture(found, path)
     try:
         found.card = read_card(folder)
     except UserError as error:
@@ -121,58 +104,30 @@ def _method_of(run: Run) -> str:
 def _list(found: Submission) -> None:
     """List all files, and stop at the first that a submission does not have."""
     total = 0
-    for path, size in _files(found, found.folder, ""):
-        total += size
-        limit = LARGEST.get(Path(path).suffix, LARGEST_OTHER)
-        if not _is_expected(path):
-            found.problems.append(f"{one_line(path, 200)} is no file of a submission")
-        elif size > limit:
-            found.problems.append(f"{path} has {size} bytes, more than {limit}")
-        elif total > LARGEST_IN_ALL or len(found.files) >= MOST_FILES:
-            found.problems.append(f"it has more than {MOST_FILES} files or {LARGEST_IN_ALL >> 30} GiB")
-        found.files[path] = size
-        if found.problems:
-            return
-
-
-def _files(found: Submission, folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yield (path, size) of the regular files below a folder; anything else is a problem."""
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        path = f"{prefix}{entry.name}"
-        status = entry.stat(follow_symlinks=False)
-        if stat.S_ISDIR(status.st_mode):
-            if path.count("/") >= 2:
-                found.problems.append(f"{one_line(path, 200)} is a folder too deep")
+    for folder, folders, files in os.walk(found.folder):
+        folders.sort()
+        for name in (*folders, *sorted(files)):
+            path = os.path.relpath(os.path.join(folder, name), found.folder)
+            status = os.lstat(os.path.join(folder, name))
+            if stat.S_ISREG(status.st_mode):
+                found.files[path] = status.st_size
+                total += status.st_size
+            problem = _problem(path, status)
+            if not problem and (total > LARGEST_IN_ALL or len(found.files) > MOST_FILES):
+                problem = f"it has more than {MOST_FILES} files or {LARGEST_IN_ALL >> 30} GiB"
+            if problem:
+                found.problems.append(problem)
                 return
-            yield from _files(found, folder / entry.name, f"{path}/")
-        elif stat.S_ISREG(status.st_mode):
-            yield path, status.st_size
-        else:
-            what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "neither a file nor a folder"
-            found.problems.append(f"{one_line(path, 200)} is {what}")
-            return
 
 
-def _is_expected(path: str) -> bool:
-    dataset, _, rest = path.partition("/")
-    if not rest:
-        name = re.match(DATASET, path)
-        stem = "" if name is None else name.group()
-        kinds = (stem, *(stem.removesuffix(f"-{kind}") for kind in KINDS))
-        return path == FILE or any(kind and path != kind and files_of(kind).fullmatch(path) for kind in kinds)
-    run, _, file = rest.partition("/")
-    in_run = bool(RUN.fullmatch(run) and IN_RUN.fullmatch(file))
-    return bool(DATASET.fullmatch(dataset)) and (in_run or bool(IN_DATASET.fullmatch(rest)))
-
-
-KINDS = ("verdict", "changes", "tradeoff", "severity", "operating")
-
-
-def _check_picture(found: Submission, path: str) -> None:
-    try:
-        active = ACTIVE.search(read_text(found.folder / path))
-    except (OSError, ValueError) as error:
-        found.problems.append(f"{path} cannot be read: {one_line(str(error), 200)}")
-        return
-    if active:
-        found.problems.append(f"{path} is more than a picture: it has {one_line(active.group(), 40)!r}")
+def _problem(path: str, status: os.stat_result) -> str:
+    """Return why something below a submission's folder is not of a submission, "" if it is."""
+    shown, limit = one_line(path, 200), LARGEST.get(Path(path).suffix, LARGEST_OTHER)
+    if stat.S_ISDIR(status.st_mode):
+        return f"{shown} is a folder too deep" if path.count(os.sep) >= 2 else ""
+    if not stat.S_ISREG(status.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "neither a file nor a folder"
+        return f"{shown} is {what}"
+    if not EXPECTED.fullmatch(path):
+        return f"{shown} is no file of a submission"
+    return f"{shown} has {status.st_size} bytes, more than {limit}" if status.st_size > limit else ""

@@ -1,9 +1,8 @@
-"""The pictures of a published table, drawn from the runs behind it; one that needs what is not here is left out."""
+"""The pictures of a table, drawn from the runs behind it; one that needs what is not here is left out."""
 
 from importlib import import_module
 from pathlib import Path
 
-from hierbench.experiments.checking import verified_runs
 from hierbench.leaderboard.board import Board
 from hierbench.reports.plots import style
 from hierbench.reports.plots.source import Request
@@ -33,21 +32,26 @@ def draw(board: Board, dataset: str, folder: Path, records: Store, source: Store
     notes = []
     for kind in (*FROM_RECORDS, FROM_SCORES):
         try:
-            of = records if kind in FROM_RECORDS else _with_predictions(board, dataset, source, data_dir)
-            with style.house_style():
-                module = import_module(f"hierbench.reports.plots.{kind}")
-                drawing = module.draw(Request(dataset, data_dir, board.of_runs, of))
-                style.write_figure(drawing.figure, folder / f"{board.dataset}-{kind}.svg")
+            if kind == FROM_SCORES:
+                _check_predictions(board, source)
+            of = source if kind == FROM_SCORES else records
+            draw_one(kind, board, dataset, of, data_dir, folder / f"{board.dataset}-{kind}.svg")
         except UserError as error:
             notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
     return notes
 
 
-def _with_predictions(board: Board, dataset: str, source: Store, data_dir: Path) -> Store:
-    """Return the verified runs of a board if the folder has the full predictions of all; else raise a UserError."""
-    ids = [run_id for row in board.rows if not row.scored for run_id in row.runs]
+def draw_one(kind: str, board: Board, dataset: str, store: Store, data_dir: Path, path: Path) -> None:
+    """Write a picture of a board's runs in a store; a UserError says what it lacks."""
+    with style.house_style():
+        module = import_module(f"hierbench.reports.plots.{kind}")
+        style.write_figure(module.draw(Request(dataset, data_dir, board.of_runs, store)).figure, path)
+
+
+def _check_predictions(board: Board, source: Store) -> None:
+    """Raise a UserError unless a folder has the full predictions of all of a board's runs."""
+    ids = [run_id for row in board.of_runs.rows for run_id in row.runs]
     if lacking := sum(not has_predictions(source.run(run_id)) for run_id in ids):
         raise UserError(
             f"{lacking} of {len(ids)} runs have no predictions.npz in {source.root}, and it needs all scores"
         )
-    return verified_runs(dataset, source, ids, data_dir)

@@ -5,7 +5,6 @@ the file system cannot do that, the old one is moved away first; the next public
 that the process did.
 """
 
-import errno
 import os
 import re
 import shutil
@@ -18,7 +17,6 @@ from hierbench.utils.files import sync_folder
 from hierbench.utils.lock import Lock, LostError
 
 PICTURES = ("tradeoff", "severity", "operating")
-NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def files_of(dataset: str) -> re.Pattern[str]:
@@ -50,8 +48,8 @@ def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
     Raises:
         UserError: the folder cannot be replaced, or another process took over.
     """
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         with Lock(folder.parent, f"{folder.name}.publish") as lock:
             _clear_up(folder)
             staging = folder.parent / f".{folder.name}.partial-{os.getpid()}"
@@ -97,26 +95,19 @@ def _clear_up(folder: Path) -> None:
 
 def _take_over(folder: Path, staging: Path, without: re.Pattern[str]) -> None:
     """Link or copy what is not of a dataset's publication."""
-    if not folder.is_dir():
-        return
-    shutil.copystat(folder, staging)
-    for entry in os.scandir(folder):
-        if without.fullmatch(entry.name) and not entry.is_symlink():
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.copytree(entry.path, staging / entry.name, symlinks=True, copy_function=_link)
-        elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
-            _link(entry.path, str(staging / entry.name))
-        else:
-            raise UserError(f"{entry.path} is neither a file nor a folder; move it away to publish beside it")
+
+    def of_the_dataset(path: str, names: list[str]) -> list[str]:
+        own = [name for name in names if Path(path) == folder and without.fullmatch(name)]
+        return [name for name in own if not (folder / name).is_symlink()]
+
+    if folder.is_dir():
+        shutil.copytree(folder, staging, True, of_the_dataset, copy_function=_link, dirs_exist_ok=True)
 
 
 def _link(source: str, target: str) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
+    except OSError:  # the file system has no hard links, or no more of this file
         shutil.copy2(source, target, follow_symlinks=False)
 
 

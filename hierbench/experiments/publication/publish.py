@@ -8,9 +8,14 @@ from pathlib import Path
 from hierbench.config.recipe import dataset_name
 from hierbench.config.scored import is_scored
 from hierbench.config.sections import Protocol
-from hierbench.experiments.publication.changes import read_changes, write_changes
+from hierbench.experiments.publication.changes import (
+    changes_between,
+    first_changes,
+    protocol_of,
+    read_changes,
+    write_changes,
+)
 from hierbench.experiments.publication.compose import Part, Publication, columns_of_published, compose, read_board
-from hierbench.experiments.publication.difference import Changes, changes_between, first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, names_there, replaced
 from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
@@ -76,7 +81,9 @@ def publish(request: Request) -> Said:
         else:
             found = changes_between(folder / name, old, staging / name, made.board)
             if found.worse and not request.because:
-                raise _worse(found)
+                (row, why), *others = found.worse
+                more = f" (and {len(others)} more)" if others else ""
+                raise UserError(f"{row} gets worse: {why}{more}; say why with --because TEXT, or leave it out")
         if request.because and not found.worse:
             notes.append("--because explains nothing: no row disappears or gets worse")
         because = one_line(request.because, LONGEST)
@@ -99,12 +106,6 @@ def written(folder: Path, made: Publication) -> str:
     runs = f"{len(made.report.runs)} run{'s' if len(made.report.runs) != 1 else ''}"
     counts = ", ".join(f"{num} {verdict}" for verdict, num in made.report.counts().items() if num)
     return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
-
-
-def _worse(found: Changes) -> UserError:
-    (row, why), *others = found.worse
-    more = f" (and {len(others)} more)" if others else ""
-    return UserError(f"{row} gets worse: {why}{more}; say why with --because TEXT, or leave it out")
 
 
 def _check_there(folder: Path, name: str, update: bool) -> bool:

@@ -19,10 +19,9 @@ from hierbench.runs import compact, further_metrics, published_tree
 from hierbench.runs.evidence import Trees
 from hierbench.runs.further_metrics import has_predictions
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.predictions import read_predictions
-from hierbench.runs.store import STEP, Run, Store
+from hierbench.runs.store import STEP, Run, Store, read_predictions
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import open_regular, read_bytes, set_time, write_bytes
+from hierbench.utils.files import read_bytes, set_time, write_bytes
 
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
 
@@ -146,17 +145,13 @@ def _files_of(run: Run, *more: str) -> list[tuple[str, bytes]]:
     method = run.spec().get("method")  # none where predictions were only scored
     source = f"{method['name']}.py" if method else ""
     found, names = [], (*RECORDS, *more, source)
-    for path in (run.folder / name for name in filter(None, names) if "/" not in name):
-        if not os.path.lexists(path):
-            continue
+    for path in (run.folder / name for name in names if name and "/" not in name):
         try:
-            with open_regular(path) as file:
-                linked = os.fstat(file.fileno()).st_nlink > 1
             content = read_bytes(path)
+        except FileNotFoundError:
+            continue
         except OSError as error:
             raise UserError(f"{path} cannot be published: {error.strerror or error}") from None
-        if linked:
-            raise UserError(f"{path} cannot be published: it is a hard link; copy the folder")
         if method and path.name == source and not is_code(content, method["code"]):
             raise UserError(f"{path} cannot be published: it is not the method that ran")
         found.append((path.name, content))

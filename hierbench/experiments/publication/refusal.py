@@ -41,14 +41,9 @@ def _unfinished(row: Row, store: Store) -> UserError:
 def _refuse(what: str, rejected: Sequence[Finding]) -> None:
     """Raise a UserError that names the first few and why, if there is one."""
     if rejected:
-        said = [f"{what} {_named(finding)} is rejected: {_why(finding)}" for finding in rejected[:SHOWN]]
+        said = []
+        for finding in rejected[:SHOWN]:
+            name = one_line(f"{finding.id[:12]} ({finding.label})" if finding.id else finding.label, LONGEST)
+            said.append(f"{what} {name} is rejected: {one_line(', '.join(finding.reasons), LONGEST)}")
         more = [f"{len(rejected) - SHOWN} more {what}s are rejected"] if len(rejected) > SHOWN else []
         raise UserError(f"nothing is published: {'; '.join([*said, *more])}")
-
-
-def _named(finding: Finding) -> str:
-    return one_line(f"{finding.id[:12]} ({finding.label})" if finding.id else finding.label, LONGEST)
-
-
-def _why(finding: Finding) -> str:
-    return one_line(", ".join(finding.reasons), LONGEST)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from hierbench.experiments.publication.boards import Boards, make_boards, rows_not_shown, words_for
 from hierbench.experiments.publication.card import FILE
-from hierbench.experiments.publication.difference import Changes
+from hierbench.experiments.publication.changes import Changes
 from hierbench.experiments.publication.intake import Submission, check_card, read_submission
 from hierbench.experiments.publication.place import checked_place, replaced
 from hierbench.experiments.publication.publish import Said, written
@@ -133,13 +133,8 @@ def check(base: Path, head: Path, data_dir: Path) -> Checked:
     _compare_outside(base, head, found)
     if found.problems:
         return found
-    touched = {dataset for one in found.changed for dataset in one.datasets}
-    touched |= {
-        dataset
-        for name in [*found.removed, *(one.folder.name for one in found.changed)]
-        if name in before
-        for dataset in before[name].datasets
-    }
+    moved = {*found.removed, *(one.folder.name for one in found.changed)}
+    touched = {dataset for side in (before, after) for name in moved & side.keys() for dataset in side[name].datasets}
     with TemporaryDirectory() as scratch:
         names = sorted(touched)
         old = make_boards(list(before.values()), Path(scratch) / "base", data_dir, names, draw=False)
@@ -151,7 +146,7 @@ def check(base: Path, head: Path, data_dir: Path) -> Checked:
 
 
 def _differs(one: Submission, other: Submission) -> bool:
-    return bool(one.problems or other.problems) or one.files != other.files or one.digest() != other.digest()
+    return bool(one.problems or other.problems) or _tree(one.folder) != _tree(other.folder)
 
 
 def _verify(one: Submission, data_dir: Path, found: Checked) -> Iterator[str]:

@@ -1,18 +1,19 @@
 """The source of every method that ran, each kept once under its name and the digest of its code; none is imported."""
 
-import os
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from tokenize import TokenError
 
-from hierbench.api.registry import Broken, digest_of_code, find_or_broken, is_installed
+from hierbench.api.code import digest_of_code
 from hierbench.runs.store import Run, Store
 from hierbench.utils.files import read_bytes, write_bytes
 from hierbench.utils.text import one_line
 
 FOLDER = "methods"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a method whose source can be a file
+LARGEST = 1 << 20  # bytes of a source
 
 
 def is_code(content: bytes, digest: str) -> bool:
@@ -21,6 +22,27 @@ def is_code(content: bytes, digest: str) -> bool:
         return digest_of_code(content) == digest
     except (SyntaxError, ValueError, TokenError, RecursionError, MemoryError):
         return False
+
+
+def kept_source(name: str, code: str, run: Run, stores: Sequence[Store]) -> tuple[Path, bytes] | None:
+    """Return the file of a method that is the code that ran, kept with a run or published with records; None without.
+
+    Args:
+        name: of the method.
+        code: digest of its code.
+        run: one of its runs.
+        stores: folders of records.
+    """
+    file = f"{name}-{code[:12]}.py"
+    if NAME.fullmatch(file):
+        for path in (run.folder / f"{name}.py", *(store.root / FOLDER / file for store in stores)):
+            try:
+                content = b"" if path.parent.is_symlink() else read_bytes(path, LARGEST)
+            except OSError:
+                continue
+            if is_code(content, code):
+                return path, content
+    return None
 
 
 def write_sources(records: Store, others: list[Store]) -> list[str]:
@@ -42,21 +64,21 @@ def write_sources(records: Store, others: list[Store]) -> list[str]:
         if isinstance(method, dict):
             ran.setdefault((str(method.get("name")), str(method.get("code"))), run)
     for (name, code), run in sorted(ran.items(), key=lambda one: one[0]):
-        file = f"{name}-{code[:12]}.py"
-        content = None
-        if NAME.fullmatch(file):
-            kept = [run.folder / f"{name}.py", *(other.root / FOLDER / file for other in others)]
-            content = _installed(name, code) or next(filter(None, (_kept(path, code) for path in kept)), None)
+        content = _installed(name, code)
+        if content is None and (kept := kept_source(name, code, run, others)):
+            _, content = kept
         if content is None:
             notes.append(f"the source of {one_line(name, 100)} with code {code[:12]} is not here, and is not published")
             continue
         folder.mkdir(exist_ok=True)
-        write_bytes(folder / file, content)
+        write_bytes(folder / f"{name}-{code[:12]}.py", content)
     return notes
 
 
 def _installed(name: str, code: str) -> bytes | None:
     """Return the source of the installed method if it has this digest."""
+    from hierbench.api.registry import Broken, find_or_broken, is_installed  # PyTorch
+
     if not is_installed(name):
         return None
     found = find_or_broken(name)
@@ -65,14 +87,3 @@ def _installed(name: str, code: str) -> bytes | None:
     if found.source is not None:
         return found.source.read_bytes()
     return resources.files("hierbench.methods").joinpath(f"{name}.py").read_bytes()
-
-
-def _kept(path: Path, code: str) -> bytes | None:
-    """Return a file's content if it is the source with this digest."""
-    if not os.path.lexists(path) or path.parent.is_symlink():
-        return None
-    try:
-        content = read_bytes(path)
-    except OSError:
-        return None
-    return content if is_code(content, code) else None

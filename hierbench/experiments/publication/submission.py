@@ -6,17 +6,15 @@ from pathlib import Path
 
 from hierbench.config.recipe import dataset_name
 from hierbench.experiments.publication.card import FILE, Card, Statement, as_toml, compute_of
-from hierbench.experiments.publication.changes import write_changes
+from hierbench.experiments.publication.changes import first_changes, protocol_of, write_changes
 from hierbench.experiments.publication.compose import Part, Publication, compose
-from hierbench.experiments.publication.difference import first_changes, protocol_of
 from hierbench.experiments.publication.place import checked_place, is_published, replaced
 from hierbench.experiments.publication.publish import Said
 from hierbench.experiments.publication.records import ids_of
 from hierbench.experiments.publication.refusal import refuse_rejected
 from hierbench.experiments.verification.checked import checked_board
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.statistics import Row
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import write_text
 
@@ -81,20 +79,9 @@ def _part(request: Request, dataset: str) -> tuple[tuple[Board, Part], list[str]
 
 
 def _card(statement: Statement, folder: Path, made: Sequence[Publication]) -> Card:
-    datasets, methods = [one.board.dataset for one in made], methods_of([row for one in made for row in one.board.rows])
     return Card(
         **{name: getattr(statement, name) for name in Statement.model_fields},
-        datasets=tuple(datasets),
-        methods=tuple(methods),
-        compute=compute_of(runs_of(folder, datasets)),
+        datasets=tuple(one.board.dataset for one in made),
+        methods=tuple(dict.fromkeys(row.method for one in made for row in one.board.rows)),
+        compute=compute_of([run for one in made for run in Store(folder / one.board.dataset).runs()]),
     )
-
-
-def methods_of(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the methods of rows, each once."""
-    return list(dict.fromkeys(row.method for row in rows))
-
-
-def runs_of(folder: Path, datasets: Sequence[str]) -> list[Run]:
-    """Return the runs of a submission."""
-    return [run for dataset in datasets for run in Store(folder / dataset).runs()]

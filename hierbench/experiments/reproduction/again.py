@@ -1,18 +1,17 @@
 """Carrying out the command of a row in a folder of its own, and comparing the results."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal
 
-from hierbench.api.registry import Found
 from hierbench.config.options import Options
 from hierbench.execution.scheduler import states
 from hierbench.experiments.comparison import find_methods, names_asked
-from hierbench.experiments.reproduction.planned import check_ids, options_of
+from hierbench.experiments.reproduction.command import options_of
 from hierbench.experiments.reproduction.rows import Recorded, environment_of, passed
 from hierbench.experiments.session import Session
 from hierbench.experiments.verification.retrain import is_close
@@ -21,7 +20,6 @@ from hierbench.leaderboard.statistics import METRICS
 from hierbench.planning.dry_run import costs, lines_of_plan
 from hierbench.planning.plan import make_plan, with_bases
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.job import Job
 from hierbench.runs.store import Run, Store
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -47,19 +45,6 @@ class Compared:
 def carry_out(
     found: Recorded, store: Store, runs: Path | None, again: dict[str, Any]
 ) -> tuple[list[Compared], list[str]]:
-    """Carry the command out; a folder of its own is removed if every seed agrees, otherwise named in the notes."""
-    folder = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs
-    agree = False
-    try:
-        compared = run_again(found, store, {**again, "runs": folder})
-        agree = all(seed.verdict in ("bitwise", "close") for seed in compared)
-    finally:
-        if runs is None and (agree or not any(folder.iterdir())):
-            shutil.rmtree(folder)
-    return compared, [] if runs is None and agree else [f"the new runs are in {folder}"]
-
-
-def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list[Compared]:
     """Carry out the command of a row in another runs folder, and compare seed by seed; other seeds are not trained.
 
     On a CPU the jobs compute with as many threads as the record says, because results are rounded as their number says.
@@ -67,17 +52,28 @@ def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list
     Args:
         found: the row.
         store: of the records.
-        options: fields of `Options`: runs, data_dir, device, jobs, weights, source.
+        runs: None for a folder of its own, which is removed if every seed agrees, and otherwise named in the notes.
+        again: fields of `Options`: data_dir, device, jobs, weights, source.
 
     Raises:
         UserError: the runs folder is that of the records; or data, weights or code are not those of the record.
     """
-    if Path(options["runs"]).resolve() == store.root.resolve():
-        raise UserError(f"--runs {options['runs']} holds the records themselves; give another folder")
-    asked = options_of(found.command, mlflow="off", **options)
-    asked = replace(asked, methods=_with_copies(found, asked))
-    session = Session(asked)
-    methods, _ = find_methods(names_asked(asked))
+    folder = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs
+    agree = False
+    try:
+        if folder.resolve() == store.root.resolve():
+            raise UserError(f"--runs {runs} holds the records themselves; give another folder")
+        compared = _run_again(found, store, options_of(found.command, mlflow="off", runs=folder, **again))
+        agree = all(seed.verdict in ("bitwise", "close") for seed in compared)
+    finally:
+        if runs is None and (agree or not any(folder.iterdir())):
+            shutil.rmtree(folder)
+    return compared, [] if runs is None and agree else [f"the new runs are in {folder}"]
+
+
+def _run_again(found: Recorded, store: Store, asked: Options) -> list[Compared]:
+    session = Session(replace(asked, methods=_with_copies(found, asked)))
+    methods, _ = find_methods(names_asked(session.options))
     inputs, spec = session.open(methods), found.spec
     assert inputs.prepared is not None
     if inputs.prepared.digest != spec.dataset.digest:
@@ -91,9 +87,28 @@ def run_again(found: Recorded, store: Store, options: Mapping[str, Any]) -> list
             f"the backbone's weights here are {here} (SHA-256), and the record's {there}: give --weights FILE"
         )
     plan = make_plan(session.recipe, inputs.prepared, methods, session.types, session.num_seeds, inputs.digest)
-    check_ids(found, plan)
+    if lacking := found.specs.keys() - {job.id for job in plan}:
+        labels = sorted(found.specs[id_].label for id_ in lacking)
+        raise UserError(f"the command does not give {labels[0]}: hyperparameters or versions of its method differ here")
     plan = [job for job in plan if job.id in found.specs]
-    return _carry_out(found, store, session, plan, methods)
+    trained = list(with_bases(methods).values())
+    lines = lines_of_plan(plan, states(plan, session.store))
+    session.announce(lines, partial(costs, session.recipe, trained, session.types), trained)
+    threads = environment_of(next(iter(found.runs.values()))).get("threads")
+    if session.setting.device == "cpu" and type(threads) is int and threads > 0:
+        session.setting = replace(session.setting, threads=threads)
+    labels_of = {job.id: job.spec.label for job in plan}
+
+    def compare() -> tuple[list[Compared], Path]:
+        compared = compare_runs(found, store, session.store, session.options.data_dir)
+        file = session.options.runs / f"reproduction-{found.row.method}-{found.row.type}.json"
+        write_json(file, {"command": found.command, "seeds": list(map(vars, compared))})
+        return compared, file
+
+    compared, failed = session.carry_out(plan, "reproduce", labels_of, compare)
+    for line in session.failures(failed, labels_of):
+        say(line)
+    return compared
 
 
 def _with_copies(found: Recorded, asked: Options) -> str:
@@ -107,33 +122,6 @@ def _with_copies(found: Recorded, asked: Options) -> str:
             shutil.copyfile(file, copy, follow_symlinks=False)
             names = [str(copy) if given == passed(name, file) else given for given in names]
     return ",".join(names)
-
-
-def _carry_out(
-    found: Recorded, store: Store, session: Session, plan: list[Job], methods: Sequence[Found]
-) -> list[Compared]:
-    state = states(plan, session.store)
-    trained = list(with_bases(methods).values())
-    session.announce(lines_of_plan(plan, state), partial(costs, session.recipe, trained, session.types), trained)
-    if session.setting.device == "cpu":
-        session.setting = replace(session.setting, threads=_threads(found) or session.setting.threads)
-    labels = {job.id: job.spec.label for job in plan}
-
-    def compare() -> tuple[list[Compared], Path]:
-        compared = compare_runs(found, store, session.store, session.options.data_dir)
-        file = session.options.runs / f"reproduction-{found.row.method}-{found.row.type}.json"
-        write_json(file, {"command": found.command, "seeds": list(map(vars, compared))})
-        return compared, file
-
-    compared, failed = session.carry_out(plan, "reproduce", labels, compare)
-    for line in session.failures(failed, labels):
-        say(line)
-    return compared
-
-
-def _threads(found: Recorded) -> int | None:
-    threads = environment_of(next(iter(found.runs.values()))).get("threads")
-    return threads if type(threads) is int and threads > 0 else None
 
 
 def compare_runs(found: Recorded, store: Store, again: Store, data_dir: Path) -> list[Compared]:

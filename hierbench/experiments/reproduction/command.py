@@ -4,18 +4,20 @@ PyTorch is not imported: hyperparameters that the recipe leaves to the method's 
 defaults are.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
 from hierbench.api.code import installed_code
+from hierbench.config.options import Options
 from hierbench.config.overrides import NAME, override_of
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.sections import Protocol
 from hierbench.config.source import is_dataset_file
-from hierbench.config.spec import CODE_VERSION, Spec, TrainSpec
+from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.utils.errors import UserError
 
 SECTIONS = ("model", "train", "augment", "evaluation")
@@ -49,7 +51,8 @@ def command_of(specs: Sequence[Spec], dataset: str, files: Mapping[str, str] | N
     names = _methods(chain, dict(files or {}))
     recipe = _recipe(dataset, first)
     overrides = list(dict.fromkeys(_overrides(recipe, chain)))
-    _prove(chain, dataset, tuple(overrides))
+    if list(_overrides(_loaded(dataset, first.protocol, tuple(overrides)), chain)):
+        raise UserError(f"no options give the settings of {first.label}: its spec is not one that hierbench run makes")
     words = ["hierbench", "run", "--methods", ",".join(names), "--types", first.type, "--dataset", dataset]
     words += ["--protocol", first.protocol] if first.protocol != "paper" else []
     words += ["--seeds", str(max(spec.seed for spec in rows) + 1)]
@@ -144,34 +147,36 @@ def _loaded(dataset: str, protocol: Protocol, overrides: tuple[str, ...]) -> Rec
 
 
 def _overrides(recipe: Recipe, chain: Sequence[Spec]) -> Iterator[str]:
-    """Yield `KEY=VALUE` for what the specs say and the recipe does not."""
+    """Yield `KEY=VALUE` for what the specs say and the recipe does not; nothing where it gives their ids."""
     for one in chain:
         yield from _of_method(recipe, one)
-    spec, content = chain[0], _content(recipe)
-    recorded = spec.model_dump(mode="json", by_alias=True)
+    spec = chain[0]
+    if not spec.model.crops:
+        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
+    content, recorded = (one.model_dump(mode="json", by_alias=True) for one in (recipe, spec))
     if spec.dataset.distance != recipe.distance:
         yield override_of("distance", spec.dataset.distance)
     if spec.dataset.jpeg_quality != recipe.data.jpeg_quality:
         yield override_of("data.jpeg_quality", spec.dataset.jpeg_quality)
-    if spec.model.weights != recipe.model.weights and not (needs_weights(spec) and recipe.model.weights == "none"):
+    by_option = spec.model.weights == "file" and recipe.model.weights == "none"  # as --weights makes it
+    if spec.model.weights != recipe.model.weights and not by_option:
         yield override_of("model.weights", spec.model.weights)
     for section in SECTIONS:
         for name, value in recorded[section].items():
-            key = f"{section}.{name}"
-            if key in APART or (section == "augment" and name not in ("mean", "std") and not spec.model.crops):
-                continue
-            if value != content[section][name]:
-                yield override_of(key, value)
+            if f"{section}.{name}" not in APART and value != content[section][name]:
+                yield override_of(f"{section}.{name}", value)
 
 
 def _of_method(recipe: Recipe, spec: Spec) -> Iterator[str]:
     """Yield hyperparameters, and the learning rates of a method that is trained."""
     name = spec.method.name
     given = recipe.params_of(name)
+    if odd := sorted(given.keys() - spec.method.params.keys()):
+        raise UserError(f"the recipe sets methods.{name}.{odd[0]}, which {spec.label} does not have")
     for key, value in spec.method.params.items():
-        if key not in given or not _same(given[key], value):
-            if value is not None:  # what cannot be given is the default, or `_prove` says so
-                yield override_of(f"methods.{name}.{key}", value)
+        # As JSON: 1 and 1.0 are not the same, a tuple and a list are. A null cannot be given, and is the default.
+        if json.dumps(given.get(key)) != json.dumps(value):
+            yield override_of(f"methods.{name}.{key}", value)
     if spec.bases:
         return
     rates = recipe.rates_of(name, spec.type).model_dump()
@@ -180,59 +185,12 @@ def _of_method(recipe: Recipe, spec: Spec) -> Iterator[str]:
             yield override_of(f"methods.{name}.lr.{key}", value)
 
 
-def _content(recipe: Recipe) -> dict[str, Any]:
-    return recipe.model_dump(mode="json", by_alias=True)
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values of JSON are the same, with lists for tuples; 1 and true are not."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and bool(one == other)
-
-
-def _prove(chain: Sequence[Spec], dataset: str, overrides: tuple[str, ...]) -> None:
-    """Raise a UserError unless the recipe with these overrides gives the specs' ids."""
-    changed = _loaded(dataset, chain[0].protocol, overrides)
-    made: dict[str, str] = {}  # {recorded id: that of the recipe}
-    for spec in reversed(chain):
-        made[spec.id] = _respecified(spec, changed, chain, made).id
-    if any(recorded != planned for recorded, planned in made.items()):
-        wrong = next(spec.label for spec in chain if made[spec.id] != spec.id)
-        raise UserError(f"no options give the settings of {wrong}: its spec is not one that hierbench run makes")
-
-
-def _respecified(spec: Spec, recipe: Recipe, chain: Sequence[Spec], made: Mapping[str, str]) -> Spec:
-    """Return the spec that planning makes of a recipe for the same method, seed and data, see `make_spec`."""
-    model = recipe.model
-    if needs_weights(spec) and model.weights == "none":
-        model = model.model_copy(update={"weights": "file"})
-    lender = spec
-    while lender.bases:  # a re-ranked run has the rates of its first base
-        lender = next(one for one in chain if one.id == lender.bases[0])
-    bases = tuple(made[base] for base in spec.bases)
-    known = {name: value for name, value in recipe.params_of(spec.method.name).items()}
-    params = {name: _like(known[name], value) if name in known else value for name, value in spec.method.params.items()}
-    if odd := sorted(known.keys() - params.keys()):
-        raise UserError(f"the recipe sets methods.{spec.method.name}.{odd[0]}, which {spec.label} does not have")
-    data = {"name": recipe.dataset, "distance": recipe.distance, "jpeg_quality": recipe.data.jpeg_quality}
-    return Spec(
-        protocol=recipe.protocol,
-        dataset=spec.dataset.model_copy(update=data),
-        method=spec.method.model_copy(update={"params": params}),
-        type=spec.type,
-        model=model,
-        train=TrainSpec(**recipe.train.model_dump(exclude={"lr"}), lr=recipe.rates_of(lender.method.name, spec.type)),
-        augment=recipe.augment if model.crops else recipe.augment.normalisation(),
-        evaluation=recipe.evaluation,
-        weights=spec.weights,
-        seed=spec.seed,
-        base=(bases[0] if len(bases) == 1 else bases) if bases else None,
-    )
-
-
-def _like(given: Any, recorded: Any) -> Any:
-    """Return a hyperparameter as a recipe gives it, in the record's type: a class reads 1 as 1.0, a list as a tuple."""
-    if isinstance(recorded, float) and type(given) is int:
-        return float(given)
-    return list(given) if isinstance(given, tuple) else given
+def options_of(command: Sequence[str], **more: Any) -> Options:
+    """Return the options of a command from `command_of`; `more` replaces fields or adds others."""
+    words: dict[str, Any] = {"overrides": []}
+    for option, value in zip(command[2::2], command[3::2], strict=True):
+        if option == "--set":
+            words["overrides"].append(value)
+        elif option != "--weights":
+            words[option.removeprefix("--")] = int(value) if option == "--seeds" else value
+    return Options(**(words | more))

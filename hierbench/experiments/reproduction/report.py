@@ -22,32 +22,31 @@ MEANING = {
 
 def as_text(found: Recorded, notes: Sequence[str], compared: Sequence["Compared"] | None = None) -> str:
     """Return the command, a block of what it is of, and one line per seed that was carried out."""
-    spec = found.spec
-    data = spec.dataset
-    seeds = found.seeds
-    environment = "; ".join(f"{name} {' and '.join(values)}" for name, values in found.environments.items())
-    lines = [one_line(shlex.join(found.command)), ""]
-    lines.append(f"row      {one_line(found.row.title)}, {found.row.type}, protocol {spec.protocol}")
-    lines.append(f"seeds    {', '.join(map(str, seeds))}")
-    for metric in found.metrics:
-        lines.append(f"value    {metric} {shown(found.cell(metric), metric)}")
-    lines.append(f"made by  {one_line(environment)}")
-    lines.append(f"data     {one_line(data.name)}, SHA-256 {data.digest}")
-    lines.append(f"tree     SHA-256 {data.hierarchy}, distance {data.distance}")
-    lines.append(f"weights  {spec.model.weights}" + (f", SHA-256 {spec.weights}" if spec.weights else ""))
-    codes = {one.method.name: one.method.code for one in found.specs.values()}
-    lines += [f"code     {one_line(name)}, SHA-256 {code}" for name, code in codes.items()]
-    lines += [f"note     {one_line(note)}" for note in notes]
+    spec, row, data = found.spec, found.row, found.spec.dataset
+    lines = [
+        ("row", f"{row.title}, {row.type}, protocol {spec.protocol}"),
+        ("seeds", ", ".join(map(str, found.runs))),
+        *(("value", f"{metric} {shown(row.metrics[metric], metric)}") for metric in found.metrics),
+        ("made by", "; ".join(f"{name} {' and '.join(values)}" for name, values in found.environments.items())),
+        ("data", f"{data.name}, SHA-256 {data.digest}"),
+        ("tree", f"SHA-256 {data.hierarchy}, distance {data.distance}"),
+        ("weights", spec.model.weights + (f", SHA-256 {spec.weights}" if spec.weights else "")),
+        *(("code", f"{name}, SHA-256 {code}") for name, code in _codes(found).items()),
+        *(("note", note) for note in notes),
+    ]
     for one in compared or ():
         values = ", ".join(f"{name} {_number(old)} -> {_number(new)}" for name, (old, new) in one.metrics.items())
-        lines.append(f"again    seed {one.seed}: {MEANING[one.verdict]}" + (f" ({values})" if values else ""))
-    return "\n".join(lines) + "\n"
+        lines.append(("again", f"seed {one.seed}: {MEANING[one.verdict]}" + (f" ({values})" if values else "")))
+    block = [f"{name:8} {one_line(text)}" for name, text in lines]
+    return "\n".join([one_line(shlex.join(found.command)), "", *block, ""])
+
+
+def _codes(found: Recorded) -> dict[str, str]:
+    return {spec.method.name: spec.method.code for spec in found.specs.values()}
 
 
 def shown(cell: Cell, metric: str) -> str:
     """Return mean and half-width as a table prints them."""
-    if cell.mean is None:
-        return "-"
     interval = "" if cell.ci95 is None else f" +/- {cell.ci95:.4f}"
     return f"{cell.mean:.{column_of(metric).digits}f}{interval}"
 
@@ -58,28 +57,23 @@ def _number(value: float | None) -> str:
 
 def as_record(found: Recorded, notes: Sequence[str], compared: Sequence["Compared"] | None = None) -> dict[str, Any]:
     """Return the same as JSON types."""
-    spec = found.spec
-    record: dict[str, Any] = {
+    spec, cells = found.spec, {name: found.row.metrics[name] for name in found.metrics}
+    return {
         "method": found.row.method,
         "type": found.row.type,
         "title": found.row.title,
         "protocol": spec.protocol,
         "command": found.command,
-        "seeds": found.seeds,
+        "seeds": list(found.runs),
         "runs": [run.folder.name for run in found.runs.values()],
         "jobs": list(found.specs),
-        "metrics": {
-            name: {"mean": cell.mean, "ci95": cell.ci95, "values": cell.values}
-            for name, cell in ((name, found.cell(name)) for name in found.metrics)
-        },
+        "metrics": {name: {"mean": one.mean, "ci95": one.ci95, "values": one.values} for name, one in cells.items()},
         "environment": found.environments,
         "data": spec.dataset.digest,
         "tree": spec.dataset.hierarchy,
         "distance": spec.dataset.distance,
         "weights": spec.weights,
-        "code": {one.method.name: one.method.code for one in found.specs.values()},
+        "code": _codes(found),
         "notes": list(notes),
+        **({} if compared is None else {"again": list(map(vars, compared))}),
     }
-    if compared is not None:
-        record["again"] = [vars(one) for one in compared]
-    return record

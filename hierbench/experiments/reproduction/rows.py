@@ -1,29 +1,26 @@
 """The rows of a published table or of a runs folder, with the records behind them and what cannot be had of them."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 from pydantic import ValidationError
 
-from hierbench.api.code import digest_of_code
 from hierbench.config.options import Place
 from hierbench.config.sections import FEATURE_TYPES, Protocol
 from hierbench.config.spec import Spec
-from hierbench.experiments.checking import open_board
+from hierbench.experiments.checking import open_board, with_bases
+from hierbench.experiments.publication.sources import kept_source
 from hierbench.experiments.reproduction.command import code_here, command_of, needs_weights, rows_of, weights_name
-from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of, further
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.scored import is_scored_row
-from hierbench.leaderboard.statistics import Cell, Row
+from hierbench.leaderboard.statistics import Row
 from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_bytes, read_json_object
+from hierbench.utils.files import read_json_object
 
 PACKAGES = ("hierbench", "torch", "python", "device", "threads")
 
@@ -47,22 +44,13 @@ class Recorded:
     specs: dict[str, Spec]
     command: list[str]
     files: dict[str, Path]
-    metrics: tuple[str, ...]
-    notes: list[str] = field(default_factory=list)
+    metrics: Sequence[str]
+    notes: Sequence[str] = ()
 
     @property
     def spec(self) -> Spec:
         """The spec of the first seed."""
         return self.specs[next(iter(self.runs.values())).folder.name]
-
-    @property
-    def seeds(self) -> list[int]:
-        """Of the finished runs."""
-        return list(self.runs)
-
-    def cell(self, metric: str) -> Cell:
-        """Return a metric's cell."""
-        return self.row.metrics[metric]
 
     @property
     def environments(self) -> dict[str, list[str]]:
@@ -93,8 +81,8 @@ def split_name(text: str) -> tuple[str, str | None]:
 
 def find_rows(
     place: Path, name: str, dataset: str | None, protocol: Protocol | None = None, data_dir: Path = Path("data")
-) -> tuple[Board, Store, list[Recorded]]:
-    """Return the rows that ROW[:METRIC] names in a published table or in a runs folder.
+) -> tuple[Store, list[Recorded]]:
+    """Return the records of a published table or a runs folder, and the rows of it that ROW[:METRIC] names.
 
     Args:
         place: FOLDER/<dataset> of a published table, its .json or .md, or a runs folder.
@@ -117,10 +105,8 @@ def find_rows(
     dataset = dataset or _only_dataset(store)
     columns = [] if metric is None else [column_of(metric)]
     opened = open_board(dataset, Place(folder, data_dir, protocol), columns if further(columns) else PAPER, apart=False)
-    board, store = opened.board, opened.store
-    rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
-    found = [_recorded(row, store, dataset, metric) for row in rows]
-    return board, store, found
+    rows = sorted(named_rows(opened.board.rows, row_name), key=lambda row: row.type)
+    return opened.store, [_recorded(row, opened.store, dataset, metric) for row in rows]
 
 
 def _specs(store: Store) -> Iterator[Spec]:
@@ -141,71 +127,49 @@ def _only_dataset(store: Store) -> str:
 
 def _recorded(row: Row, store: Store, dataset: str, metric: str | None) -> Recorded:
     """Return a row with its records and its command."""
-    runs = counted_runs(row, store)
-    specs = specs_with_bases([run.folder.name for run in runs], store)
+    runs, label = counted_runs(row, store), f"{row.method}:{row.type}"
     if not runs:
-        raise UserError(f"{row.method}:{row.type} has no finished runs that count")
+        raise UserError(f"{label} has no finished runs that count")
     if metric is not None and (metric not in row.metrics or row.metrics[metric].mean is None):
-        raise UserError(f"{row.method}:{row.type} has no value of {metric}")
+        raise UserError(f"{label} has no value of {metric}")
+    specs = {id_: _spec(store.run(id_)) for id_ in with_bases([run.folder.name for run in runs], store)}
     files = _kept_files(specs, store)
     command = command_of(list(specs.values()), dataset, {name: passed(name, file) for name, file in files.items()})
-    by_seed = {specs[run.folder.name].seed: run for run in runs}
-    shown = (
-        (metric,) if metric is not None else tuple(name for name in row.metrics if row.metrics[name].mean is not None)
-    )
+    shown = [name for name in row.metrics if row.metrics[name].mean is not None] if metric is None else [metric]
     notes = _notes(rows_of(list(specs.values())), specs, files)
     if row.planned > len(runs):
         notes.append(
             f"{row.planned - len(runs)} of the row's {row.planned} runs are unfinished or rejected, and not compared"
         )
+    by_seed = {specs[run.folder.name].seed: run for run in runs}
     return Recorded(row, dict(sorted(by_seed.items())), specs, command, files, shown, notes)
 
 
-def specs_with_bases(ids: Sequence[str], store: Store) -> dict[str, Spec]:
-    """Return {id: spec} of runs and of all that they re-rank."""
-    found: dict[str, Spec] = {}
-    waiting = list(ids)
-    while waiting:
-        if (id_ := waiting.pop(0)) in found:
-            continue
-        try:
-            spec = Spec.model_validate(store.run(id_).spec())
-        except ValidationError:
-            raise UserError(f"run {id_[:12]}: its record is missing, or of another version of hierbench") from None
-        if spec.id != id_:
-            raise UserError(f"run {id_[:12]}: its folder is not named after its spec")
-        found[id_] = spec
-        waiting += spec.bases
-    return found
+def _spec(run: Run) -> Spec:
+    try:
+        spec = Spec.model_validate(run.spec())
+    except ValidationError:
+        raise UserError(
+            f"run {run.folder.name[:12]}: its record is missing, or of another version of hierbench"
+        ) from None
+    if spec.id != run.folder.name:
+        raise UserError(f"run {run.folder.name[:12]}: its folder is not named after its spec")
+    return spec
 
 
 def _kept_files(specs: Mapping[str, Spec], store: Store) -> dict[str, Path]:
     """Return {method: file} of source files kept with the records that are the code that ran; none is run here."""
     found: dict[str, Path] = {}
     for id_, spec in specs.items():
-        name = spec.method.name
-        if name in found or "/" in name or code_here(name) == spec.method.code:
-            continue
-        for path in (
-            store.run(id_).folder / f"{name}.py",
-            store.root / "methods" / f"{name}-{spec.method.code[:12]}.py",
-        ):
-            if os.path.lexists(path) and _is_code(path, spec.method.code):
-                found[name] = path
-                break
+        name, code = spec.method.name, spec.method.code
+        if name not in found and code_here(name) != code and (kept := kept_source(name, code, store.run(id_), [store])):
+            found[name] = kept[0]
     return found
 
 
 def passed(name: str, file: Path) -> str:
     """Return what --methods takes for a kept file: its path, or that of a copy, as file and method share a name."""
     return str(file) if file.stem == name else f"./{name}.py"
-
-
-def _is_code(path: Path, digest: str) -> bool:
-    try:
-        return digest_of_code(read_bytes(path)) == digest
-    except (OSError, SyntaxError, ValueError, TokenError):
-        return False
 
 
 def _notes(tops: Sequence[Spec], specs: Mapping[str, Spec], files: Mapping[str, Path]) -> list[str]:

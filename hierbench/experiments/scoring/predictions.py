@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hierbench.experiments.scoring.names import role_of
 from hierbench.hierarchy.names import class_indices, in_order_of_tree
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.utils.arrays import map_array, map_arrays
+from hierbench.utils.arrays import map_array, read_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
@@ -136,7 +136,7 @@ def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
     if kind == ".npy":
         return {"scores": map_array(path)}
     names: dict[str, str] = {}
-    arrays = map_arrays(path)
+    arrays = read_arrays(path)
     for name in arrays:
         role = "targets" if role_of(name) == "labels" else role_of(name)
         if role in names:

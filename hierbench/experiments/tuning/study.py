@@ -29,8 +29,8 @@ from hierbench.data.prepared import Prepared
 from hierbench.planning.plan import group_names, make_spec, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import make_database
 from hierbench.utils.lock import Lock
-from hierbench.utils.sqlite import make_database
 
 FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
 OBJECTIVE = "hierdist@1"

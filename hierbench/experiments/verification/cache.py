@@ -22,7 +22,7 @@ from pathlib import Path
 from hierbench.experiments.verification.kept import as_kept, from_kept
 from hierbench.experiments.verification.records import Record
 from hierbench.runs.store import Run
-from hierbench.utils.sqlite import refuse_shared
+from hierbench.utils.files import refuse_links
 
 FILE = "findings.sqlite"
 METHODS = "hierbench.methods"  # the group of entry points of other packages
@@ -175,7 +175,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _is_own(path: Path) -> bool:
     """Whether nobody else can have written the cache."""
-    refuse_shared(path)
+    refuse_links(path.parent, path.name)
     for place in (path.parent, path):
         if place.exists() and (place.stat().st_uid != os.geteuid() or place.stat().st_mode & 0o022):
             return False

@@ -10,13 +10,12 @@ from pydantic import ValidationError
 from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, DatasetSpec, Spec, digest_of
 from hierbench.experiments.verification.findings import Finding
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, unsealed
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
 from hierbench.runs.known import row_of
 from hierbench.runs.store import HistoryRow, Run
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, read_text
 
-STATES = ("planned", "running", "failed")
 WHAT_FAILS = (
     OSError,
     ValueError,
@@ -153,22 +152,18 @@ def _unseal(record: Record) -> bool:
     """Read status.json; return whether the run is finished."""
     finding = record.finding
     try:
-        record.status = unsealed(read_text(record.run.folder / "status.json"))
+        record.status = parse_status(read_text(record.run.folder / "status.json"))
     except FileNotFoundError:
         finding.reject("status.json is missing")
         return False
     except (OSError, ValueError) as error:
         finding.reject(f"status.json: {error}")
         return False
-    state = record.status.get("state")
-    if state == "done":
+    if record.status["state"] == "done":
         return True
-    if state in STATES:
-        finding.verdict = "unfinished"
-        why = record.status.get("error")
-        finding.note(f"{state}: {why}" if why else str(state))
-    else:
-        finding.reject(f"status.json has the unknown state {state!r}")
+    finding.verdict = "unfinished"
+    why = record.status.get("error")
+    finding.note(f"{record.status['state']}: {why}" if why else record.status["state"])
     return False
 
 

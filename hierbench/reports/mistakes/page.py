@@ -19,6 +19,7 @@ from hierbench.data.image import Images
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.selection import parameters
+from hierbench.leaderboard.table import Number
 from hierbench.reports.mistakes.pair import Pair, Side
 from hierbench.reports.selection import COVERAGES, Floats
 from hierbench.utils.errors import UserError
@@ -158,9 +159,9 @@ def settings(side: Side) -> dict[str, str]:
 def metric_rows(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[str, str, list[str]]]:
     """Return (name, direction, texts of A and B) of each metric; both have those that the number of classes allows."""
     return [
-        (title, direction, ["-" if math.isnan(value) else f"{value:.2f}" for value in (a[name], b[name])])
-        for name, title, direction in ((one.name, one.title, "up" if one.higher else "down") for one in PAPER)
-        if name in a
+        (one.title, "up" if one.higher else "down", [str(Number(side[one.name])) for side in (a, b)])
+        for one in PAPER
+        if one.name in a
     ]
 
 

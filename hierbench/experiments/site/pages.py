@@ -9,14 +9,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hierbench.experiments.site import svg
+from hierbench.experiments.site.content import Table
+from hierbench.experiments.site.names import Slugs, block, clean, name_of, slug_of, web_link
 from hierbench.leaderboard.formats import html
 from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Line, Text
 from hierbench.leaderboard.table import Table as Sheet
-from hierbench.reports.site import svg
-from hierbench.reports.site.content import Table
-from hierbench.reports.site.names import Slugs, block, clean, name_of, slug_of, web_link
 from hierbench.runs.store import RUN_ID
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
@@ -26,7 +26,7 @@ ASSETS = ("style.css", "tables.js", "icon.svg")
 def environment() -> Environment:
     """Return the templates; compiled once in a process."""
     made = Environment(
-        loader=PackageLoader("hierbench.reports.site", "templates"),
+        loader=PackageLoader("hierbench.experiments.site", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -91,7 +91,7 @@ class Writer:
 
     def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
         self.root, self.title, self.files, self._wrote = root, title, list[str](), wrote
-        package, own = resources.files("hierbench.reports.site") / "templates", html.style()
+        package, own = resources.files("hierbench.experiments.site") / "templates", html.style()
         for name in ASSETS:
             self.write(name, (own if name == "style.css" else "").encode() + (package / name).read_bytes())
 

@@ -1,25 +1,19 @@
 """What the file of a method says of it, read without importing it: a stranger's code is never run."""
 
 import ast
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from hierbench.reports.site.names import block, printable
+from hierbench.experiments.site.names import block, printable
 
 LONGEST = 60_000  # characters of a file that a page shows
 
 
-@dataclass(frozen=True)
-class Hyperparameter:
-    """One declared hyperparameter, as text."""
-
-    name: str
-    kind: str
-    default: str
-    bounds: str
-    grid: str
+Hyperparameter = tuple[str, str, str, str, str]  # name, type, default, bounds and what it is tuned over, as text
 
 
 @dataclass(frozen=True)
@@ -84,24 +78,19 @@ def _literal(node: ast.AST | None) -> Any:
         return None
 
 
-def _hyperparameters(cls: ast.ClassDef) -> list[Hyperparameter]:
-    found = []
-    for inner in cls.body:
-        if not (isinstance(inner, ast.ClassDef) and inner.name == "Params"):
+def _hyperparameters(cls: ast.ClassDef) -> Iterator[Hyperparameter]:
+    """Yield what the class `Params` of a method declares."""
+    declared = [inner.body for inner in cls.body if isinstance(inner, ast.ClassDef) and inner.name == "Params"]
+    for node in itertools.chain(*declared):
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
-        for node in inner.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                found.append(_hyperparameter(node.target.id, ast.unparse(node.annotation), node.value))
-    return found
-
-
-def _hyperparameter(name: str, kind: str, value: ast.expr | None) -> Hyperparameter:
-    if not isinstance(value, ast.Call):
-        return Hyperparameter(name, kind, ast.unparse(value) if value else "", "", "")
-    given = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
-    default = ast.unparse(value.args[0]) if value.args else given.get("default", "")
-    ends = [f"{sign} {given[key]}" for key, sign in (("low", "≥"), ("high", "≤")) if key in given]
-    return Hyperparameter(name, kind, default, ", ".join(ends), given.get("grid", ""))
+        value, given = node.value, dict[str, str]()
+        default = ast.unparse(value) if value else ""
+        if isinstance(value, ast.Call):
+            given = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
+            default = ast.unparse(value.args[0]) if value.args else given.get("default", "")
+        bounds = ", ".join(f"{sign} {given[key]}" for key, sign in (("low", "≥"), ("high", "≤")) if key in given)
+        yield node.target.id, ast.unparse(node.annotation), default, bounds or "–", given.get("grid", "–")
 
 
 def highlighted(source: str) -> Markup:

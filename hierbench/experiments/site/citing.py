@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from hierbench.reports.site.names import slug_of
+from hierbench.experiments.site.names import slug_of
 from hierbench.utils.text import one_line
 
 # "Authors, Title, VENUE YEAR" or "Authors, VENUE YEAR", with anything after it.

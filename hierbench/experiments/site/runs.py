@@ -1,8 +1,6 @@
 """What the page of one run shows: its spec, curves, environment, verdict and files."""
 
-import csv
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from pydantic import ValidationError
 
+from hierbench.config.spec import Spec
+from hierbench.experiments.site import svg
 from hierbench.leaderboard.tables.board import HEADINGS
-from hierbench.reports.site import svg
-from hierbench.utils.files import read_bytes, read_json_object
+from hierbench.runs.store import Run
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object
 
-LONGEST_HISTORY = 4 << 20  # bytes
 MOST_CURVES = 18
 MOST_ENTRIES = 120  # of a record that a page lists
-TIME = re.compile(r"[12]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 Entries = list[tuple[str, str]]
 
 
@@ -36,7 +36,7 @@ class Curve:
 class Record:
     """A run's record, as text; parts that are missing or malformed are empty."""
 
-    spec: dict[str, Any]
+    spec: Spec | None
     settings: Entries
     results: list[tuple[str, str, str]]
     mistakes: list[int]
@@ -49,27 +49,24 @@ class Record:
     time: str
 
 
-def read_record(folder: Path) -> Record:
-    """Return the record in a folder; nothing in it is trusted."""
-    spec, metrics, environment, tuning, status = (
-        _object(folder / f"{name}.json") for name in ("spec", "metrics", "environment", "tuning", "status")
+def read_record(run: Run) -> Record:
+    """Return the record of a run; nothing in it is trusted."""
+    spec, metrics, environment, tuning = (
+        _object(run.folder / f"{name}.json") for name in ("spec", "metrics", "environment", "tuning")
     )
-    epoch = metrics.get("best_epoch")
-    epoch = epoch if isinstance(epoch, int) else None
-    time = environment.get("time")
-    files = status.get("files")
+    epoch = metrics["best_epoch"] if isinstance(metrics.get("best_epoch"), int) else None
     return Record(
-        spec=spec,
+        spec=_spec(spec),
         settings=flat(spec),
         results=_results(metrics),
         mistakes=_counts(metrics.get("mistakes_by_distance")),
         environment=flat(environment),
         tuning=flat(tuning),
-        files=_digests(files if isinstance(files, dict) else {}),
-        curves=curves_of(folder / "history.csv", epoch),
-        state=str(status.get("state", "planned")),
+        files=_digests(run.status.get("files")),
+        curves=curves_of(run, epoch),
+        state=str(run.status.get("state", "planned")),
         epoch=epoch,
-        time=time_of(time),
+        time=time_of(environment.get("time")),
     )
 
 
@@ -87,13 +84,10 @@ def _counts(value: Any) -> list[int]:
 
 def time_of(text: Any) -> str:
     """Return a record's time if it is one, else ""."""
-    if not (isinstance(text, str) and TIME.fullmatch(text)):
-        return ""
     try:
-        datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").isoformat() + "Z"
+    except (ValueError, TypeError):
         return ""
-    return text
 
 
 def moment_of(date: str) -> str:
@@ -106,6 +100,13 @@ def _object(path: Path) -> dict[str, Any]:
         return read_json_object(path)
     except (OSError, ValueError):
         return {}
+
+
+def _spec(content: dict[str, Any]) -> Spec | None:
+    try:
+        return Spec.model_validate(content)
+    except ValidationError:
+        return None
 
 
 def flat(content: Mapping[str, Any]) -> Entries:
@@ -135,36 +136,25 @@ def shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _digests(files: Mapping[str, Any]) -> Entries:
-    found = []
-    for name, record in list(files.items())[:20]:
-        if isinstance(record, dict):
-            found.append((str(name), f"{str(record.get('sha256', ''))[:64]}, {record.get('size', '?')} bytes"))
-    return found
+def _digests(files: Any) -> Entries:
+    return [
+        (name, f"{str(record.get('sha256', ''))[:64]}, {record.get('size', '?')} bytes")
+        for name, record in list(files.items() if isinstance(files, dict) else ())[:20]
+        if isinstance(record, dict)
+    ]
 
 
-def curves_of(path: Path, tested: int | None) -> list[Curve]:
+def curves_of(run: Run, tested: int | None) -> list[Curve]:
     """Return the columns of a history over its epochs: loss and validation first, then the terms of the loss."""
     try:
-        lines = list(csv.reader(read_bytes(path, LONGEST_HISTORY).decode().splitlines()))
-    except (OSError, ValueError, csv.Error):
+        rows = run.history()
+    except (OSError, UserError):
         return []
-    if len(lines) < 2:
-        return []
-    names = [name for name in lines[0] if name != "epoch" and not name.startswith("lr_")]
+    names = [name for name in rows[0] if name != "epoch" and not name.startswith("lr_")] if rows else []
     names.sort(key=lambda name: (name != "train_loss", not name.startswith("val_")))
     found = []
     for name in names[:MOST_CURVES]:
-        place = lines[0].index(name)
-        values = [_number(line[place]) if place < len(line) else math.nan for line in lines[1:]]
-        known = [value for value in values if math.isfinite(value)]
-        if known:
+        values = [row[name] for row in rows]
+        if known := list(filter(math.isfinite, values)):
             found.append(Curve(name.replace("_", " "), known[0], known[-1], svg.curve(values, tested)))
     return found
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text) if len(text) < 40 else math.nan
-    except ValueError:
-        return math.nan

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from hierbench.leaderboard.statistics import Cell, Row
+from hierbench.leaderboard.statistics import Row
 
 Range = tuple[float, float]
-BAR = 96.0  # width of an interval
 MOST_POINTS = 120  # of a curve
 
 
@@ -25,25 +24,13 @@ def _scale(value: float, ends: Range, start: float, stop: float) -> float:
 
 def ranges(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Range]:
     """Return the smallest and largest end of an interval of each metric."""
-    found = {}
+    found = dict[str, Range]()
     for name in names:
-        cells = [cell for row in rows if (cell := row.metrics.get(name)) is not None and cell.mean is not None]
-        lows = [cell.mean - (cell.ci95 or 0.0) for cell in cells if cell.mean is not None]
-        highs = [cell.mean + (cell.ci95 or 0.0) for cell in cells if cell.mean is not None]
-        if cells:
-            found[name] = (min(lows), max(highs))
+        cells = [row.metrics[name] for row in rows if name in row.metrics]
+        ends = [cell.mean + sign * (cell.ci95 or 0.0) for cell in cells if cell.mean is not None for sign in (-1, 1)]
+        if ends:
+            found[name] = (min(ends), max(ends))
     return found
-
-
-def interval(cell: Cell | None, ends: Range | None) -> Markup:
-    """Return the interval of a cell as a bar on the axis of its column; nothing without a mean."""
-    if cell is None or cell.mean is None or ends is None:
-        return Markup("")
-    low, middle, high = (
-        _scale(cell.mean + sign * (cell.ci95 or 0.0), ends, 3.0, BAR - 3.0) for sign in (-1.0, 0.0, 1.0)
-    )
-    line = f'<path d="M{_c(low)} 4H{_c(high)}"/>' if cell.ci95 else ""
-    return Markup(f'<svg viewBox="0 0 96 8" aria-hidden="true">{line}<circle cx="{_c(middle)}" cy="4" r="2"/></svg>')
 
 
 def difference_bar(mean: float, half_width: float, limit: float) -> Markup:

@@ -2,16 +2,13 @@
 
 Which pairs are shown depends on the data, so p is adjusted as for the table's letters: over all pairs of its ranked
 rows in all its columns. A pair differs significantly exactly if it shares no letter.
-
-C: columns, R: rows, S: seeds.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
@@ -57,28 +54,6 @@ class Pair:
     tests: int
 
 
-@dataclass(frozen=True)
-class Tests:
-    """The tests of a table, those that its letters are from.
-
-    Attributes:
-        seeds: whose values are compared.
-        places: of the ranked rows, by `id`.
-        adjusted: {metric: p after Holm's correction [R, R], NaN where there is no test}.
-        number: of tests.
-    """
-
-    seeds: tuple[int, ...] = ()
-    places: dict[int, int] = field(default_factory=dict)
-    adjusted: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    number: int = 0
-
-    def of(self, row: Row, reference: Row, metric: str) -> float:
-        """Return the adjusted p of a pair that both have places, NaN without a test."""
-        found = self.adjusted.get(metric)
-        return math.nan if found is None else float(found[self.places[id(row)], self.places[id(reference)]])
-
-
 def best_row(rows: Sequence[Row]) -> Row | None:
     """Return the competitive row with the most best cells, of equal ones that of the smallest mistake severity."""
 
@@ -89,36 +64,38 @@ def best_row(rows: Sequence[Row]) -> Row | None:
     return min((row for row in rows if row.competitive), key=place, default=None)
 
 
-def tests_of(board: Board) -> Tests:
-    """Return all tests of a board; none where its rows have no letters, as of one seed or more than 100 rows."""
+def adjusted_p(board: Board) -> dict[tuple[str, frozenset[int]], float]:
+    """Return {(metric, `id` of both rows): p after Holm's correction} of the tests that a board's letters are from.
+
+    There are none where its rows have no letters, as of one seed or more than 100 rows.
+    """
     rows, seeds = ranked_rows(board.rows), board.seeds
     names = [column.name for column in board.columns if any(column.name in row.metrics for row in rows)]
     if not names or len(seeds) < 2 or not 2 <= len(rows) <= MOST_ROWS:
-        return Tests()
+        return {}
     known = [values_by_seed(row, names) for row in rows]
     values = [[[of_row[name].get(seed, math.nan) for seed in seeds] for of_row in known] for name in names]
     p, _ = pairwise_p(np.array(values))
-    upper = np.triu(~np.isnan(p), 1)
-    adjusted = np.full(p.shape, math.nan)
-    adjusted[upper] = holm(p[upper])
-    adjusted = np.fmin(adjusted, adjusted.swapaxes(1, 2))
-    places = {id(row): place for place, row in enumerate(rows)}
-    return Tests(seeds, places, dict(zip(names, adjusted, strict=True)), int(upper.sum()))
+    tested = np.triu(~np.isnan(p), 1)
+    places = zip(np.argwhere(tested).tolist(), holm(p[tested]), strict=True)
+    return {(names[column], frozenset((id(rows[i]), id(rows[j])))): value for (column, i, j), value in places}
 
 
 def pairs_of(board: Board) -> list[Pair]:
     """Return the comparisons of a board, in the order of its rows."""
-    rows = board.of_runs.rows
-    best, baselines, tests = best_row(rows), _baselines(rows), tests_of(board)
-    columns = board.shown
+    rows, adjusted = board.of_runs.rows, adjusted_p(board)
+    best, baselines, place = best_row(rows), _baselines(rows), {id(row): number for number, row in enumerate(rows)}
+    ranked = set(map(id, ranked_rows(board.rows))) if adjusted else set()
     found = []
     for row in rows:
         of_type = baselines.get(row.type)
         reasons = [(best, BEST), (of_type, OF_TYPE)] if best is not of_type else [(best, f"{BEST} and {OF_TYPE}")]
         for other, why in reasons:
-            if other is not None and other is not row:
-                found.append(_compared(row, other, why, columns, tests))
-    place = {id(row): number for number, row in enumerate(rows)}
+            if other is None or other is row:
+                continue
+            both = frozenset((id(row), id(other)))
+            gaps = tuple(_gaps(row, other, board.shown, board.seeds if both <= ranked else None, adjusted))
+            found.append(Pair(row, other, why, gaps, len(adjusted) if both <= ranked else 0))
     return sorted(found, key=lambda pair: (place[id(pair.row)], place[id(pair.reference)]))
 
 
@@ -131,19 +108,21 @@ def _baselines(rows: Sequence[Row]) -> dict[str, Row]:
     return {kind: of_type[0] for kind, of_type in found.items() if len(of_type) == 1}
 
 
-def _compared(row: Row, other: Row, why: str, columns: Sequence[Column], tests: Tests) -> Pair:
-    """Compare two rows: by the seeds of the table where both are ranked, else by all that they have."""
-    among = id(row) in tests.places and id(other) in tests.places
-    names = [column.name for column in columns]
-    one, reference = values_by_seed(row, names), values_by_seed(other, names)
-    gaps = []
+def _gaps(
+    row: Row,
+    other: Row,
+    columns: Sequence[Column],
+    seeds: Sequence[int] | None,
+    adjusted: Mapping[tuple[str, frozenset[int]], float],
+) -> Iterator[Gap]:
+    """Yield the differences of two rows, of these seeds where both are ranked, else of all that they have."""
+    names, both = [column.name for column in columns], frozenset((id(row), id(other)))
+    sides = [values_by_seed(side, names) for side in (row, other)]
     for column in columns:
-        values, references = one[column.name], reference[column.name]
-        if among:
-            values, references = (
-                {seed: side[seed] for seed in tests.seeds if seed in side} for side in (values, references)
-            )
+        values, references = (
+            {seed: value for seed, value in side[column.name].items() if seeds is None or seed in seeds}
+            for side in sides
+        )
         if (gap := difference(values, references)) is not None:
-            p = tests.of(row, other, column.name) if among else math.nan
-            gaps.append(Gap(column, replace(gap, p_holm=p), values, references))
-    return Pair(row, other, why, tuple(gaps), tests.number if among else 0)
+            p = adjusted.get((column.name, both), math.nan)
+            yield Gap(column, replace(gap, p_holm=p), values, references)

@@ -1,0 +1,185 @@
+"""Worked examples of docs/statistics.md, docs/seeds.md and docs/metrics.md: what they print, functions return."""
+
+import re
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench.experiments.separation.design import LEVEL, crossing, look_at, make_design
+from hierbench.experiments.separation.record import Plan, Record
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import column_of
+from hierbench.leaderboard.paired import difference, holm
+from hierbench.leaderboard.power import Effect, effect_of_values, effects_of_paper, plan, power_of, seeds_needed
+from hierbench.leaderboard.statistics import Row, summarise
+from hierbench.leaderboard.ties import with_letters
+from hierbench.metrics import compute_metrics, hops, known_metrics, selective
+from hierbench.metrics import registry as registry_module
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))
+SEVERITY = column_of("mistake_severity")
+
+
+def flat(text):
+    """A page without its line breaks."""
+    return " ".join(text.split())
+
+
+def tables(text):
+    """The cells of each table's lines, with its head."""
+    blocks = [block.splitlines() for block in re.findall(r"(?:^\|.*\|\n)+", text, re.M)]
+    return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in block] for block in blocks]
+
+
+@pytest.fixture(scope="module")
+def values():
+    """{row: {seed: value}} of the first table of the statistics' example."""
+    (table,) = [table for table in tables(STATISTICS) if table[0][0] == "seed"]
+    (_, *names), _, *rows = table
+    assert len(names) == 4 and len(rows) == 5
+    return {name: {int(row[0]): float(row[1 + place]) for row in rows} for place, name in enumerate(names)}
+
+
+def test_the_statistics_of_the_values(values):
+    reference, *others = values
+    gaps = {name: difference(values[name], values[reference]) for name in others}
+    adjusted = dict(zip(others, holm([gap.p for gap in gaps.values()]), strict=True))
+    rows = [
+        Row("type-I", name, name, 5, 5, {SEVERITY.name: summarise(list(v.values()))}, seeds=list(v))
+        for name, v in values.items()
+    ]
+    rows, _ = with_letters(rows, [SEVERITY], range(5))
+    lines = []
+    for row in sorted(rows, key=lambda row: row.metrics[SEVERITY.name].mean):
+        cell, gap = row.metrics[SEVERITY.name], gaps.get(row.method)
+        against = [f"{gap.mean:+.3f} +/- {gap.ci95:.3f}", f"{adjusted[row.method]:.4f}"] if gap else ["", ""]
+        lines.append([row.method, f"{cell.mean:.3f} +/- {cell.ci95:.3f}", *against, "".join(cell.groups)])
+    (printed,) = [table[2:] for table in tables(STATISTICS) if table[0][:2] == ["row", "mean"]]
+    assert printed == lines
+
+
+def test_the_plan_of_the_statistics(values):
+    paired, apart = (effect_of_values(values["Flamingo"], values["CRM"], paired=paired) for paired in (True, False))
+    assert (
+        f"Flamingo is {paired.difference:.3f} above CRM, with a standard deviation of {paired.deviations[0]:.3f} over "
+        f"seeds: {seeds_needed(paired)} seeds would separate them, {seeds_needed(apart)} if they shared no seeds"
+    ) in flat(STATISTICS)
+    names = ("haframe:type-II", "hafeature:type-I")
+    ((row, reference, effect),) = effects_of_paper(Board.paper("cifar100"), names, SEVERITY)
+    severities = [of.metrics[SEVERITY.name] for of in (row, reference)]
+    texts = [f"{cell.mean:.2f} +/- {cell.ci95:.4f}" for cell in severities]
+    assert (
+        f"prints {texts[0]} for HAFrame and {texts[1]} for HAFeature of type I: deviations of "
+        f"{effect.deviations[0]:.4f} and {effect.deviations[1]:.4f}, and {seeds_needed(effect)} seeds"
+    ) in flat(STATISTICS)
+
+
+def test_levels_of_looks_at_seeds():
+    first, *_ = tables(SEEDS)
+    assert len(first) == 6
+    for what, nominal, bonferroni in first[2:]:
+        start, most = map(int, re.findall(r"\d+", what))
+        assert f"{make_design(start, most).nominal:.4f}" == nominal
+        assert f"{LEVEL / (most - start + 1):.4f}" == bonferroni
+    assert f"in {100 * crossing(5, 20, 0.05):.1f}% of cases" in flat(SEEDS)
+
+
+def test_power_and_costs_of_seeds():
+    """Power of a fixed number exactly; what the design does is simulated in test_separation.py."""
+    page, half, large = flat(SEEDS), plan(Effect(0.5, (1.0,))), plan(Effect(2.0, (1.0,)))
+    assert f"{100 * half.reached:.1f}% with {half.seeds} seeds for a difference of half a standard" in page
+    assert f"({100 * large.reached:.1f}% with {large.seeds} seeds for two standard deviations" in page
+    assert f"where 4 would give {100 * float(power_of(large.effect, 4)):.1f}%" in page
+    costs = tables(SEEDS)[2][2:]
+    assert [(row[1], row[3]) for row in costs] == [("41%", "16.9"), ("95%", "10.4"), ("100%", "5.8")]
+    for size, _, fixed, _ in costs:
+        assert f"{100 * float(power_of(Effect(float(size), (1.0,)), 20)):.0f}%" == fixed
+
+
+def test_the_example_of_seeds():
+    gaps = np.array([float(cell) for cell in tables(SEEDS)[1][2][1:]])
+    design = make_design(3, 10)
+    record = Record(
+        Path("x"),
+        Plan(
+            dataset="shapes", protocol="paper", rows=("a:type-I", "b:type-I"), settings=("0", "1"), start=3, most=10,
+            metric="mistake_severity", level=LEVEL, nominal=design.nominal,
+        ),
+    )  # fmt: skip
+    lines = []
+    for n in (3, 4):
+        record.looks.append(look_at(gaps[:n], design.nominal))
+        lines.append(record.line())
+    assert "\n".join(lines) in SEEDS and record.outcome == "separated"
+    said = record.conclusion().split(" are ")[1].replace(" in mistake_severity", "").partition(" for looks")[0]
+    assert f'"{said}"' in flat(SEEDS)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return SimpleNamespace(**runpy.run_path(str(DOCS / "pictures/metrics.py")))
+
+
+@pytest.fixture(scope="module")
+def described():
+    """{name: cells} of the metrics' descriptions."""
+    lines = [line for table in tables(METRICS) for line in table if line[0].startswith("`")]
+    return {line[0].strip("`"): [cell.replace("\\|", "|") for cell in line] for line in lines}
+
+
+def family(name):
+    """A name as on the page, with k or l for its parameter."""
+    base, at, _ = name.partition("@")
+    return f"{base}@{'l' if base.startswith('level') else 'k'}" if at else name
+
+
+def test_every_metric_is_described_as_in_the_registry(described):
+    assert set(described) == {family(name) for name in known_metrics()}
+    assert list(described) == [spec.name for spec in registry_module._SPECS]
+    for spec in registry_module._SPECS:
+        _, says, formula, unit, better, here, source = described[spec.name]
+        assert (formula, unit, better, source) == (f"`{spec.formula}`", spec.unit, spec.direction, spec.source)
+        assert says and here
+
+
+def test_the_printed_values_are_those_of_the_metrics(drawn, described):
+    printed = re.findall(r"`([a-z0-9_@]+)` = ([0-9.]+)", METRICS)
+    assert {family(name) for name, _ in printed} == set(described)
+    found = compute_metrics([name for name, _ in printed], drawn.EVIDENCE)
+    for name, text in printed:
+        assert text == f"{found[name]:.{len(text.partition('.')[2])}f}", name
+        assert f"`{name}`" in described[family(name)][5]
+
+
+def test_the_example_of_the_metrics(drawn):
+    lines = re.findall(r"^\| ([1-5]) \| (\w+) \| (.*) \| ([a-z, ]+) \| ([0-9, ]+) \|$", METRICS, re.M)
+    order = drawn.PROBABILITIES.sort(dim=1, descending=True, stable=True).indices.tolist()
+    for i, (image, target, numbers, ranking, distances) in enumerate(lines):
+        assert (int(image), target) == (i + 1, drawn.TARGETS[i])
+        assert numbers.split(" | ") == [f"{p:.2f}" for p in drawn.PROBABILITIES[i].tolist()]
+        assert ranking.split(", ") == [drawn.CLASSES[c] for c in order[i]]
+        row = drawn.TREE.distances[drawn.CLASSES.index(target)]
+        assert distances.split(", ") == [str(row[c]) for c in order[i]]
+    assert len(lines) == 5
+    targets, tree = drawn.EVIDENCE.targets, drawn.TREE
+    assert hops.hops_scores(drawn.PROBABILITIES, targets, tree)[2].item() == pytest.approx(1 - 3.375 / 4.4375)
+    assert drawn.weights([0, 1, 2, 3, 3]) == [1.0, 0.5, 0.25, 0.125, 0.0625]
+    assert "1, 0.5, 0.25, 0.125, 0.0625" in METRICS and "1 - 3.375 / 4.4375 = 0.239" in METRICS
+    arguments = (drawn.EVIDENCE.top, targets, drawn.EVIDENCE.climb, tree)
+    curve = selective.operating_curve(*arguments, thresholds=torch.tensor([0.4], dtype=torch.float64))
+    assert curve.risk.item() == pytest.approx(2 / 5) and f"{curve.coverage.item():.3f}" == "0.777"
+
+
+def test_pictures_of_metrics_are_drawn_from_the_example(drawn, tmp_path):
+    """The committed pictures hold the texts of new ones; bytes differ between versions of matplotlib."""
+    drawn.write(tmp_path)
+    assert set(re.findall(r"\(pictures/(metrics-\w+)\.svg\)", METRICS)) == set(drawn.PICTURES)
+    for name in drawn.PICTURES:
+        new, kept = ((folder / f"{name}.svg").read_text(encoding="utf-8") for folder in (tmp_path, DOCS / "pictures"))
+        texts = [re.findall(r"<!-- (.*?) -->", text, re.S) for text in (new, kept)]
+        assert texts[0] == texts[1] and texts[0]
