@@ -8,13 +8,13 @@ import pytest
 from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.datasets import inat19, shapes, tieredimagenet_h
-from hierbench.data.datasets.split_lists import _paths, read_lists
+from hierbench.data.datasets.split_lists import read_lists
 from hierbench.data.loader import evaluated_rows
 from hierbench.experiments.verification import together
 from hierbench.experiments.verification.findings import Finding
 from hierbench.experiments.verification.records import Record
 from hierbench.experiments.verification.targets import expected_sizes, shipped_targets, shipped_trees
-from hierbench.hierarchy.readers import shipped_paths
+from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import digest_of_targets
 
@@ -41,7 +41,8 @@ def test_a_digest_is_that_of_its_source(dataset, order, request, tmp_path):
 def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
     if dataset in ("inat19", "tieredimagenet-h"):
         file = inat19.TREE if dataset == "inat19" else tieredimagenet_h.TREE
-        paths = _paths((request.getfixturevalue("shared") / "data/making-better-mistakes" / file.name).read_text())
+        source = request.getfixturevalue("shared") / "data/making-better-mistakes" / file.name
+        paths = dict(sorted(paths_from_edges(edges_from_lines(source.read_text())).items()))
     else:
         paths = shipped_paths(dataset.removesuffix("-frozen"))
     for distance in ("height", "depth"):
