@@ -188,6 +188,8 @@ def test_a_connection_and_a_refused_one_leave_the_environment_as_it_was(cluster,
         (tmp_path / "large").write_bytes(bytes(2**21))
         monkeypatch.setattr(packaging, "GCS_STORAGE_MAX_SIZE", 2**20)
         monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps({"runtime_env": {"working_dir": str(tmp_path)}}))
+    # Ray was imported before, and so without our default.
+    monkeypatch.setattr(ray._private.ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
     before = dict(os.environ)
     try:
         with connected(cluster.address):

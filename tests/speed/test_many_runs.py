@@ -11,7 +11,7 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
-from hierbench.experiments.site import build_site
+from hierbench.experiments.site.build import build_site
 from hierbench.experiments.verification.checked import checked_board
 from hierbench.experiments.verification.verify import verify
 from hierbench.leaderboard.formats import FORMATS, render
