@@ -67,6 +67,8 @@ def read_further(run: Run, store: Store) -> dict[str, float]:
     values = content.get("values")
     if content.get("predictions") != origin_of(run, store) or stale or not isinstance(values, dict):
         return {}
+    if not all(value is None or isinstance(value, int | float) for value in values.values()):
+        return {}
     return {name: math.nan if value is None else float(value) for name, value in values.items()}
 
 

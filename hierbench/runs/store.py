@@ -33,6 +33,7 @@ from hierbench.utils.files import (
 )
 
 HistoryRow = dict[str, float]
+LARGEST = 1e6  # of a metric: per cent and distances have three digits
 STEP = 1_000_000  # ns between two file times that every file system tells apart
 # The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
@@ -131,7 +132,9 @@ class Run:
         content = self._read("metrics.json")
         result = content.get(self.spec().get("split", "test"))
         if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
-            return content
+            ends = content.get("intervals", {})
+            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())) and _are_intervals(ends):
+                return content
         raise self._damaged("metrics.json")
 
     def spec(self) -> dict[str, Any]:
@@ -245,6 +248,20 @@ def read_predictions(path: Path, recorded: str | None, *names: str) -> list[Any]
         return load_arrays(path, *names)
     except (OSError, ValueError) as error:
         raise ValueError(f"predictions of run {path.parent.name[:12]} cannot be read: {error}") from error
+
+
+def _is_metric(entry: tuple[str, Any]) -> bool:
+    name, value = entry
+    if value is None:
+        return name == "mistake_severity"
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _are_intervals(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(ends, list) and len(ends) == 2 and all(_is_metric((name, end)) for end in ends)
+        for name, ends in value.items()
+    )
 
 
 Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost

@@ -129,7 +129,7 @@ def tar_names(path: Path) -> Iterator[str]:
     """
     with open_regular(path, follow=True) as file, tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
         for member in tar:
-            content = tar.extractfile(member) if member.name.endswith(".tar") else None
+            content = tar.extractfile(member) if member.isfile() and member.name.endswith(".tar") else None
             if content is not None:
                 with tarfile.open(fileobj=content, mode="r:", tarinfo=_Header) as inner:
                     yield from (image.name for image in inner if image.isfile())

@@ -95,6 +95,7 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> d
         except Exception as error:  # damaged zip files fail in many ways
             raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
     for name, array in found.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT:
+        # Text of no letters takes no room in its file, whatever number of them its header promises.
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT or not array.dtype.itemsize:
             raise ValueError(f"{name[:80]!r} holds no numbers and no text; save arrays of these")
     return found

@@ -125,6 +125,27 @@ def test_a_damaged_history(tmp_path, text):
         Run(tmp_path).history()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"top1": "<b>"}, {"top1": True}, {"hierdist@1": [1.0]}, {"top1": 1e300}, {"top1": None}, {"title": 3}],
+    ids=range(6),
+)
+def test_a_result_that_is_no_number(tmp_path, change):
+    """A claimed run may say anything, and no predictions contradict it."""
+    result = {"top1": 50.0, "mistake_severity": None, "hierdist@1": 1.0}
+    content = {
+        "title": change.get("title", "x"),
+        "test": result | {name: change[name] for name in change.keys() & result},
+    }
+    (tmp_path / "spec.json").write_text("{}")
+    (tmp_path / "metrics.json").write_text(json.dumps(content | {"intervals": {"top1": [49.0, 51.0]}}))
+    with pytest.raises(UserError, match=r"metrics\.json is damaged"):
+        Run(tmp_path).metrics()
+    (tmp_path / "metrics.json").write_text(json.dumps({"title": "x", "test": result, "intervals": {"top1": "q"}}))
+    with pytest.raises(UserError, match=r"metrics\.json is damaged"):
+        Run(tmp_path).metrics()
+
+
 class Marker:
     def __init__(self, place):
         self.place = place

@@ -344,6 +344,8 @@ def test_a_manifest_without_its_columns(birds):
     with pytest.raises(UserError, match=r"has no column 'split' \(did you mean 'splt'\?\); its columns: image"):
         open_source(load_recipe(write_file(birds, images="list.csv", splits='"column"')))
     (birds / "list.csv").write_text((birds / "list.csv").read_text().replace(",", ";"))
+    with (birds / "list.csv").open("a") as file:
+        file.write("images/wren/a,b.jpg;wren;train\n")
     with pytest.raises(UserError, match=r"has no column 'image'; is the separator ;\? then save it as .csv"):
         open_source(load_recipe(write_file(birds, images="list.csv", splits='"column"')))
     with pytest.raises(UserError, match="needs a manifest"):

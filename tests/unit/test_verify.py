@@ -153,6 +153,14 @@ def test_targets_set_to_the_predictions(runs, shapes, tmp_path):
     runs.rejected(runs.run("flamingo", 1), "its targets are not those of the other runs of the same data")
 
 
+def test_a_part_of_the_test_split_is_said(runs, shapes, tmp_path):
+    run = runs.run("flamingo", 1)
+    edit(run, "environment.json", data__remark="")
+    reseal(run)
+    runs.data_dir = tmp_path / "no-data"
+    runs.rejected(run, "does not say that its test images are not the whole test split")
+
+
 OTHER = " is not what this version writes of these records; the .json is"
 EDITS = (
     (".json", '"title": "Flamingo"', '"title": "Better"', "the row Better type-I: title is 'Better', the records "),

@@ -42,7 +42,7 @@ def open_source(request: Request) -> Source:
         archive = zipfile.ZipFile(path)
         wnids = zip_member(archive, f"{ROOT}/wnids.txt", LARGEST).decode("ascii").split()
         annotations = zip_member(archive, f"{ROOT}/val/val_annotations.txt", LARGEST).decode("ascii").splitlines()
-    except DAMAGED as error:
+    except (*DAMAGED, OSError) as error:  # an offset before its beginning is the system's error
         raise UserError(f"{path.name} is not a complete zip file ({error})") from None
     except KeyError as error:
         raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None

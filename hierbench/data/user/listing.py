@@ -243,10 +243,14 @@ def _table(manifest: Path) -> "pd.DataFrame":
             table = pd.read_parquet(content)
             table = table.astype(object).where(table.notna(), "")
         table.columns = [str(name).strip() for name in table.columns]
-        return table.map(lambda cell: str(cell).strip())
+        table = table.map(lambda cell: str(cell).strip())
+        return table[(table != "").any(axis=1)]
     except MemoryError:
         raise
     except Exception as error:  # pandas and pyarrow raise errors of their own for a damaged file
+        header = content.getvalue()[: 1 << 16].decode("utf-8-sig", "replace").partition("\n")[0]
+        if separator := next((sep for sep in SEPARATORS if "image" in map(str.strip, header.split(sep))), ""):
+            raise UserError(f"{manifest} has no column 'image'; {SEPARATORS[separator]}") from None
         kind = "CSV file in UTF-8" if is_csv else "Parquet file"
         raise UserError(f"{manifest} is no {kind} ({' '.join(str(error).split())[:200]})") from None
 

@@ -60,7 +60,7 @@ class Statement(Closed):
 
     title: Annotated[str, Field(max_length=200), AfterValidator(_plain)]
     authors: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
-    licence: Annotated[str, AfterValidator(_licence)]
+    licence: Annotated[str, Field(max_length=200), AfterValidator(_licence)]
     links: Annotated[tuple[Link, ...], Field(max_length=20)] = ()
     notes: Annotated[str, Field(max_length=2000), AfterValidator(lambda text: _plain(text) if text else text)] = ""
     replaces: Annotated[tuple[Replaces, ...], Field(max_length=200)] = ()

@@ -103,8 +103,12 @@ def _method_of(run: Run) -> str:
 
 def _list(found: Submission) -> None:
     """List all files, and stop at the first that a submission does not have."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
     total = 0
-    for folder, folders, files in os.walk(found.folder):
+    for folder, folders, files in os.walk(found.folder, onerror=stop):
         folders.sort()
         for name in (*folders, *sorted(files)):
             path = os.path.relpath(os.path.join(folder, name), found.folder)

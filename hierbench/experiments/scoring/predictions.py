@@ -172,7 +172,7 @@ def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
             raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {wanted}")
         if scores.dtype.kind not in "fiu":
             raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
-    found = Predictions(where, scores, classes, None, _texts(parts.get("ids")))
+    found = Predictions(where, scores, classes, None, None)
     for role in ("targets", "ids"):
         if role in parts and parts[role].shape != (found.num_examples,):
             raise UserError(f"{where}: {role} must be [{found.num_examples}], got {list(parts[role].shape)}")
@@ -182,7 +182,7 @@ def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
         if scores is not None:
             scores, classes = _by_score(scores, classes, where)
     targets = class_indices(parts["targets"], tree, f"{where}: targets") if "targets" in parts else None
-    return replace(found, scores=scores, classes=classes, targets=targets)
+    return replace(found, scores=scores, classes=classes, targets=targets, ids=_texts(parts.get("ids")))
 
 
 def _by_score(scores: NDArray[Any], classes: IntArray, where: str) -> tuple[NDArray[Any], IntArray]:

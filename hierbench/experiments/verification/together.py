@@ -81,12 +81,17 @@ def _check_shipped(record: Record) -> None:
     how = None if record.spec is None else record.spec.evaluation
     order = how.drop_order if how is not None and how.drop_last else ""
     num, digest = shipped_targets().get((record.dataset.name, order), (0, ""))
-    expected = expected_sizes(record.dataset.name)
+    expected, data = expected_sizes(record.dataset.name), record.environment.get("data", {})
+    splits = data.get("splits", {})
+    if expected is not None and record.spec is not None:
+        is_part = splits.get("test") != expected.test
+        if is_part and "not the whole dataset" not in str(data.get("remark")):
+            record.finding.reject("environment.json does not say that its test images are not the whole test split")
+            return
     if digest and expected is not None:
         if record.targets == digest:
             record.finding.note(f"{TARGETS_KNOWN} the test split of {record.dataset.name}, whose digest ships")
             return
-        splits = record.environment.get("data", {}).get("splits", {})
         if splits.get("test") == expected.test if record.spec is not None else _num_of(record) == num:
             record.finding.reject("its targets are not those of the dataset's test split, whose digest ships")
             return
