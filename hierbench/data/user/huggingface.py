@@ -21,7 +21,7 @@ from hierbench.utils.errors import UserError, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes, remove_abandoned, sync_folder, temporary_beside
 
 SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
-SUFFIXES = {"JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png", "WEBP": ".webp"}  # of formats that are kept
+SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}  # of formats that are kept
 OTHERS = ("BMP", "GIF", "PPM", "TIFF")  # become PNG; `datasets` stores 16-bit pixels as TIFF
 VAL = 0.1  # of the training images, where a dataset has test images and none for validation
 IN_PYTHON = "change it in Python, save_to_disk(FOLDER), and import FOLDER"
@@ -208,8 +208,9 @@ def _file_of(cell: dict[str, Any] | None, places: tuple[Path, ...]) -> tuple[byt
             content = read_bytes(path, LARGEST)
         file = io.BytesIO()
         with Image.open(io.BytesIO(content), formats=(*SUFFIXES, *OTHERS)) as picture:
-            if picture.format in SUFFIXES:
-                return content, SUFFIXES[picture.format]
+            kind = "JPEG" if picture.format == "MPO" else picture.format  # a JPEG of several pictures
+            if kind in SUFFIXES:
+                return content, SUFFIXES[kind]
             (picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr") else picture).save(file, "PNG")
         return file.getvalue(), ".png"
     except MemoryError:
