@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from collections import Counter
 from itertools import zip_longest
@@ -114,6 +115,15 @@ WAYS = (  # to print the same, by which earlier versions differ
 )
 
 
+def close(old, new):
+    """Whether two values are equal, numbers but for rounding: another version may add in another order."""
+    try:
+        same_kind = type(old) is type(new)
+        return old == new or (same_kind and math.isclose(float(old), float(new), rel_tol=1e-12, abs_tol=1e-12))
+    except (TypeError, ValueError):
+        return False
+
+
 def same_cell(old, new):
     """Whether two cells say the same: half-widths have had four digits, and now have those of the mean."""
     for pattern, text in WAYS:
@@ -123,7 +133,7 @@ def same_cell(old, new):
         (one, _), (other, digits) = (found.groups() for found in widths)
         if abs(float(one) - float(other)) < 0.5 * 10 ** -len(digits) + 1e-4:  # both were rounded from the same
             old = old.replace(one, other)
-    return old == new
+    return close(old, new)
 
 
 def _unique(names):
@@ -141,14 +151,14 @@ def differing_values(old, new, where="$"):
             yield f"{where}: length: {len(old)} | {len(new)}"
         for number, (one, other) in enumerate(zip(old, new, strict=False)):
             yield from differing_values(one, other, f"{where}[{number}]")
-    elif repr(old) != repr(new):
+    elif repr(old) != repr(new) and not (type(old) is type(new) is float and close(old, new)):
         yield f"{where}: {repr(old)[:200]} | {repr(new)[:200]}"
 
 
 def differing_lists(old, new, what):
     """Yield the first place where two lists differ."""
     pairs = enumerate(zip_longest(old, new))
-    yield from [f"{what} {number}: {one!r} | {other!r}" for number, (one, other) in pairs if one != other][:1]
+    yield from [f"{what} {number}: {one!r} | {other!r}" for number, (one, other) in pairs if not close(one, other)][:1]
 
 
 def facts(text):
