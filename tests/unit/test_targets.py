@@ -57,7 +57,8 @@ def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole
     spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, method=None)
     run = SimpleNamespace(folder=SimpleNamespace(name="r"))
     record = Record(run, Finding("r", "r", "claimed"), spec=spec, metrics={"test": {}})
-    record.environment["data"] = {"splits": {"test": 1920 if whole else 384}}
+    remark = "" if whole else "not the whole dataset"
+    record.environment["data"] = {"splits": {"test": 1920 if whole else 384}, "remark": remark}
     record.targets = shipped_targets()["shapes", "class" if dropped else ""][1] if right else "0" * 64
     together._check_targets([record])
     assert record.finding.rejected == (not right and whole)
