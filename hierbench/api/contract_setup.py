@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
-from hierbench.api.method import AnyMethod, Method, bases_of
+from hierbench.api.method import AnyMethod, Method, PostHoc, bases_of
 from hierbench.hierarchy.tree import Hierarchy
 
 BATCH = 8
@@ -47,7 +47,7 @@ class Check:
         if not issubclass(cls, self.kind):
             return False
         if self.hook == "base":
-            return len(bases_of(cls)) > 1  # type: ignore[arg-type]
+            return issubclass(cls, PostHoc) and len(bases_of(cls)) > 1
         needed = self.hook == "fit" and getattr(cls, "needs_validation", False)
         return not self.hook or needed or getattr(cls, self.hook) is not getattr(self.kind, self.hook)
 

@@ -65,7 +65,7 @@ class Declared:
     def with_params(cls, **values: Any) -> Configured:
         """Return the method with these hyperparameters, for `hierbench.run`; a UserError if one is invalid."""
         validated(cls.Params, values, f"hyperparameters of {cls.__name__}")
-        return Configured(cls, values)  # type: ignore[arg-type]
+        return Configured(cls, values)  # type: ignore[arg-type]  # only Method and PostHoc are Declared
 
 
 class Method(Declared, nn.Module):

@@ -114,7 +114,7 @@ def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, 
     stream: Any = _Expanded(file, counted) if file.peek(2)[:2] == b"\x1f\x8b" else file
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]  # else it remembers every member it has passed
+            tar.members = []  # type: ignore[attr-defined]  # not in its stubs; else it keeps every member it has passed
             yield tar, member
     while stream.read(1 << 20):
         pass  # the checksum of a gzip stream, which tarfile does not compare, is at its end

@@ -1,4 +1,4 @@
-"""Folders that somebody sent: links and folders in the place of files lead nowhere.
+"""Received folders: a link or a folder in the place of a file is not followed.
 
 Nothing outside a folder of runs or data is read, changed or removed, whatever lies where a command expects a file.
 """
