@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     __version__: str
     from hierbench.api.method import Method, PostHoc, hyperparameter
-    from hierbench.experiments.interface.board import Board, board
-    from hierbench.experiments.interface.running import run
-    from hierbench.experiments.interface.scoring import score
     from hierbench.hierarchy.tree import Hierarchy
     from hierbench.metrics import evaluate
+    from hierbench.python.board import Board, board
+    from hierbench.python.running import run
+    from hierbench.python.scoring import score
 
 __all__ = [
     "Board",
@@ -56,15 +56,15 @@ __all__ = [
 
 # Names load on first use: `import hierbench` must not pay for torch.
 _HOME = {
-    "Board": "hierbench.experiments.interface.board",
+    "Board": "hierbench.python.board",
     "Hierarchy": "hierbench.hierarchy.tree",
     "Method": "hierbench.api.method",
     "PostHoc": "hierbench.api.method",
-    "board": "hierbench.experiments.interface.board",
+    "board": "hierbench.python.board",
     "evaluate": "hierbench.metrics",
     "hyperparameter": "hierbench.api.method",
-    "run": "hierbench.experiments.interface.running",
-    "score": "hierbench.experiments.interface.scoring",
+    "run": "hierbench.python.running",
+    "score": "hierbench.python.scoring",
 }
 
 

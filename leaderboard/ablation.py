@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from hierbench.config.sections import FeatureType
 from hierbench.leaderboard.board import PUBLISHED, Board
-from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.printed import PAPER_RUNS, paper_distance, paper_lines
-from hierbench.leaderboard.statistics import Cell, Row, ranked_rows, with_best
+from hierbench.leaderboard.statistics import Cell, Row, on_ranked, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
-from hierbench.leaderboard.tables.board import MEAN, cell_of, metric_columns, seeds, shown_metrics
-from hierbench.runs.store import Store
+from hierbench.leaderboard.tables.board import MEAN, cell_of, metric_columns, seeds
 from hierbench.utils.errors import unknown_name
 
 PARTS = {"cross_entropy": "L_CE", "transformation": "T", "frame": "HAF", "cosine": "L_COS"}
@@ -42,24 +41,14 @@ VARIANTS = (
 )
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """The four variants on one dataset, in the order of VARIANTS; a row's title is its model's name."""
+Ablation = tuple[str, Board]
+"""A dataset's title, and its four variants in the order of VARIANTS, which is that of a board; a row's title is its
+model's name."""
 
-    dataset: str
-    title: str
-    protocol: str
-    distance: str
-    rows: Sequence[Row]
-    remark: str = ""
 
-    @classmethod
-    def of(cls, dataset: str, title: str, protocol: str, distance: str, rows: Sequence[Row], remark: str = "") -> Self:
-        """Mark the best mean of each metric, among the rows that have all seeds."""
-        assert len(rows) == len(VARIANTS)
-        best = iter(with_best(ranked_rows(rows)))
-        ranked = {id(row): own for row, own in zip(ranked_rows(rows), best, strict=True)}
-        return cls(dataset, title, protocol, distance, [ranked.get(id(row), row) for row in rows], remark)
+def with_best_means(board: Board) -> Board:
+    """Mark the best mean of each metric, among the rows that have all seeds."""
+    return replace(board, rows=on_ranked(board.rows, with_best))
 
 
 def ablation_from_paper(dataset: str) -> list[Ablation]:
@@ -80,60 +69,46 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
             marks = {part: str(int(there)) for part, there in variant.parts.items()}
             ((model, cells),) = [(line["model"], cells) for line, cells in own if marks.items() <= line.items()]
             rows.append(Row(variant.type, variant.method, model, PAPER_RUNS, PAPER_RUNS, cells))
-        tables.append(Ablation.of(name, own[0][0]["title"], "published", paper_distance(name), rows))
+        board = Board(name, PUBLISHED, paper_distance(name), tuple(rows))
+        tables.append((own[0][0]["title"], with_best_means(board)))
     return tables
 
 
-def ablation_from_runs(
-    dataset: str,
-    title: str,
-    backbone: str,
-    store: Store,
-    ids: Sequence[Sequence[str]],
-) -> Ablation:
-    """Return the table of the runs on disk.
-
-    Args:
-        dataset: its name, or the file of a user's dataset.
-        title: of the dataset.
-        backbone: of the models.
-        store: where the runs are.
-        ids: those of each variant, in the order of VARIANTS.
-    """
-    board = Board.of(dataset, store, [run_id for group in ids for run_id in group])
-    rows = [
-        replace(next(row for row in board.rows if group[0] in row.runs), title=name)
-        for group, name in zip(ids, model_names(backbone), strict=True)
-    ]
-    return Ablation.of(board.dataset, title, board.protocol, board.distance, rows, board.remark)
-
-
-def model_names(backbone: str) -> list[str]:
-    """Return the names of the variants' models in the table; a star marks type II."""
+def ablation_of(board: Board, backbone: str, ids: Sequence[Sequence[str]]) -> Board:
+    """Return the board of an ablation from that of its runs; `ids` are those of each variant."""
     name = BACKBONES.get(backbone, backbone)
-    return [name, f"{name}*", f"{name}*", "HAFrame"]
+    names = [name, f"{name}*", f"{name}*", "HAFrame"]  # a star marks type II
+    rows = [
+        replace(next(row for row in board.rows if group[0] in row.runs), title=title)
+        for group, title in zip(ids, names, strict=True)
+    ]
+    return with_best_means(replace(board, rows=tuple(rows)))
 
 
 def ablation_table(tables: Sequence[Ablation]) -> Table:
     """Return the variants of each dataset with their parts."""
-    columns = [PAPER_BY_NAME[name] for name in shown_metrics(row for table in tables for row in table.rows)]
-    found = [(table, variant, row) for table in tables for variant, row in zip(VARIANTS, table.rows, strict=True)]
+    columns = [column for column in PAPER if any(column in board.shown for _, board in tables)]
+    found = [
+        (title, board, variant, row)
+        for title, board in tables
+        for variant, row in zip(VARIANTS, board.rows, strict=True)
+    ]
     return Table(
         title="Ablation",
         columns=["Dataset", "Model", *PARTS.values(), *(column.heading for column in columns)],
         rows=[
             Line(
                 [
-                    Text(table.title),
+                    Text(title),
                     Text(row.title, small=f"{seeds(row)} runs" if row.n < row.planned else ""),
                     *(CHECK if there else CROSS for there in variant.parts.values()),
                     *(
-                        replace(cell_of(row, column, printed=table.protocol == PUBLISHED), letters="")
+                        replace(cell_of(row, column, printed=board.protocol == PUBLISHED), letters="")
                         for column in columns
                     ),
                 ]
             )
-            for table, variant, row in found
+            for title, board, variant, row in found
         ],
         notes=[
             "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed "
@@ -146,21 +121,21 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
         floats=True,
         records=[
             {
-                "dataset": table.dataset,
+                "dataset": board.dataset,
                 "model": row.title,
                 **{part: int(there) for part, there in variant.parts.items()},
                 "n": row.n,
                 "planned": row.planned,
                 **metric_columns(row, [column.name for column in columns]),
             }
-            for table, variant, row in found
+            for _, board, variant, row in found
         ],
         content={
-            "protocol": tables[0].protocol,
+            "protocol": tables[0][1].protocol,
             "rows": [
                 {
-                    "dataset": table.dataset,
-                    "distance": table.distance,
+                    "dataset": board.dataset,
+                    "distance": board.distance,
                     "type": variant.type,
                     "method": variant.method,
                     "model": row.title,
@@ -170,7 +145,7 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
                     "metrics": {name: _cell_content(cell) for name, cell in row.metrics.items()},
                     "runs": row.runs,
                 }
-                for table, variant, row in found
+                for _, board, variant, row in found
             ],
         },
     )
@@ -179,9 +154,9 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
 def _settings(tables: Sequence[Ablation]) -> list[str]:
     """Return one sentence per setting, with the datasets it applies to."""
     datasets: dict[str, list[str]] = {}
-    for table in tables:
-        remark = f"; settings: {table.remark}" if table.remark else ""
-        datasets.setdefault(f"protocol {table.protocol}, distance {table.distance}{remark}.", []).append(table.dataset)
+    for _, board in tables:
+        remark = f"; settings: {board.remark}" if board.remark else ""
+        datasets.setdefault(f"protocol {board.protocol}, distance {board.distance}{remark}.", []).append(board.dataset)
     return [f"{', '.join(names)}: {text}" for text, names in datasets.items()]
 
 

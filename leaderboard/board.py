@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from hierbench.config.recipe import dataset_name, recipe_names
-from hierbench.config.scored import is_scored
 from hierbench.config.sections import PAPER_METHODS, Protocol
-from hierbench.config.spec import Spec
+from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_of
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import Evidence, Record, Verified, rows_of
+from hierbench.leaderboard.rows import evidence_of, rows_of
 from hierbench.leaderboard.scored import scored_rows
-from hierbench.leaderboard.settings import recipe_of, remark_of, remarks_on
+from hierbench.leaderboard.settings import recipe_of, remarks_on
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.known import KnownRun, comparison_of
-from hierbench.runs.store import Run, Store
+from hierbench.records.record import Record, Records
+from hierbench.runs.requests import only_ablated
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
-RECIPE_PLANS = "the recipe plans"
-TWO_SEEDS = "two seeds say little"
-OTHER_SETTINGS = "finished runs with other settings are not in this table"
 PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
+
+
+FURTHER_KEYS = ("tuning", "scored", "citation", "seeds", "lacking", "verdict")  # of JSON, not in its contract
 
 
 class NoRunsError(UserError):
@@ -42,9 +40,10 @@ class Board:
         dataset, protocol, distance: what all rows share.
         rows: ranked and marked; type I before type II, the paper's methods before others, by name; scored rows last.
         remark: about data and settings; printed below the table, not part of the JSON contract.
-        columns: of tables; JSON has all cells that the rows have.
+        columns: of tables; JSON has all cells that the rows have, and names the columns unless they are the paper's.
         evidence: how many runs have which verdict, where they were verified; printed below the table.
         seeds: that a row needs to be ranked; () where rows have no runs.
+        records: of the runs behind the rows, and of all others beside them; none of a printed table.
     """
 
     dataset: str
@@ -55,6 +54,7 @@ class Board:
     columns: tuple[Column, ...] = PAPER
     evidence: str = ""
     seeds: tuple[int, ...] = ()
+    records: Records = field(default=Records(Path()), compare=False)
 
     def __post_init__(self) -> None:
         """Put the rows into the order of a table."""
@@ -79,87 +79,86 @@ class Board:
     def of(
         cls,
         dataset: str,
-        store: Store,
+        records: Records,
         ids: Sequence[str] | None = None,
         protocol: Protocol | None = None,
         *,
         scored: bool = True,
+        request: str | None = None,
     ) -> Board:
-        """Return the table of the runs on disk, and below them the predictions made elsewhere that were scored here.
+        """Return the table of runs, and below them the predictions made elsewhere that were scored here.
 
-        Scored rows are marked in title and type, and not highlighted beside runs.
+        Scored rows are marked in title and type, and not highlighted beside runs. Runs that are rejected or damaged
+        count as planned and not as finished, and each row has the weakest state of its runs.
 
         Args:
             dataset: its name, or the file of a user's dataset.
-            store: where the runs are; of a verified one, runs that are rejected count as planned and not as finished,
-                and each row has the weakest verdict of its runs.
-            ids: only these runs, and no scored rows; by default all that are comparable with the newest run.
-            protocol: only runs under it; None takes that of the newest.
+            records: the runs.
+            ids: only these runs, and no scored rows; by default all that have the settings of the last comparison.
+            protocol: only runs under it; None takes that of the last comparison.
             scored: whether with the scored rows.
+            request: the beginning of the id of a comparison whose settings are meant in place of the last one's.
 
         Raises:
             NoRunsError: no runs of the dataset under the protocol, or no such dataset.
-            UserError: `ids` of more than one protocol, or re-ranked runs without their bases.
+            UserError: `ids` of more than one protocol, re-ranked runs without their bases, or no such request.
         """
         name = dataset_name(dataset)
-        evidence = store.evidence if isinstance(store, Verified) else Evidence()
-        try:
-            board = cls._of_runs(dataset, store, ids, protocol, evidence)
-        except NoRunsError:
-            rows, data, remarks = scored_rows(name, store, None) if scored and ids is None else ([], None, [])
-            if not rows or data is None or protocol is not None:
-                raise
-            rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows]
+        tested = _tested(name, records, ids)
+        protocols = sorted({record.job.protocol for record in tested})
+        if ids is not None and len(protocols) > 1:
+            raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
+        found = [record for record in tested if protocol in (None, record.job.protocol)]
+        if not found:
+            alone = scored and ids is None and protocol is None and request is None
+            rows, data, remarks = scored_rows(name, records, None) if alone else ([], None, [])
+            if not rows or data is None:
+                raise _no_runs(dataset, records, protocol)
             ranked, _ = rank(rows)
             remarks += _remark_on_two(rows)
-            return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=evidence.said(rows))
+            said = evidence_of(rows, records)
+            return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=said, records=records)
+        board = cls._of_runs(dataset, records, ids, found, protocols, request)
         if ids is not None or not scored:
             return board
-        spec = spec_of(store.run(board.rows[0].runs[0]))
-        more, _, remarks = scored_rows(name, store, spec)
-        rows = [*board.rows, *(replace(row, verdict=evidence.of(row) or row.verdict) for row in more)]
+        more, _, remarks = scored_rows(name, records, records[board.rows[0].runs[0]].job)
+        rows = [*board.rows, *more]
         remark = "; ".join(filter(None, [board.remark, *remarks]))
-        return replace(board, rows=tuple(rows), remark=remark, evidence=evidence.said(rows))
+        return replace(board, rows=tuple(rows), remark=remark, evidence=evidence_of(rows, records))
 
     @classmethod
     def _of_runs(
         cls,
         dataset: str,
-        store: Store,
+        records: Records,
         ids: Sequence[str] | None,
-        protocol: Protocol | None,
-        evidence: Evidence,
+        found: list[Record],
+        protocols: Sequence[str],
+        request: str | None,
     ) -> Board:
         name = dataset_name(dataset)
-        records = _records(name, store, ids)
-        protocols = sorted({spec.protocol for spec, _ in records})
-        if ids is not None and len(protocols) > 1:
-            raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
-        found = [(spec, run) for spec, run in records if protocol in (None, spec.protocol)]
-        if not found:
-            raise _no_runs(dataset, store, protocol)
-        done = {run.folder.name for _, run in found if run.folder.name not in store.rejected and run.done}
-        finished = [(spec, run) for spec, run in found if run.folder.name in done]
-        newest = (finished or found)[-1][0]
-        found = _comparable(found, newest, with_bases=ids is None)
+        if ids is None:
+            found, last, left = choose(found, records.requests, request)
+        else:
+            last, left = newest_of(found), ""
+            found = comparable(found, last, with_bases=False)
+        newest = last.job
         if not found:
             raise UserError(
-                f"the re-ranked runs of {name} in {store.root} have lost their bases; run the command again"
+                f"the re-ranked runs of {name} in {records.root} have lost their bases; run the command again"
             )
-        rows = [replace(row, verdict=evidence.of(row) or row.verdict) for row in rows_of(found, done)]
+        rows = rows_of(found, records)
         if ids is None:  # a base that is no method of its own is no row of its own
             rows = [row for row in rows if not row.method.startswith("_")] or rows
         planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
         ranked, seeds = rank(rows, planned)
-        remarks = remarks_on(dataset, newest, found, recipe_of(dataset, newest.protocol))
-        remarks += sorted({remark_of(run) for _, run in found if run.folder.name in done} - {""})
+        remarks = remarks_on(dataset, newest, found, recipe_of(dataset, newest.protocol), records)
+        remarks += sorted({record.remark for record in found if record.done} - {""})
         if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
             remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
-        shared = newest.comparison
-        if others := sum(comparison_of(*one) != shared and one[0].protocol == newest.protocol for one in finished):
-            remarks.append(f"{others} {OTHER_SETTINGS}")
+        remarks += [left] if left else []
         if planned is not None and len(seeds) < planned:
-            remarks.append(f"{RECIPE_PLANS} {planned} seeds")
+            remarks.append(f"the recipe plans {planned} seeds")
         remarks += _remark_on_two(rows)
         return cls(
             name,
@@ -167,8 +166,9 @@ class Board:
             newest.dataset.distance,
             ranked,
             "; ".join(remarks),
-            evidence=evidence.said(rows),
+            evidence=evidence_of(rows, records),
             seeds=seeds,
+            records=records,
         )
 
     def __repr__(self) -> str:
@@ -188,19 +188,23 @@ class Board:
 
     def as_json(self) -> dict[str, Any]:
         """Return the contract of leaderboard.json."""
-        content = asdict(self)
-        del content["remark"], content["columns"], content["evidence"]
-        for row in content["rows"]:
-            for key in ("tuning", "scored", "citation", "seeds", "lacking", "verdict"):  # not among the contract's keys
-                if not row[key]:
-                    del row[key]
-            for cell in row["metrics"].values():
-                del cell["interval"]
-                if not cell["groups"]:
-                    del cell["groups"]
-        if not content["seeds"]:
-            del content["seeds"]
+        content: dict[str, Any] = {"dataset": self.dataset, "protocol": self.protocol, "distance": self.distance}
+        content["rows"] = [_as_json(row) for row in self.rows]
+        if self.seeds:
+            content["seeds"] = list(self.seeds)
+        if self.columns != PAPER:
+            content["columns"] = [column.name for column in self.columns]
         return content
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    """Return a row as JSON types; what is not among the contract's keys only where there is something to say."""
+    content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
+    content["metrics"] = {
+        name: {key: value for key, value in vars(cell).items() if key != "interval" and (key != "groups" or value)}
+        for name, cell in row.metrics.items()
+    }
+    return content
 
 
 def _place(row: Row) -> tuple[bool, bool, str, bool, str]:
@@ -215,25 +219,26 @@ def with_values(rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in rows if row.n or row.citation is not None] or rows
 
 
-def _records(name: str, store: Store, ids: Sequence[str] | None) -> list[Record]:
+def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Record]:
     """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
-    runs = store.runs() if ids is None else map(store.run, ids)
+    ablated = only_ablated(records.requests)
+    found = records if ids is None else [record for run_id in ids if (record := records.get(run_id)) is not None]
     return [
-        (spec, run)
-        for run in runs
-        if (spec := spec_of(run)) is not None and spec.dataset.name == name and spec.split == "test"
-        if ids is not None or not (run.folder / "ablation.json").exists()
+        record
+        for record in found
+        if record.spec is not None and record.spec.dataset.name == name and record.spec.split == "test"
+        if ids is not None or record.id not in ablated
     ]
 
 
-def _no_runs(dataset: str, store: Store, protocol: Protocol | None) -> NoRunsError:
+def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
     name = dataset_name(dataset)
     if name == dataset and name not in recipe_names():
-        there = {one_line(spec.dataset.name) for run in store.runs() if (spec := spec_of(run)) is not None}
+        there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
         return NoRunsError(str(unknown_name("dataset", dataset, there.union(recipe_names()))))
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
     command = f"hierbench run --methods paper --dataset {dataset}{option}"
-    return NoRunsError(f"no runs of {name}{which} in {store.root}; run: {command}")
+    return NoRunsError(f"no runs of {name}{which} in {records.root}; run: {command}")
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:
@@ -250,58 +255,9 @@ def _remark_on_two(rows: Sequence[Row]) -> list[str]:
     """Return the remark on a table whose rows have at most two seeds, [] for another."""
     if max((row.n for row in rows), default=0) != 2:
         return []
-    return [f"{TWO_SEEDS}: a 95% interval of two values is 12.7 standard errors to each side"]
+    return ["two seeds say little: a 95% interval of two values is 12.7 standard errors to each side"]
 
 
 def left_out(remark: str) -> bool:
     """Return whether a part of a table's remark says that there are runs which it does not have."""
-    return remark.endswith(OTHER_SETTINGS)
-
-
-def _comparable(records: list[Record], newest: Spec, *, with_bases: bool) -> list[Record]:
-    """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs that lack a base.
-
-    Code may differ between methods, learning rates between the types of a method; within one, the newest counts.
-    Re-ranked runs have the learning rates of their first base.
-    """
-    shared = newest.comparison
-    records = [(spec, run) for spec, run in records if comparison_of(spec, run) == shared]
-    rates = {(spec.method.name, spec.type): spec.train.lr for spec, _ in records}
-    code = {spec.method.name: (spec.method.version, spec.method.code) for spec, _ in records}
-    records = [
-        (spec, run)
-        for spec, run in records
-        if spec.train.lr == rates[spec.method.name, spec.type]
-        and (spec.method.version, spec.method.code) == code[spec.method.name]
-    ]
-    ids = {run.folder.name for _, run in records}
-    return [(spec, run) for spec, run in records if not with_bases or ids.issuperset(spec.bases)]
-
-
-def spec_of(run: Run) -> Spec | None:
-    """Return a run's spec, None where it is damaged or of another version."""
-    if isinstance(run, KnownRun):
-        return run.known
-    try:
-        return Spec.model_validate(run.spec())
-    except (ValidationError, UserError):
-        return None
-
-
-def damaged_runs(dataset: str, store: Store) -> list[str]:
-    """Return a line for each run of a dataset, or without a readable spec, that has damaged files."""
-    lines, name = [], dataset_name(dataset)
-    runs, lost = store.listing()
-    others = [run for run in runs if not isinstance(run, KnownRun)]
-    for run, spec in [*((run, spec_of(run)) for run in others), *((run, None) for run in lost)]:
-        if run.folder.is_symlink():
-            lines.append(f"run {run.folder.name[:12]} is a symbolic link, which is not followed, and not counted")
-            continue
-        names = run.damaged() or ([] if run.has_spec else ["spec.json"])
-        if names and (spec is None or spec.dataset.name == name):
-            what = f"run {run.folder.name[:12]}" + (f" ({spec.label})" if spec else "")
-            again = "hierbench run computes it again"
-            if run.has_spec and is_scored(run.spec()):
-                again = "remove its folder and score the file again"
-            lines.append(f"{what} is damaged ({', '.join(names)}) and not counted; {again}")
-    return lines
+    return OTHER_SETTINGS in remark

@@ -11,15 +11,13 @@ from pathlib import Path
 
 from hierbench.config.scored import is_scored
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.changes import Change, spec_changes
+from hierbench.leaderboard.changes import spec_changes, value_text
 from hierbench.leaderboard.letters import listed
-from hierbench.leaderboard.paired import Difference, adjusted, differences
+from hierbench.leaderboard.paired import Comparison, adjusted, differences
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.text import one_line
 
-Side = tuple[Board, Store, Path]
+Side = tuple[Board, Path]
 SAME = {  # what two boards must share: key of a spec, what it is called
     "dataset.name": "dataset",
     "protocol": "protocol",
@@ -33,41 +31,22 @@ SAME = {  # what two boards must share: key of a spec, what it is called
 
 
 @dataclass(frozen=True)
-class ChangedRow:
-    """A row that both boards have, whose runs are not the same.
+class BoardDifference:
+    """New board against old; rows are in the order of a table.
 
     Attributes:
-        row: the new one.
-        old: the old one.
-        differences: {metric: new minus old}, p adjusted over all of the board; without one where either row has fewer
-            than two seeds, and {} where only specs or environments changed.
-        specs: in what specs and environments differ.
+        new: the newer board.
+        added, removed: rows that only one board has.
+        changed: rows that both have and whose runs are not the same, the old one as reference; p is adjusted over all
+            of the board, and there are no differences where only specs or environments changed.
+        worse: rows that got worse, with the reasons; the old one where it is gone.
     """
 
-    row: Row
-    old: Row
-    differences: dict[str, Difference]
-    specs: tuple[Change, ...]
-
-
-@dataclass(frozen=True)
-class Worse:
-    """A row that got worse: `row` is the new one, or the old one where it is gone."""
-
-    row: Row
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class BoardDifference:
-    """New board against old; rows are in the order of a table."""
-
-    old: Board
     new: Board
     added: tuple[Row, ...]
     removed: tuple[Row, ...]
-    changed: tuple[ChangedRow, ...]
-    worse: tuple[Worse, ...]
+    changed: tuple[Comparison, ...]
+    worse: tuple[tuple[Row, tuple[str, ...]], ...]
 
     @property
     def same(self) -> bool:
@@ -81,36 +60,36 @@ def differences_of(old: Side, new: Side) -> BoardDifference:
     Raises:
         UserError: they are of different datasets, trees, distances, data or protocols.
     """
-    (old_board, old_store, _), (new_board, new_store, _) = old, new
+    (old_board, _), (new_board, _) = old, new
     _check_comparable(old, new)
-    pairs, removed, added = _matched(old_board, old_store, new_board, new_store)
+    pairs, removed, added = _matched(old_board, new_board)
     names = [column.name for column in new_board.columns]
     found = adjusted([differences(after, before, names) if _moved(before, after) else {} for before, after in pairs])
     changed = tuple(
-        ChangedRow(after, before, of_row, specs)
+        Comparison(after, before, of_row, specs)
         for (before, after), of_row in zip(pairs, found, strict=True)
-        if (specs := tuple(spec_changes(before, old_store, after, new_store))) or _moved(before, after)
+        if (specs := tuple(spec_changes(before, old_board.records, after, new_board.records))) or _moved(before, after)
     )
-    worse = [Worse(row.row, reasons) for row in changed if (reasons := tuple(_reasons(row, new_board)))]
-    worse += [Worse(row, ("removed",)) for row in removed]
-    return BoardDifference(old_board, new_board, tuple(added), tuple(removed), changed, tuple(worse))
+    worse = [(pair.row, reasons) for pair in changed if (reasons := tuple(_reasons(pair, new_board)))]
+    worse += [(row, ("removed",)) for row in removed]
+    return BoardDifference(new_board, tuple(added), tuple(removed), changed, tuple(worse))
 
 
 def _check_comparable(old: Side, new: Side) -> None:
     """Raise a UserError that names in what two boards differ that must not."""
-    one, other = (_shared(board, store) for board, store, _ in (old, new))
+    one, other = (_shared(board) for board, _ in (old, new))
     wrong = [
-        f"{title} {_shown(one[key])} -> {_shown(other[key])}"
+        f"{title} {value_text(one[key])} -> {value_text(other[key])}"
         for key, title in SAME.items()
         if key in one and key in other and one[key] != other[key]
     ]
     if wrong:
-        raise UserError(f"{old[2]} and {new[2]} cannot be compared, they differ in: {', '.join(wrong)}")
+        raise UserError(f"{old[1]} and {new[1]} cannot be compared, they differ in: {', '.join(wrong)}")
 
 
-def _shared(board: Board, store: Store) -> dict[str, object]:
+def _shared(board: Board) -> dict[str, object]:
     """Return the values of a board's records that make it comparable; scored predictions have only some."""
-    content = store.run(board.rows[0].runs[0]).spec()
+    content = board.records[board.rows[0].runs[0]].content
     found: dict[str, object] = {"protocol": board.protocol}
     for key in SAME:
         section, _, name = key.partition(".")
@@ -121,14 +100,7 @@ def _shared(board: Board, store: Store) -> dict[str, object]:
     return found
 
 
-def _shown(value: object) -> str:
-    text = one_line(str(value), 60)
-    return text[:12] if len(text) >= 60 else text
-
-
-def _matched(
-    old: Board, old_store: Store, new: Board, new_store: Store
-) -> tuple[list[tuple[Row, Row]], list[Row], list[Row]]:
+def _matched(old: Board, new: Board) -> tuple[list[tuple[Row, Row]], list[Row], list[Row]]:
     """Return pairs of rows of one type and method, the rows left of the old board, and those left of the new one.
 
     Where either board has several rows of a method, those of equal hyperparameters are a pair.
@@ -138,8 +110,8 @@ def _matched(
     for row in new.rows:
         found = theirs.get(_name(row), [])
         if len(mine[_name(row)]) > 1 or len(found) > 1:
-            params = _params(row, new_store)
-            found = [one for one in found if _params(one, old_store) == params]
+            params = _params(row, new)
+            found = [one for one in found if _params(one, old) == params]
         match = next((one for one in found if id(one) in left), None)
         if match is None:
             added.append(row)
@@ -159,9 +131,9 @@ def _name(row: Row) -> tuple[bool, str, str]:
     return row.scored, row.type, row.method
 
 
-def _params(row: Row, store: Store) -> object:
+def _params(row: Row, board: Board) -> object:
     """Return the hyperparameters of a row's runs."""
-    return store.run(row.runs[0]).spec().get("method", {}).get("params")
+    return board.records[row.runs[0]].content.get("method", {}).get("params")
 
 
 def _moved(old: Row, new: Row) -> bool:
@@ -173,14 +145,14 @@ def _moved(old: Row, new: Row) -> bool:
     return sides[0] != sides[1]  # by text: NaN is equal to itself
 
 
-def _reasons(changed: ChangedRow, board: Board) -> Iterable[str]:
+def _reasons(pair: Comparison, board: Board) -> Iterable[str]:
     """Yield why a row is worse than it was."""
-    if lost := [seed for seed in changed.old.seeds if seed not in changed.row.seeds]:
+    if lost := [seed for seed in pair.reference.seeds if seed not in pair.row.seeds]:
         yield f"lost seed{'s' if len(lost) > 1 else ''} {listed(lost)}"
-    elif changed.row.n < changed.old.n:
-        yield f"{changed.row.n} runs instead of {changed.old.n}"
+    elif pair.row.n < pair.reference.n:
+        yield f"{pair.row.n} runs instead of {pair.reference.n}"
     for column in board.columns:
-        gap = changed.differences.get(column.name)
+        gap = pair.differences.get(column.name)
         if gap is not None and gap.significant and (gap.mean < 0) == column.higher:
             digits = column.digits
             yield f"{column.title} {gap.mean:+.{digits}f} +/- {gap.ci95:.{digits}f} (p {gap.p_holm:.2g})"

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.store import Run, Store
-from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_json_object
+from hierbench.records.record import Record, Records
 from hierbench.utils.text import one_line
 
 OF_ONE_RUN = ("seed", "base", "schema_version")  # keys of a spec that do not describe its row
@@ -30,13 +28,13 @@ class Change:
         return f"{self.key}: {self.old} -> {self.new}"
 
 
-def spec_changes(old: Row, old_store: Store, new: Row, new_store: Store) -> list[Change]:
+def spec_changes(old: Row, old_records: Records, new: Row, new_records: Records) -> list[Change]:
     """Return the keys in which the runs of two rows differ, those of the spec first; [] for scored rows."""
     if old.scored or new.scored:
         return []
-    sides = [finished_runs(row, store) for row, store in ((old, old_store), (new, new_store))]
-    one, other = (_settings(runs) | _environment(runs) for runs in sides)
-    return [Change(key, _text(one.get(key)), _text(other.get(key))) for key in different_keys(one, other)]
+    sides = [finished_runs(row, records) for row, records in ((old, old_records), (new, new_records))]
+    one, other = (dict(_flat(runs[0].content)) | _environment(runs) if runs else {} for runs in sides)
+    return [Change(key, value_text(one.get(key)), value_text(other.get(key))) for key in different_keys(one, other)]
 
 
 def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -49,20 +47,16 @@ def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     ]
 
 
-def finished_runs(row: Row, store: Store) -> list[Run]:
+def finished_runs(row: Row, records: Records) -> list[Record]:
     """Return a row's finished runs that count, or where it has none those that are planned."""
-    runs = [store.run(run_id) for run_id in row.runs]
+    runs = [record for run_id in row.runs if (record := records.get(run_id)) is not None]
     if row.n in (0, row.planned):
         return runs
-    return [run for run in runs if run.done and run.spec().get("seed") in row.seeds]
-
-
-def _settings(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the spec that a row's runs share as {dotted key: value}."""
-    return dict(_flat(runs[0].spec())) if runs else {}
+    return [run for run in runs if run.done and run.job.seed in row.seeds]
 
 
 def _flat(content: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the dotted keys of the spec that a row's runs share, and their values."""
     for key, value in content.items():
         if before or key not in OF_ONE_RUN:
             if isinstance(value, dict) and value:
@@ -71,21 +65,18 @@ def _flat(content: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]
                 yield f"{before}{key}", value
 
 
-def _environment(runs: Sequence[Run]) -> dict[str, Any]:
+def _environment(runs: Sequence[Record]) -> dict[str, Any]:
     """Return the software and hardware of a row's runs as {key: values}; nothing where a record has none."""
     found: dict[str, set[str]] = {}
     for run in runs:
-        try:
-            content = read_json_object(run.folder / "environment.json")
-        except (OSError, ValueError, UserError):
-            continue
         for name in ENVIRONMENT:
-            if name in content:
-                found.setdefault(f"environment.{name}", set()).add(one_line(str(content[name]), LONGEST))
+            if name in run.environment:
+                found.setdefault(f"environment.{name}", set()).add(one_line(str(run.environment[name]), LONGEST))
     return {name: " / ".join(sorted(values)) for name, values in found.items()}
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value of a spec as it is shown: of a digest the beginning."""
     if value is None or value == {}:
         return ABSENT
     text = one_line(str(value), LONGEST)

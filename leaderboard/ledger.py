@@ -2,15 +2,13 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from hierbench.config.sections import FeatureType
 from hierbench.config.spec import Spec
+from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
@@ -22,10 +20,8 @@ COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "
 ROUNDING = 1e-9  # intervals that touch in decimals may be apart in binary
 
 
-class Difference(BaseModel):
+class Difference(Closed):
     """One entry of differences.toml; an empty key means all."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     row: int
     summary: str
@@ -81,13 +77,10 @@ class Entry:
 class Ledger:
     """All lines of one dataset, and the differences that affect them."""
 
-    dataset: str
-    protocol: str
-    distance: str
-    published_distance: str
+    ours: Board
+    published: Board
     lines: list[Entry]
     differences: list[Difference]
-    remark: str = ""
 
 
 def known_differences() -> list[Difference]:
@@ -96,8 +89,8 @@ def known_differences() -> list[Difference]:
     return sorted(map(Difference.model_validate, tomllib.loads(text)["difference"]), key=lambda known: known.row)
 
 
-def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | None] = lambda row: None) -> Ledger:
-    """Return a line per metric of every row that either board has; `spec_of` returns the spec of a row's runs if known.
+def build_ledger(ours: Board, published: Board) -> Ledger:
+    """Return a line per metric of every row that either board has.
 
     Of several variants of a method, only those with the recipe's hyperparameters are compared with the published row.
     """
@@ -107,9 +100,9 @@ def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | 
     rows: list[tuple[Row, Row | None, Row | None]] = [
         (row, row, None) for key, row in printed.items() if not variants[key]
     ]
-    specs = {id(row): spec_of(row) for row in ours.rows}
+    specs = {id(row): record.job for row in ours.rows for record in map(ours.records.get, row.runs[:1]) if record}
     for row in ours.rows:
-        spec, values = specs[id(row)], recipe.params_of(row.method) if recipe else {}
+        spec, values = specs.get(id(row)), recipe.params_of(row.method) if recipe else {}
         as_published = spec is None or values.items() <= spec.method.params.items()
         key = (row.type, row.method)
         rows.append((row, printed.get(key) if as_published or variants[key] == 1 else None, row))
@@ -120,46 +113,40 @@ def build_ledger(ours: Board, published: Board, spec_of: Callable[[Row], Spec | 
             if cell is None and our_cell is None:
                 continue
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
-            spec = None if own is None else specs[id(own)]
+            spec = specs.get(id(own))
             touching = tuple(entry.row for entry in known if cell is not None and entry.touches(*place, spec))
             lines.append(Entry(row.type, row.method, row.title, metric, cell, our_cell, own, touching))
     occurring = {number for line in lines for number in line.differences}
     differences = [entry for entry in known if entry.row in occurring]
-    return Ledger(ours.dataset, ours.protocol, ours.distance, published.distance, lines, differences, ours.remark)
+    return Ledger(ours, published, lines, differences)
 
 
 def ledger_table(ledger: Ledger) -> Table:
     """Return a line per metric, and the known differences below."""
-    distance = f"distance {ledger.distance}"
-    if ledger.published_distance != ledger.distance:
-        distance += f" (published: {ledger.published_distance})"
+    ours, distance = ledger.ours, f"distance {ledger.ours.distance}"
+    if ledger.published.distance != ours.distance:
+        distance += f" (published: {ledger.published.distance})"
     notes = [
-        f"{ledger.dataset}, protocol {ledger.protocol}, {distance}, beside the tables of Liang & Davis (ICCV 2023). "
-        f"{MEAN}",
+        f"{ours.dataset}, protocol {ours.protocol}, {distance}, beside the tables of Liang & Davis (ICCV 2023). {MEAN}",
         "Gap: ours minus published. Overlap: whether the two intervals meet.",
     ]
-    if ledger.remark:
-        notes.append(f"Settings: {ledger.remark}.")
+    if ours.remark:
+        notes.append(f"Settings: {ours.remark}.")
     notes.append("Known differences:" if ledger.differences else "No known difference affects these cells.")
     records = list(map(_record, ledger.lines))
-    overlaps = {None: None, True: 1, False: 0}
     return Table(
-        title=f"{ledger.dataset}, beside the paper",
+        title=f"{ours.dataset}, beside the paper",
         columns=COLUMNS,
         rows=[Line(_cells(line)) for line in ledger.lines],
         notes=notes,
         items=[f"{entry.row}: {entry.summary}" for entry in ledger.differences],
         merged=2,
         records=[
-            record | {"overlap": overlaps[record["overlap"]], "differences": ", ".join(map(str, record["differences"]))}
-            for record in records
+            _record(line)
+            | {"overlap": line.overlap if line.overlap is None else int(line.overlap), "differences": _numbers(line)}
+            for line in ledger.lines
         ],
-        content={
-            "dataset": ledger.dataset,
-            "protocol": ledger.protocol,
-            "distance": ledger.distance,
-            "rows": records,
-        },
+        content={"dataset": ours.dataset, "protocol": ours.protocol, "distance": ours.distance, "rows": records},
     )
 
 
@@ -177,8 +164,12 @@ def _cells(line: Entry) -> list[Text | Interval | Number | Flag]:
         Number(line.gap, "+z.2f"),
         overlap,
         Text("-" if line.row is None else seeds(line.row)),
-        Text(", ".join(map(str, line.differences)) or "-"),
+        Text(_numbers(line) or "-"),
     ]
+
+
+def _numbers(line: Entry) -> str:
+    return ", ".join(map(str, line.differences))
 
 
 def _record(line: Entry) -> dict[str, Any]:

@@ -8,14 +8,12 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, further
 from hierbench.leaderboard.ranking import marked
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
-from hierbench.runs.further_metrics import has_predictions, read_further, write_further
-from hierbench.runs.store import Run, Store
+from hierbench.records.further_metrics import Values, read_further, write_further
+from hierbench.records.record import Record, Records
 from hierbench.utils.errors import UserError
 
-Values = dict[str, float]  # NaN where a metric is undefined
 
-
-def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir: Path) -> Board:
+def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:
     """Return a board with these columns; metrics beyond the paper's are computed where no earlier command did.
 
     A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, and all but the
@@ -25,21 +23,23 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
     Args:
         board: of runs.
         columns: from `asked_columns`.
-        store: where the runs are.
         data_dir: where their data is prepared, from which the tree comes.
 
     Raises:
         UserError: the tree is not here or has no such level, predictions are damaged, or no row has a chosen metric.
     """
     names = further(columns)
-    done = {id(row): counted_runs(row, store) for row in board.rows}
-    values = measure([run for runs in done.values() for run in runs], names, store, data_dir)
+    done = {id(row): counted_runs(row, board.records) for row in board.rows}
+    values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir)
     rows = []
     for row in board.rows:
-        found = [values[run.folder.name] for run in done[id(row)]]
-        ddof = done[id(row)][0].spec().get("evaluation", {}).get("ddof", 1) if found else 1
+        found = [values[run.id] for run in done[id(row)]]
+        spec = done[id(row)][0].spec if found else None
+        ddof = 1 if spec is None else spec.evaluation.ddof
         rows.append(replace(row, metrics={**row.metrics, **_cells(names, found, ddof)}))
-    _check_there(columns, rows)
+    shown = [column.name for column in columns]
+    if not any(name in row.metrics for name in shown for row in rows):  # as of HierDist@20 alone, of ten classes
+        raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
     remark = board.remark
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
@@ -47,44 +47,41 @@ def with_columns(board: Board, columns: Sequence[Column], store: Store, data_dir
     return replace(board, rows=marked(rows, columns, board.seeds), columns=tuple(columns), remark=remark)
 
 
-def counted_runs(row: Row, store: Store) -> list[Run]:
+def counted_runs(row: Row, records: Records) -> list[Record]:
     """Return the runs behind a row's values, in their order: those that are finished and were not rejected."""
-    runs = [run for run in map(store.run, row.runs) if run.done]
-    return runs if row.scored else [run for run in runs if run.spec()["seed"] in row.seeds]
+    runs = [run for run in map(records.get, row.runs) if run is not None and run.done]
+    return runs if row.scored else [run for run in runs if run.job.seed in row.seeds]
 
 
-def measure(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path) -> dict[str, Values]:
+def measure(runs: Sequence[Record], names: Sequence[str], records: Records, data_dir: Path) -> dict[str, Values]:
     """Return {id: {metric: value}} of finished runs, without those that would have to be computed from no predictions.
 
-    What is computed is kept beside the run, so that the next table only reads it. Errors are those of `with_columns`.
+    What is computed is kept in the user's cache, and the next table only reads it. Errors are those of `with_columns`.
     """
-    found = {run.folder.name: read_further(run, store) if names else {} for run in runs}
-    missing = [run for run in runs if not found[run.folder.name].keys() >= set(names) and has_predictions(run)]
-    if missing:
-        _compute(missing, names, store, data_dir, found)
-    return found
-
-
-def _compute(runs: Sequence[Run], names: Sequence[str], store: Store, data_dir: Path, found: dict[str, Values]) -> None:
-    """Add the values that are not there yet to `found`, and keep them."""
+    found = {run.id: read_further(run, records) if names else {} for run in runs}
+    missing = [run for run in runs if not found[run.id].keys() >= set(names) and run.has_predictions]
+    if not missing:
+        return found
     from hierbench.metrics.registry import compute_metrics, find_metric  # PyTorch: kept values do without
-    from hierbench.runs.evidence import Trees, evidence_of
+    from hierbench.records.evidence import Trees, evidence_of
     from hierbench.utils.console import Meter
 
     trees = Trees(data_dir)
-    with Meter("metrics", float(len(runs))) as meter:
-        for run in runs:
-            tree, known = trees.of(run), found[run.folder.name]
+    with Meter("metrics", float(len(missing))) as meter:
+        for run in missing:
+            assert run.dataset is not None
+            tree, known = trees.of(run.dataset), found[run.id]
             needed = [name for name in names if name not in known]
             for name in needed:
                 find_metric(name, tree)
-            evidence = evidence_of(run, store, tree)
+            evidence = evidence_of(run, records, tree)
             if evidence is None:
                 known |= dict.fromkeys(needed, float("nan"))
             else:
                 known |= compute_metrics(needed, evidence)
-            write_further(run, store, known)
-            meter.end_part(run.folder.name, 1.0)
+            write_further(run, records, known)
+            meter.end_part(run.id, 1.0)
+    return found
 
 
 def _cells(names: Sequence[str], found: Sequence[Values], ddof: int) -> dict[str, Cell]:
@@ -94,10 +91,3 @@ def _cells(names: Sequence[str], found: Sequence[Values], ddof: int) -> dict[str
         name: summarise([of_run[name] for of_run in found], ddof) if name in there else Cell(None, None)
         for name in names
     }
-
-
-def _check_there(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """Raise a UserError if no row has any of the columns, as where only HierDist@20 is asked of ten classes."""
-    names = [column.name for column in columns]
-    if not any(name in row.metrics for name in names for row in rows):
-        raise UserError(f"no row of this table has {' or '.join(name for name in names if name in METRICS)}")

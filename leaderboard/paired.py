@@ -18,7 +18,6 @@ from scipy.special import stdtr, stdtrit
 from hierbench.leaderboard.changes import Change, spec_changes
 from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Row
-from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -76,8 +75,7 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
 
     NaN, a severity without mistakes, is left out. Paired by seed where two seeds or more are shared.
     """
-    one = {seed: value for seed, value in row.items() if not math.isnan(value)}
-    other = {seed: value for seed, value in reference.items() if not math.isnan(value)}
+    one, other = known_values(row), known_values(reference)
     rounding = ROUNDING * max(map(abs, [*one.values(), *other.values()]), default=0.0)
     if len(shared := sorted(one.keys() & other.keys())) >= 2:
         gaps = np.array([one[seed] - other[seed] for seed in shared])
@@ -94,6 +92,11 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
     mean = float(values[0].mean() - values[1].mean())
     p = _p(mean, error, freedom, 2.0 / math.comb(len(one) + len(other), len(one)), rounding)
     return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled, p)
+
+
+def known_values(values: Mapping[int, float]) -> dict[int, float]:
+    """Return {seed: value} without NaN."""
+    return {seed: value for seed, value in values.items() if not math.isnan(value)}
 
 
 def _p(mean: float, error: float, freedom: float, least: float, rounding: float) -> float:
@@ -123,12 +126,11 @@ def holm(ps: ArrayLike) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def compare_rows(board: Board, store: Store, reference: str, others: Sequence[str] = ()) -> list[Comparison]:
+def compare_rows(board: Board, reference: str, others: Sequence[str] = ()) -> list[Comparison]:
     """Compare rows of a board with a reference, in all its columns.
 
     Args:
         board: of runs.
-        store: where the runs are.
         reference: METHOD:TYPE; or METHOD, whose row of the same type each row is compared with.
         others: the rows, METHOD or METHOD:TYPE; by default all.
 
@@ -137,7 +139,7 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
             two rows with two seeds each.
     """
     rows = board.of_runs.rows
-    refuse_scored([reference, *others], rows, store, board.dataset)
+    refuse_scored([reference, *others], board)
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]
     found = adjusted([differences(row, base, names) for row, base in pairs])
@@ -145,7 +147,7 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
         sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
         raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
     return [
-        Comparison(row, base, of_pair, tuple(spec_changes(base, store, row, store)))
+        Comparison(row, base, of_pair, tuple(spec_changes(base, board.records, row, board.records)))
         for (row, base), of_pair in zip(pairs, found, strict=True)
     ]
 
@@ -153,7 +155,7 @@ def compare_rows(board: Board, store: Store, reference: str, others: Sequence[st
 def _num_seeds(row: Row, names: Sequence[str]) -> int:
     """Return how many seeds of a row have a value, in the column where most have."""
     found = values_by_seed(row, names).values()
-    return max((sum(not math.isnan(value) for value in values.values()) for values in found), default=0)
+    return max((len(known_values(values)) for values in found), default=0)
 
 
 def differences(row: Row, reference: Row, names: Sequence[str]) -> dict[str, Difference]:

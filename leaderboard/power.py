@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import SIGNIFICANT, difference, matched_rows, values_by_seed
+from hierbench.leaderboard.paired import SIGNIFICANT, difference, known_values, matched_rows, values_by_seed
 from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Cell, Row
-from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
 MOST_SEEDS = 1000
@@ -133,8 +132,7 @@ def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *
 
     Paired by seed where two or more are shared, unless `paired` is False; NaN is left out.
     """
-    one = {seed: value for seed, value in row.items() if not math.isnan(value)}
-    other = {seed: value for seed, value in reference.items() if not math.isnan(value)}
+    one, other = known_values(row), known_values(reference)
     if not paired:  # seeds of their own: none is shared
         one, other = {2 * seed: value for seed, value in one.items()}, {2 * s + 1: value for s, value in other.items()}
     gap = difference(one, other)
@@ -168,14 +166,13 @@ def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | 
     return Effect(cell.mean - reference.mean, (one, other), n, half_width)
 
 
-def effects_of_runs(
-    board: Board, store: Store, names: tuple[str, str], column: Column, *, paired: bool = True
+def effects_of(
+    board: Board, names: tuple[str, str], column: Column, *, paired: bool = True
 ) -> list[tuple[Row, Row, Effect]]:
-    """Return the effects that runs show between two rows of a board, of each type that both have.
+    """Return the effects between two rows of a board, of each type that both have.
 
     Args:
-        board: of runs.
-        store: where the runs are.
+        board: of runs, or of the paper, whose rows are never paired.
         names: of the row and of the reference, METHOD or METHOD:TYPE.
         column: a metric that the board has.
         paired: False plans for rows that share no seeds.
@@ -184,31 +181,18 @@ def effects_of_runs(
         UserError: no such row, a scored one, several, nothing to compare, or fewer than two seeds with a value.
     """
     found = []
-    refuse_scored(names, board.of_runs.rows, store, board.dataset)
-    for row, reference in _pairs(board, names):
-        one, other = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
-        found.append((row, reference, _known(effect_of_values(one, other, paired=paired), row, reference, column)))
+    refuse_scored(names, board)
+    for row, reference in matched_rows(board.of_runs.rows, names[1], names[:1]):
+        if board.protocol == PUBLISHED:
+            cell, other = (of.metrics.get(column.name, Cell(None, None)) for of in (row, reference))
+            effect = effect_of_cells(cell, other, row.n, PUBLISHED_DDOF)
+        else:
+            values = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
+            effect = effect_of_values(*values, paired=paired)
+        if effect is None:
+            raise UserError(
+                f"{row.method}:{row.type} and {reference.method}:{reference.type} have fewer than two seeds each with "
+                f"{column.name}; plan with --difference and --deviation"
+            )
+        found.append((row, reference, effect))
     return found
-
-
-def effects_of_paper(board: Board, names: tuple[str, str], column: Column) -> list[tuple[Row, Row, Effect]]:
-    """Return the effects between two rows of a table of the paper; arguments and errors as in `effects_of_runs`."""
-    found = []
-    for row, reference in _pairs(board, names):
-        one, other = (of.metrics.get(column.name, Cell(None, None)) for of in (row, reference))
-        effect = effect_of_cells(one, other, n=row.n, ddof=PUBLISHED_DDOF)
-        found.append((row, reference, _known(effect, row, reference, column)))
-    return found
-
-
-def _pairs(board: Board, names: tuple[str, str]) -> list[tuple[Row, Row]]:
-    return matched_rows(board.of_runs.rows, names[1], names[:1])
-
-
-def _known(effect: Effect | None, row: Row, reference: Row, column: Column) -> Effect:
-    if effect is not None:
-        return effect
-    which = f"{row.method}:{row.type} and {reference.method}:{reference.type}"
-    raise UserError(
-        f"{which} have fewer than two seeds each with {column.name}; plan with --difference and --deviation"
-    )

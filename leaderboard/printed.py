@@ -7,8 +7,7 @@ import csv
 import tomllib
 from importlib import resources
 
-from pydantic import BaseModel, ConfigDict
-
+from hierbench.config.validation import Closed
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 
 ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
@@ -26,12 +25,15 @@ def paper_datasets() -> list[str]:
 
 def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
     """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
-    text = (resources.files("hierbench.leaderboard") / "paper" / f"{name}.csv").read_text(encoding="utf-8")
-    lines = list(csv.DictReader(text.splitlines()))
     return [
-        (line, {metric: Cell(float(line[metric]), float(line[f"{metric} ci95"])) for metric in METRICS})
-        for line in lines
+        (line, {metric: Cell(float(line[metric]), float(line[metric + INTERVAL])) for metric in METRICS})
+        for line in _lines_of(name)
     ]
+
+
+def _lines_of(name: str) -> list[dict[str, str]]:
+    text = (resources.files("hierbench.leaderboard") / "paper" / f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 def paper_distance(dataset: str) -> str:
@@ -39,15 +41,18 @@ def paper_distance(dataset: str) -> str:
     return "depth" if dataset == "tieredimagenet-h" else "height"
 
 
-class Source(BaseModel):
+class Source(Closed):
     """One entry of others.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str
     citation: str
     where: str
     setting: str
+
+    @property
+    def cited(self) -> dict[str, str]:
+        """What `Row.citation` has of it."""
+        return {"source": self.citation, "where": self.where, "setting": self.setting}
 
 
 def known_sources() -> dict[str, Source]:
@@ -61,11 +66,18 @@ def other_rows(dataset: str) -> list[Row]:
 
     A row's type is the network that its source names; its title has the hyperparameters that the source states.
     """
-    text = (resources.files("hierbench.leaderboard") / "paper" / "others.csv").read_text(encoding="utf-8")
     sources = known_sources()
     return [
-        Row(line["type"], line["method"], line["title"], 0, 0, _cells(line), citation=_citation(line, sources))
-        for line in csv.DictReader(text.splitlines())
+        Row(
+            line["type"],
+            line["method"],
+            line["title"],
+            0,
+            0,
+            _cells(line),
+            citation=sources[line["source"]].cited | {"sample": line["sample"]},
+        )
+        for line in _lines_of("others")
         if line["dataset"] == dataset
     ]
 
@@ -75,14 +87,3 @@ def _cells(line: dict[str, str]) -> dict[str, Cell]:
     names = [name for name in line if name not in ABOUT and not name.endswith(INTERVAL) and line[name]]
     widths = {name: line[name + INTERVAL] for name in names}
     return {name: Cell(float(line[name]), float(widths[name]) if widths[name] else None) for name in names}
-
-
-def _citation(line: dict[str, str], sources: dict[str, Source]) -> dict[str, str]:
-    """Return the entry `citation` of a line's row."""
-    source = sources[line["source"]]
-    return {
-        "source": source.citation,
-        "where": source.where,
-        "setting": source.setting,
-        "sample": line["sample"],
-    }

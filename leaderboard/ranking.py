@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.statistics import UNRANKED, Row, highlighted, ranked_rows
+from hierbench.leaderboard.statistics import UNRANKED, Row, highlighted, on_ranked
 from hierbench.leaderboard.ties import with_letters
 
 
@@ -47,10 +47,7 @@ def marked(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int])
         )
         for row in rows
     ]
-    ranked = ranked_rows(plain)
-    shown, _ = with_letters(highlighted(ranked, columns), columns, seeds)
-    found = {id(row): own for row, own in zip(ranked, shown, strict=True)}
-    return tuple(found.get(id(row), row) for row in plain)
+    return on_ranked(plain, lambda ranked: with_letters(highlighted(ranked, columns), columns, seeds)[0])
 
 
 def table_seeds(held: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:

@@ -8,10 +8,8 @@ from hierbench.config.pretrained import KNOWN
 from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.spec import Spec
-from hierbench.runs.known import KnownRun
-from hierbench.runs.store import Run
+from hierbench.records.record import Record, Records
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_json
 
 MISSING = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
@@ -29,12 +27,7 @@ def recipe_of(dataset: str, protocol: str) -> Recipe | None:
 
 def recorded(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    return _recorded(spec, _whole(spec), key)
-
-
-def _whole(spec: Spec) -> dict[str, Any]:
-    """Return a spec as JSON types, with the keys that its record leaves out at their default."""
-    return spec.model_dump(mode="json", by_alias=True)
+    return _recorded(spec, spec.model_dump(mode="json", by_alias=True), key)
 
 
 def _recorded(spec: Spec, content: dict[str, Any], key: str) -> Any:
@@ -81,7 +74,7 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
         keys = [key for key in keys if not key.startswith("augment.") or key in normalisation]
     left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
-    whole = _whole(spec)
+    whole = spec.model_dump(mode="json", by_alias=True)  # with the keys that its record leaves out
     values = {key: (_recorded(spec, whole, key), _walk(content, key)) for key in keys}
     odd = [f"{key} = {own}" for key, (own, right) in values.items() if own != right]
     # Re-ranked runs have the rates of their first base, and do not know its name.
@@ -100,26 +93,11 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     return odd
 
 
-def remark_of(run: Run) -> str:
-    """Return the remark on the data of a run, e.g. that it is only a part of the dataset."""
-    try:
-        place = run.folder / "environment.json"
-        return str((run.environment if isinstance(run, KnownRun) else read_json(place))["data"]["remark"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+def remarks_on(dataset: str, newest: Spec, found: Sequence[Record], recipe: Recipe | None, known: Records) -> list[str]:
+    """Return what the runs of a table have in common, and how that departs from the recipe.
 
-
-def tuning_of(run: Run) -> dict[str, Any] | None:
-    """Return the search that chose a run's hyperparameters."""
-    try:
-        content = read_json(run.folder / "tuning.json")
-        return {"trials": int(content["trials"]), "runs": int(content["runs"]), "study": str(content["study"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def remarks_on(dataset: str, newest: Spec, found: Sequence[tuple[Spec, Run]], recipe: Recipe | None) -> list[str]:
-    """Return what the runs of a table have in common, and how that departs from the recipe."""
+    `known` are all runs of their folder, which say how these were tuned.
+    """
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
     # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
@@ -127,22 +105,18 @@ def remarks_on(dataset: str, newest: Spec, found: Sequence[tuple[Spec, Run]], re
     remarks = [
         f"{newest.model.backbone}{views}{weights}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"
     ]
-    mixed = _types_of_several_rates(found)
+    rates = {(record.job.type, record.job.train.lr) for record in found}
+    mixed = {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}
     # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.
-    kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec, _ in found}.values()
+    specs = [record.job for record in found]
+    kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec in specs}.values()
     if odd := dict.fromkeys(
         line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
     ):
         remarks.append(f"not as in the recipe: {', '.join(odd)}")
     if mixed:
-        tuned = all(tuning_of(run) for spec, run in found if spec.type in mixed)
+        tuned = all(known.budget_of(record) for record in found if record.job.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
     if recipe is not None and recipe.remark:
         remarks.append(recipe.remark)
     return remarks
-
-
-def _types_of_several_rates(records: Sequence[tuple[Spec, Run]]) -> set[str]:
-    """Return the types whose methods were not all trained with the same learning rates."""
-    rates = {(spec.type, spec.train.lr) for spec, _ in records}
-    return {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}

@@ -1,7 +1,7 @@
 """Means, confidence intervals and the highlight rule."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -59,6 +59,13 @@ def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """
     ours = [row for row in rows if not row.scored and row.citation is None]
     return [row for row in ours or rows if not row.lacking and row.verdict not in UNRANKED]
+
+
+def on_ranked(rows: Sequence[Row], mark: Callable[[list[Row]], Sequence[Row]]) -> tuple[Row, ...]:
+    """Return the rows with those that may be ranked as `mark` returns them."""
+    ranked = ranked_rows(rows)
+    found = {id(row): own for row, own in zip(ranked, mark(ranked), strict=True)}
+    return tuple(found.get(id(row), row) for row in rows)
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,14 @@ class Table:
             {key: value for name, cell in zip(names, line.cells, strict=True) for key, value in _values(name, cell)}
             for line in self.rows
         ]
+
+
+class Shown(NamedTuple):
+    """How a command ends: a table, if there is one, lines for standard error after it, and the exit code."""
+
+    table: Table | None
+    said: Sequence[str] = ()
+    code: int = 0
 
 
 def _values(name: str, cell: Cell) -> list[tuple[str, Any]]:

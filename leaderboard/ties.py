@@ -31,12 +31,14 @@ class Family:
     """All tests of a table.
 
     Attributes:
-        differ: whether two rows differ after Holm's correction over all tests [C, R, R].
+        p: after Holm's correction over all tests [C, R, R], of the first row against the second; NaN for no test.
+        differ: whether two rows differ [C, R, R].
         known: whether a row was compared with any other [C, R].
         number: of tests.
         num_welch: those of them of rows that share fewer than two seeds.
     """
 
+    p: NDArray[np.float64]
     differ: NDArray[np.bool_]
     known: NDArray[np.bool_]
     number: int
@@ -51,17 +53,13 @@ class Ties:
         column: the metric.
         rows: those that were not compared come last.
         groups: per row the letters of its groups, "a" is that of the best row; () for one that was not compared.
-        num_columns: of the table, all of whose tests p is adjusted over.
-        num_tests: their number.
-        num_welch: those of them that are not paired, as the rows share fewer than two seeds.
+        family: the tests of all columns, over which p is adjusted.
     """
 
     column: Column
     rows: Sequence[Row]
     groups: Sequence[tuple[str, ...]]
-    num_columns: int
-    num_tests: int
-    num_welch: int
+    family: Family
 
 
 def with_letters(
@@ -124,14 +122,7 @@ def tied_rows(board: Board, column: Column, names: Sequence[str] = ()) -> Ties:
     if family is None or not any(found):
         raise UserError(f"nothing to group: fewer than two rows have two seeds of the table with {column.name}")
     order = sorted(range(len(rows)), key=lambda place: (not found[place], order_in(rows[place], column)))
-    return Ties(
-        column=column,
-        rows=[rows[place] for place in order],
-        groups=[found[place] for place in order],
-        num_columns=len([shown for shown in board.columns if any(shown.name in row.metrics for row in rows)]),
-        num_tests=family.number,
-        num_welch=family.num_welch,
-    )
+    return Ties(column, [rows[place] for place in order], [found[place] for place in order], family)
 
 
 def family_of(values: NDArray[np.float64]) -> Family:
@@ -141,11 +132,12 @@ def family_of(values: NDArray[np.float64]) -> Family:
         values: [C, R, S], NaN where a row has none.
     """
     p, paired = pairwise_p(values)
-    upper = np.triu(np.ones(p.shape[1:], dtype=np.bool_), 1) & ~np.isnan(p)
-    adjusted = np.ones_like(p)
-    adjusted[upper] = holm(p[upper])
-    differ: NDArray[np.bool_] = np.less(np.minimum(adjusted, adjusted.swapaxes(1, 2)), SIGNIFICANT)
-    return Family(differ, ~np.all(np.isnan(p), axis=2), int(upper.sum()), int((upper & ~paired).sum()))
+    tested = np.triu(~np.isnan(p), 1)
+    adjusted = np.full_like(p, np.nan)
+    adjusted[tested] = holm(p[tested])
+    differ: NDArray[np.bool_] = np.less(adjusted, SIGNIFICANT)
+    differ |= differ.swapaxes(1, 2)
+    return Family(adjusted, differ, ~np.all(np.isnan(p), axis=2), int(tested.sum()), int((tested & ~paired).sum()))
 
 
 def pairwise_p(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

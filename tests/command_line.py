@@ -25,7 +25,6 @@ import typer
 
 LIMIT = 400.0  # seconds; no command of a test takes a tenth of it
 SECONDS_PER_IMAGE = (1e-3, 3e-4)  # of training and of evaluation, for estimates
-TICK = 20_000_000  # ns: more than a tick of this machine's file systems, for which commands wait before they verify
 
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
@@ -140,8 +139,6 @@ class CommandLine:
             for name, value in environment.items():
                 patch.setenv(name, value)
             patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
-            for module in ("verification.cache", "publishing"):
-                patch.setattr(f"hierbench.experiments.{module}.SETTLED", TICK)
             words = [*map(str, arguments)]
             if not {"--jobs", "--devices"} & {*words} or ("--jobs", "1") in pairwise(words):  # jobs run here, in turn
                 # A second thread makes small networks hardly faster and costs as much again.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 if sys.dont_write_bytecode:
@@ -52,8 +52,9 @@ def pytest_configure(config):
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    settings.register_profile("quick", max_examples=25, deadline=None)  # the machine may be loaded
-    settings.register_profile("thorough", max_examples=200, deadline=None)
+    fuzzed = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+    for name, examples in (("quick", 25), ("thorough", 200)):  # without a deadline, as the machine may be loaded
+        settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=fuzzed)
     settings.load_profile("thorough" if config.option.thorough else "quick")
 
 
@@ -93,11 +94,6 @@ def reference():
 
 
 @pytest.fixture(scope="session")
-def published():
-    return _load("published")
-
-
-@pytest.fixture(scope="session")
 def miniatures():
     return _load("miniatures")
 
@@ -132,11 +128,6 @@ def without_torch(cli, tmp_path):
         "assert not {'torch', 'mlflow'} & set(sys.modules)\n"
     )
     return lambda *words: cli.real(tmp_path, *words, python=("-c", code)).ok()
-
-
-@pytest.fixture(scope="session")
-def many_runs():
-    return _load("many_runs")
 
 
 @pytest.fixture(scope="session")

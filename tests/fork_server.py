@@ -16,20 +16,16 @@ import sys
 import traceback
 from itertools import pairwise
 
-TICK = 20_000_000  # ns: more than a tick of this machine's file systems, for which commands wait before they verify
-
 
 def import_everything():
     """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    ours = ("api.contract", "cli.main", "data.datasets.shapes", "experiments.comparison", "experiments.tuning.tune")
+    ours = ("api.contract", "cli.main", "data.datasets.shapes", "studies.comparison", "studies.tuning.tune")
     ours += ("methods.haframe",)
     for name in (*(f"hierbench.{name}" for name in ours), "optuna.storages", "sqlalchemy.orm"):
         importlib.import_module(name)
     importlib.import_module("hierbench.training.fabric").make_fabric("cpu", "float32")  # imports Fabric without SciPy
-    for module in ("verification.cache", "publishing"):
-        importlib.import_module(f"hierbench.experiments.{module}").SETTLED = TICK
 
 
 def fork_workers():

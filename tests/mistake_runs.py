@@ -1,6 +1,7 @@
 """A small prepared dataset and finished runs with predictions made by hand, for the tests of `hierbench mistakes`."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared, digest_of, find
 from hierbench.metrics import Tally
 from hierbench.planning.plan import make_plan
-from hierbench.runs.integrity import fingerprints
+from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.training.results import write_result
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -44,7 +45,8 @@ def prepare(data_dir, paths=PATHS, per_class=50, size=32, name="shapes"):
 
 def seal(run):
     """Record the files of a run as they are now, as whoever made them would have."""
-    run.set_status("done", files=fingerprints(run.folder))
+    gone = {name: record for name, record in run.status.get("files", {}).items() if name == PREDICTIONS}  # if published
+    run.set_status("done", files=gone | fingerprints(run.folder))
 
 
 def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=(), **recipe):
@@ -85,16 +87,16 @@ def random_scores(targets, num_classes, seed, skill=1.5):
 
 def of_runs(dataset, runs, **more):
     """Return what is asked of a figure of all runs in a folder."""
+    from hierbench.figures.plots.source import Request
     from hierbench.leaderboard.board import Board
-    from hierbench.reports.plots.source import Request
-    from hierbench.runs.store import Store
+    from hierbench.records.reading import read_records
 
-    store = Store(runs)
-    return Request(dataset, board=Board.of(dataset, store, scored=False), store=store, **more)
+    return Request(dataset, board=Board.of(dataset, read_records(runs), scored=False), **more)
 
 
-def without(store, ids):
-    """Return a store whose verification has rejected these runs."""
-    from hierbench.leaderboard.rows import Evidence, Verified
+def without(root, ids):
+    """Return the records of a folder, of which these are rejected."""
+    from hierbench.records.reading import read_records
 
-    return Verified(store.root, listed=store.listing(), evidence=Evidence(dict.fromkeys(ids, "rejected")))
+    records = read_records(root)
+    return replace(records, found={one.id: replace(one, state="rejected") if one.id in ids else one for one in records})

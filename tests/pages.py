@@ -112,7 +112,7 @@ class Pages:
         """Small data and short training, in the page's folder, with a cache of its own."""
         from hierbench.config import recipe
         from hierbench.data.datasets import shapes
-        from hierbench.experiments.publication import pictures
+        from hierbench.sharing import pictures
 
         real = recipe._text_of
 

@@ -3,17 +3,19 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from hierbench.config.spec import Spec
-from hierbench.experiments.publication.card import Card, Compute, as_toml
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.tables.board import board_table
+from hierbench.records.reading import read_records
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
+from hierbench.sharing.card import Card, Compute, as_toml
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "leaderboard/published"
@@ -91,7 +93,7 @@ def shipped(folder, seeds):
 
 def write_table(folder, dataset):
     """Write the files of a table as its records give it."""
-    write_board(folder, Board.of(dataset, Store(folder / dataset)))
+    write_board(folder, Board.of(dataset, read_records(folder / dataset)))
 
 
 def write_board(folder, board):
@@ -102,7 +104,7 @@ def write_board(folder, board):
 
 def hostile_folder(folder):
     """Two tables; names, titles, environments and changes are made to break out, and a picture holds code."""
-    dataset = "<img src=x onerror=alert(1)>"
+    dataset = "img-src-x"  # a spec has no other sort of name
     rows = [
         (name, name, kind, 60.0 + 2 * number) for number, name in enumerate(HOSTILE) for kind in ("type-I", "type-II")
     ]
@@ -118,9 +120,6 @@ def hostile_folder(folder):
     (folder / f"{dataset}-tradeoff.svg").write_text(
         '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
     )
-    (folder / f"{dataset}-verdict.json").write_text(
-        json.dumps({"folders": [{"counts": {"reproduced": 3, BREAK_OUT: 4}}]})
-    )
     write_card(folder)
     plain = [
         ("ce", "cross-entropy", "type-I", 60.0),
@@ -129,6 +128,12 @@ def hostile_folder(folder):
     ]
     publish(folder, "birds", plain)
     return dataset
+
+
+def as_recorded(folder):
+    """The records of a folder as if their predictions were here."""
+    found = read_records(folder)
+    return replace(found, found={record.id: replace(record, state="recorded") for record in found})
 
 
 def write_card(folder):

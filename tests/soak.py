@@ -1,6 +1,6 @@
 """Kill commands again and again, start them again, and compare with what nothing disturbed.
 
-    python tests/soak.py [--kills 60] [--seed 0] [--only training|preparing|tuning|scoring|publishing]
+    python tests/soak.py [--kills 60] [--seed 0] [--only training|preparing|tuning|ablating|scoring|publishing]
 
 SIGKILL falls at three kinds of moments: at any time, while a database has a journal, and at a file that is written:
 just before it is opened, renamed or removed, or some milliseconds later. It ends the whole process group, or one
@@ -305,8 +305,8 @@ def main() -> int:
     import_everything()
     importlib.import_module("hierbench.data.datasets.tiny_imagenet")
     importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
-    importlib.import_module("hierbench.experiments.publication.publish")
-    importlib.import_module("hierbench.experiments.scoring.command")
+    importlib.import_module("hierbench.sharing.publish")
+    importlib.import_module("hierbench.scoring.command")
     importlib.import_module("matplotlib.pyplot")
     os.environ["HIERBENCH_CACHE_DIR"] = "cache"  # in the folder of each round
     kinds = asked.only or list(COMMANDS)

@@ -24,6 +24,9 @@ TUNING = (
     "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=1",
     "--set", "train.epochs=2", "--set", "train.batch_size=96", *OF_SHAPES,
 )  # fmt: skip
+ABLATING = (
+    "ablate", "--seeds", "1", "--jobs", "2", "--set", "train.epochs=3", "--set", "train.batch_size=96", *OF_SHAPES,
+)  # fmt: skip
 PREPARING = ("data", "prepare", "tiny-imagenet", "--source", "../tiny-imagenet-200.zip", "--data-dir", "prepared")
 SCORING = ("score", "../resnet-1.npz", "../resnet-2.npz", "--name", "resnet", *OF_SHAPES)
 PUBLISHING = ("publish", "--output", "published", *OF_SHAPES)
@@ -31,19 +34,22 @@ COMMANDS = {  # one after the other
     "training": (TRAINING,),
     "preparing": (PREPARING,),
     "tuning": (TUNING,),
+    "ablating": (ABLATING,),
     "scoring": (SCORING,),
     "publishing": ((*PUBLISHING, "--runs", "../runs-1"), (*PUBLISHING, "--runs", "../runs-2", "--update")),
 }
-WORKERS = ("training", "tuning")  # have worker processes
-DATABASES = ("runs/mlflow.db", "runs/optuna.db", "cache/findings.sqlite")
+WORKERS = ("training", "tuning", "ablating")  # have worker processes
+DATABASES = ("runs/mlflow.db", "runs/optuna.db")
 FILES = {  # that a command writes, by the beginning of the name
     "training": ("spec", "status", "history", "checkpoint", "predictions", "metrics", "environment", "mirrored",
-                 "mirror", "lock", "plans", "artifact", "mlflow", "leaderboard-shapes"),
+                 "mirror", "lock", "plans", "requests", "artifact", "mlflow", "leaderboard-shapes"),
     "preparing": ("plan", "meta", "train-rows", "train-done", "val-done", "test-done", "train-labels", "test-labels"),
     "tuning": ("spec", "status", "history", "checkpoint", "metrics", "environment", "mirrored", "lock", "study",
-               "tuned", "optuna", "mlflow"),
-    "scoring": ("probe", "scored", "spec", "predictions", "metrics", "environment", "status"),
-    "publishing": ("published", "renameat2", "spec", "status", "metrics", "history", "environment",
+               "tuned", "requests", "optuna", "mlflow"),
+    "ablating": ("spec", "status", "history", "checkpoint", "predictions", "metrics", "environment", "mirrored",
+                 "lock", "requests", "mlflow", "ablation-shapes"),
+    "scoring": ("probe", "scored", "spec", "predictions", "metrics", "environment", "status", "requests"),
+    "publishing": ("published", "requests", "spec", "status", "metrics", "history", "environment",
                    "predictions-compact", "targets", "tree", "shapes", "shapes-verdict", "shapes-changes",
                    "shapes-tradeoff", "shapes-severity", "shapes-operating"),
 }  # fmt: skip
@@ -161,7 +167,7 @@ def result(kind: str, folder: Path) -> dict[str, object]:
     names = ("spec.json", "history.csv", "metrics.json", "predictions.npz")
     states = [json.loads(path.read_text())["state"] for path in runs.glob("*/status.json")]
     found: dict[str, object] = {"left": left, "states": states, "mlflow": mirrored(runs)}
-    found |= {"files": digests(folder, *(f"runs/*/{name}" for name in names), "runs/leaderboard*")}
+    found |= {"files": digests(folder, *(f"runs/*/{name}" for name in names), "runs/leaderboard*", "runs/ablation*")}
     if kind == "tuning":
         winner = [line for line in (folder / "tuned.toml").read_text().splitlines() if not line.startswith("date")]
         found |= {"winner": winner, "trials": trials(runs / "optuna.db")}

@@ -1,8 +1,9 @@
-"""Fifteen ways to tamper with a folder of runs or of published records, for the tests of all that reads one.
+"""Ways to tamper with a folder of runs or of published records, for the tests of all that reads one.
 
 A folder has runs of ce, crm and flamingo of type-I with seeds 0 to 2, whose predictions are stored (predictions.npz) or
 published (predictions-compact.npz), and a table. Each function changes it as a forger would, who can compute digests
-too, and returns how the forgery must show: lines that name it, and how many runs of a row still count.
+too, and returns what must be found. A run under another method's name with a fresh id is not among them: only a second
+training can tell.
 """
 
 import csv
@@ -14,12 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hierbench.api.registry import find_method
-from hierbench.config.spec import Spec, digest_of
+from hierbench.config.spec import digest_of
 from hierbench.data.datasets import shapes
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
-from hierbench.runs import compact, published_tree
+from hierbench.records import compact, published_tree
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
 
@@ -28,17 +28,21 @@ RECORDED = ("metrics.json", PREDICTIONS, compact.FILE, "history.csv", "environme
 
 
 @dataclass
-class Shown:
-    """How a forgery must show.
+class Found:
+    """What must be found of a tampering.
 
     Attributes:
         lines: pairs (who, what) of which each must be in a line: a run's first 12 digits, a row or table, and a regular
             expression of what is said of it.
         counted: {method: runs of its row that still count}.
+        refused: whether nothing is published or submitted of it; otherwise it is, as what it is.
+        damaged: whether digests disagree, so that a table of one's own runs leaves it out, too.
     """
 
     lines: list[tuple[str, str]]
     counted: dict[str, int] = field(default_factory=dict)
+    refused: bool = True
+    damaged: bool = False
 
 
 class Folder:
@@ -51,7 +55,7 @@ class Folder:
         """Return a run by its spec."""
         for run in Store(self.path).runs():
             spec = run.spec()
-            if (spec["method"]["name"], spec["seed"]) == (method, seed):
+            if (spec.get("method", {}).get("name"), spec.get("seed")) == (method, seed):
                 return run
         raise LookupError((method, seed))
 
@@ -121,7 +125,7 @@ def respecify(run, **changes):
 def rename(run):
     """Name a run's folder after its spec."""
     content = json.loads((run.folder / "spec.json").read_text())
-    target = run.folder.with_name(digest_of(Spec.model_validate(content).content()))
+    target = run.folder.with_name(digest_of(content))
     run.folder.rename(target)
     return Run(target)
 
@@ -141,14 +145,15 @@ def edited_metric(folder):
     """One number of a record is better."""
     run = folder.run("ce", 1)
     edit(run, "metrics.json", test__top1=99.2)
-    return Shown([(short(run), "metrics.json")], {"ce": 2})
+    return Found([(short(run), "metrics.json")], {"ce": 2}, damaged=True)
 
 
 def edited_predictions(folder):
     """The predictions of a run are better than its metrics."""
     run = folder.run("ce", 1)
     _improve(run)
-    return Shown([(short(run), r"predictions\.npz|by its predictions")], {"ce": 2})
+    has_scores = (run.folder / PREDICTIONS).exists()
+    return Found([(short(run), r"predictions\.npz|by its predictions")], {"ce": 2}, damaged=has_scores)
 
 
 def both_resealed(folder):
@@ -156,14 +161,14 @@ def both_resealed(folder):
     run, above = folder.run("ce", 2), folder.run("crm", 2)
     _improve(run, folder.tree, source="e" * 64)
     reseal(run, sha256="e" * 64)
-    return Shown([(short(above), f"re-ranks other predictions than those that its base {short(run)}")], {"crm": 2})
+    return Found([(short(above), f"re-ranks other predictions than those that its base {short(run)}")], {"crm": 2})
 
 
 def status_without_digests(folder):
     """A finished run records no digest of its files."""
     run = folder.run("flamingo", 0)
     run.write_record("status.json", {"state": "done", "seconds": 1.0})
-    return Shown([(short(run), r"status\.json")], {"flamingo": 2})
+    return Found([(short(run), r"status\.json")], {"flamingo": 2}, damaged=True)
 
 
 def best_seed_copied(folder):
@@ -175,14 +180,14 @@ def best_seed_copied(folder):
             if (best.folder / name).exists():
                 shutil.copy(best.folder / name, run.folder / name)
         reseal(run)
-    return Shown([(short(run), "it has the same") for run in runs], {"flamingo": 0})
+    return Found([(short(run), "it has the same") for run in runs], {"flamingo": 0})
 
 
 def worst_seed_dropped(folder):
     """The worse of two seeds is left out; without the last, a row would only be shorter, which is no reason."""
     runs = [folder.run("flamingo", seed) for seed in range(2)]
     shutil.rmtree(min(runs, key=lambda run: run.metrics()["test"]["top1"]).folder)
-    return Shown([("row shapes flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
+    return Found([("row shapes flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
 
 
 def invented_seeds(folder):
@@ -195,37 +200,28 @@ def invented_seeds(folder):
         reseal(copy)
     named = rename(folders.pop())
     lines = [(short(copy), "its folder is not named after its spec") for copy in folders]
-    return Shown([*lines, (short(named), "it has the same")], {"flamingo": 2})
+    return Found([*lines, (short(named), "it has the same")], {"flamingo": 2})
 
 
 def results_swapped(folder):
     """Two methods have each other's results, titles included."""
     one, other = folder.run("ce", 0), folder.run("flamingo", 0)
-    for path in [one.folder / name for name in RECORDED if (one.folder / name).exists()]:
+    for path in [one.folder / name for name in ("status.json", *RECORDED) if (one.folder / name).exists()]:
         content, beside = path.read_bytes(), other.folder / path.name
         beside.replace(path)
         beside.write_bytes(content)
     for run, title in ((one, "cross-entropy"), (other, "Flamingo")):
         edit(run, "metrics.json", title=title)
         reseal(run)
-    return Shown([(short(run), "history.csv has the loss terms") for run in (one, other)], {"ce": 2, "flamingo": 2})
-
-
-def relabelled_method(folder):
-    """A run of one method says that it is another's."""
-    run = folder.run("ce", 0)
-    edit(run, "spec.json", seed=7, method__name="flamingo", method__code=find_method("flamingo").code)
-    edit(run, "metrics.json", title="Flamingo")
-    run = rename(run)
-    reseal(run)
-    return Shown([(short(run), "history.csv has the loss terms")], {"flamingo": 3})
+    above = folder.run("crm", 0)
+    return Found([(short(above), f"re-ranks other predictions than those that its base {short(one)}")], {"crm": 2})
 
 
 def forged_code(folder):
-    """A run says that it ran other code; the row is shown as one of that code."""
-    run = respecify(folder.run("flamingo", 0), method__code="0" * 64)
-    reseal(run)
-    return Shown([("flamingo type-I seed 0", "other code: flamingo ran with code 000000000000")])
+    """The runs of a row say that they ran other code; the row is shown as one of that code."""
+    for seed in range(3):
+        reseal(respecify(folder.run("flamingo", seed), method__code="0" * 64))
+    return Found([("flamingo type-I seed 0", "other code: flamingo ran with code 000000000000")], refused=False)
 
 
 def forged_environment(folder):
@@ -234,7 +230,7 @@ def forged_environment(folder):
     edit(run, "environment.json", device="NVIDIA H100")
     reseal(run)
     said = "several environments: seed 1 with device NVIDIA H100"
-    return Shown([("row shapes flamingo type-I", said)], {"flamingo": 3})
+    return Found([("row shapes flamingo type-I", said)], {"flamingo": 3}, refused=False)
 
 
 def impossible_values(folder):
@@ -242,7 +238,7 @@ def impossible_values(folder):
     run = folder.run("ce", 0)
     edit(run, "metrics.json", test__mistake_severity=0.5)
     reseal(run)
-    return Shown([(short(run), r"mistake_severity is 0\.5 in metrics\.json, and [\d.]+ by its predictions")], {"ce": 2})
+    return Found([(short(run), r"mistake_severity is 0\.5 in metrics\.json, and [\d.]+ by its predictions")], {"ce": 2})
 
 
 def targets_from_predictions(folder):
@@ -251,7 +247,7 @@ def targets_from_predictions(folder):
     scores, _ = predictions_of(run)
     predict(run, scores, scores.argmax(axis=1), folder.tree)
     reseal(run)
-    return Shown([(short(run), "its targets are not those of the")], {"flamingo": 2})
+    return Found([(short(run), "its targets are not those of the")], {"flamingo": 2})
 
 
 def edited_table(folder):
@@ -259,7 +255,8 @@ def edited_table(folder):
     content = json.loads(folder.table.read_text())
     content["rows"][0]["metrics"]["top1"]["mean"] = 99.2
     folder.table.write_text(json.dumps(content))
-    return Shown([(f"table {folder.table.with_suffix('')}", "top1 mean is 99.2, the records give")])
+    said = "top1 mean is 99.2, the records give"
+    return Found([(f"table {folder.table.with_suffix('')}", said)], refused=False)
 
 
 def flat_tree(folder):
@@ -283,7 +280,40 @@ def flat_tree(folder):
             (run.folder / "history.csv").write_text(f"{','.join(heads)}\n{','.join(last)}\n")
         reseal(run)
         lines.append((short(run), "its tree [0-9a-f]{12} is not that of shapes, whose digest ships"))
-    return Shown(lines, dict.fromkeys(("ce", "crm", "flamingo"), 0))
+    return Found(lines, dict.fromkeys(("ce", "crm", "flamingo"), 0))
+
+
+def key_twice(folder):
+    """A spec has a key twice, so that two readers may read two specs."""
+    run = folder.run("flamingo", 0)
+    path = run.folder / "spec.json"
+    path.write_text(path.read_text().replace("{", '{"seed": 5, ', 1))
+    reseal(run)
+    return Found([(short(run), "spec.json .*has the key 'seed' twice"), GAP], {"flamingo": 2}, damaged=True)
+
+
+GAP = ("row shapes flamingo type-I", r"seed 0 of 0\.\.2 is missing")
+IMPOSSIBLE = {"a path": "../x", "too long": "x" * 300, "controls": "shapes\x1b[2J"}
+
+
+def impossible_name(name):
+    """A spec names a dataset that no dataset can be called."""
+
+    def tamper(folder):
+        run = respecify(folder.run("flamingo", 0), dataset__name=IMPOSSIBLE[name])
+        reseal(run)
+        return Found([(short(run), "spec.json .*dataset"), GAP], {"flamingo": 2})
+
+    tamper.__name__ = f"impossible_name_{name.replace(' ', '_')}"
+    return tamper
+
+
+def long_title(folder):
+    """A title that would push everything else off a page."""
+    run = folder.run("flamingo", 0)
+    edit(run, "metrics.json", title="F" * 101)
+    reseal(run)
+    return Found([(short(run), "titled|its title has 101 characters")], {"flamingo": 2})
 
 
 TAMPERINGS = (
@@ -295,11 +325,13 @@ TAMPERINGS = (
     worst_seed_dropped,
     invented_seeds,
     results_swapped,
-    relabelled_method,
     forged_code,
     forged_environment,
     impossible_values,
     targets_from_predictions,
     edited_table,
     flat_tree,
+    key_twice,
+    *map(impossible_name, IMPOSSIBLE),
+    long_title,
 )

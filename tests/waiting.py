@@ -1,4 +1,6 @@
-"""Methods for the tests of Ray: they say where they run and how far they are, and wait while there is a file `hold`."""
+"""Waiting for processes, and methods that say where they run and how far they are, and wait for a file `hold` to go."""
+
+import time
 
 METHOD = """
 import json, os, signal, sys, time
@@ -47,3 +49,11 @@ class Waiting(Method):
 def write_method(folder, name, first=0):
     """Write FOLDER/NAME.py, whose training waits after so many steps."""
     (folder / f"{name}.py").write_text(METHOD.format(folder=str(folder), name=name, first=first))
+
+
+def wait_for(condition, seconds=120):
+    """Return when a condition holds; fail after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)

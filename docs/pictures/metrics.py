@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hierbench import Hierarchy
+from hierbench.figures.plots import style
 from hierbench.metrics import Evidence, levels, paths, selective
-from hierbench.reports.plots import style
 
 TREE = Hierarchy.from_paths(
     {

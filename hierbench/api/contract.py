@@ -1,13 +1,308 @@
-"""What every method must do, checked on a small ragged tree by our tests and by `hierbench methods check`."""
+"""What every method must do, checked on a small ragged tree by our tests and by `hierbench methods check`.
 
+Shapes: B batch, D features, K classes, M nodes of all levels, N nodes.
+"""
+
+import copy
 from collections.abc import Iterator
+from typing import Any
 
-from hierbench.api import contract_posthoc, contract_trained
-from hierbench.api.contract_setup import Check, ContractError
-from hierbench.api.method import AnyMethod
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from hierbench.api.contract_setup import (
+    BATCH,
+    NUM_INNER,
+    PATHS,
+    PROGRESS,
+    RELABELLED,
+    RELABELLING,
+    TREE,
+    Check,
+    ContractError,
+    batch_of,
+    built,
+    changed_params,
+    objective_of,
+    require,
+    scores_of,
+)
+from hierbench.api.method import AnyMethod, Method, PostHoc, bases_of, groups_of, loss_names
+from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError, is_interrupt, one_line_of
 
-CHECKS = (*contract_trained.CHECKS, *contract_posthoc.CHECKS)
+NUM_VAL = 24  # examples of the validation split
+TEST, VAL = 1, 100  # seeds of the bases' probabilities
+
+
+def _check_shapes(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    for size in (BATCH, 2):
+        scores, expected = scores_of(method, features[:size]), (size, len(PATHS))
+        require(scores.shape == expected, f"scores must be {expected} for {size} examples, got {tuple(scores.shape)}")
+        require(scores.isfinite().all(), "scores must be finite")
+    objective_of(method, features, targets)
+
+
+def _check_loss_names(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
+    names: list[str] = []
+    for inner, labels in batches * 2:
+        names = loss_names(method.train().loss(method(inner), labels), names)
+
+
+def _check_gradients(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    features.requires_grad_()
+    for progress in PROGRESS:
+        method.progress = progress
+        objective_of(method.train(), features, targets).backward()
+    for name, parameter in [*method.named_parameters(), ("the features", features)]:
+        if parameter.requires_grad:
+            gradient = torch.zeros(1) if parameter.grad is None else parameter.grad
+            require(gradient.any(), f"no gradient reaches {name}")
+            require(gradient.isfinite().all(), f"the gradient of {name} is not finite")
+
+
+def _check_targets(cls: type[Method]) -> None:
+    method, (features, targets) = built(cls), batch_of(cls)
+    depends = False
+    for progress in PROGRESS:
+        method.progress = progress
+        other = objective_of(method, features, (targets + 1) % len(PATHS))
+        depends |= not torch.equal(objective_of(method, features, targets), other)
+    require(depends, "the loss does not depend on the targets")
+
+
+def _require_same(cls: type[Method], first: Method, second: Method, what: str, advice: str) -> None:
+    features, targets = batch_of(cls)
+    losses = [objective_of(method.train(), features, targets) for method in (first, second)]
+    require(torch.equal(*losses), f"{what} gives another loss: {advice}")
+    require(
+        torch.equal(scores_of(first, features), scores_of(second, features)), f"{what} gives other scores: {advice}"
+    )
+
+
+def _check_determinism(cls: type[Method]) -> None:
+    _require_same(cls, built(cls), built(cls), "the same seed", "take randomness from torch's global generator")
+
+
+def _check_independence(cls: type[Method]) -> None:
+    method, (features, _) = built(cls), batch_of(cls)
+    alone = torch.cat([scores_of(method, row) for row in features.split(1)])
+    message = "an example's scores depend on the rest of the batch"
+    require(torch.allclose(scores_of(method, features), alone, rtol=1e-4, atol=1e-5), message)
+
+
+def _check_relabelling(cls: type[Method]) -> None:
+    """Permute the classes in the tree, the targets and dimensions of size K, M, N or N - 1: the scores must follow."""
+    leaves, num_coarse = torch.tensor(RELABELLING), sum(TREE.level_sizes[:-1])
+    # By size: a row per class; per entry of the levels, or per node with the root, both 13; per node below the root.
+    orders = [torch.cat([torch.arange(before), leaves + before]) for before in (0, num_coarse, NUM_INNER)]
+    order_of = {len(order): order for order in orders}
+    method, state = built(cls), {}
+    for name, value in method.state_dict().items():
+        for dim, size in enumerate(value.shape):
+            if size in order_of:
+                value = value.index_select(dim, order_of[size])
+        state[name] = value
+    if problem := _relabelled_problem(cls, method, state):
+        raise ContractError(problem + _derived_tables(cls, method, state))
+
+
+def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
+    """Return what is wrong with a model over the relabelled classes that loads this state, "" if nothing is."""
+    moved, leaves = built(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
+    features, targets = batch_of(cls)
+    moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
+    moved_targets = leaves.argsort()[targets]
+    try:
+        moved.load_state_dict(moved.state_dict() | state)
+    except RuntimeError as error:
+        return one_line_of(error)
+    expected = scores_of(method, features)[:, leaves]
+    if not torch.allclose(scores_of(moved, moved_features), expected, rtol=1e-4, atol=1e-5):
+        return "relabelling the classes must permute the scores (one row per class, or per node with the classes last)"
+    losses = objective_of(method, features, targets), objective_of(moved, moved_features, moved_targets)
+    return "" if torch.allclose(*losses, rtol=1e-4, atol=1e-5) else "relabelling the classes changes the loss"
+
+
+def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
+    """Return advice if only permuted buffers are the problem: derived again from the tree, they would be right."""
+    buffers = [name for name, _ in method.named_buffers() if name in state]
+    own = built(cls, RELABELLED, seed=3).state_dict()
+    for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):
+        tables = [name for name in names if not torch.equal(own[name], state[name])]
+        kept = {name: value for name, value in state.items() if name not in tables}
+        if tables and not _relabelled_problem(cls, method, kept):
+            named = ", ".join(tables)
+            return f"; the reason is the permuted {named}: register derived index tables with persistent=False"
+    return ""
+
+
+def _check_checkpoint(cls: type[Method]) -> None:
+    method, other = built(cls), built(cls, seed=4)
+    other.load_state_dict(copy.deepcopy(method.state_dict()))
+    _require_same(cls, method, other, "a loaded checkpoint", "register what is random as a parameter or buffer")
+
+
+def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:
+    """Return the objective at the beginning, in the middle and at the end of the training."""
+    method, values = built(cls, params=params), list[Tensor]()
+    for method.progress in PROGRESS:
+        values.append(objective_of(method, *batch_of(cls)))
+    return torch.stack(values)
+
+
+def _check_hyperparameters(cls: Any) -> None:
+    numbers_of, what = (_rescored, "scores") if issubclass(cls, PostHoc) else (_objectives, "objective")
+    default = numbers_of(cls)
+    for name, changed in changed_params(cls):
+        require(not torch.equal(default, numbers_of(cls, changed)), f"hyperparameter {name} does not change the {what}")
+
+
+def _check_progress(cls: type[Method]) -> None:
+    """At any time of the training the loss has the same finite terms, and scores do not depend on it."""
+    method, (features, targets) = built(cls), batch_of(cls)
+    scores, names = scores_of(method, features), list[str]()
+    for progress in PROGRESS:
+        method.progress = progress
+        objective_of(method.train(), features, targets)
+        names = loss_names(method.loss(method(features), targets), names)
+        other = built(cls)  # its norms have seen no batch
+        other.progress = progress
+        require(torch.equal(scores_of(other, features), scores), "scores depend on progress, which only loss may read")
+
+
+def _check_groups(cls: type[Method]) -> None:
+    """Own groups have free names, share no parameter, and are the same whenever the method is built."""
+    method = built(cls)
+    own, shared = list(method.parameter_groups()), groups_of(method)
+    again = groups_of(built(cls, RELABELLED, seed=3))
+    trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
+    require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
+    require(bool(own), "parameter_groups is defined and names no group: leave it out")
+    require(list(again) == list(shared), "the names of the groups must follow from the tree and the hyperparameters")
+    for name in own:
+        require(bool(shared[name]), f"group {name} has no trainable parameter")
+
+
+def _check_level_scores(cls: type[Method]) -> None:
+    """There is a finite score for each node of each level, and examples do not mix."""
+    method, (features, _) = built(cls).eval(), batch_of(cls)
+    with torch.no_grad():
+        found = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
+    whole: list[Tensor] = []
+    for size, levels in zip((BATCH, 2, 1), found, strict=True):
+        require(isinstance(levels, list), "level_scores must return a list of tensors, coarsest level first")
+        assert levels is not None
+        whole = whole or levels
+        shapes, expected = [tuple(level.shape) for level in levels], [(size, nodes) for nodes in TREE.level_sizes]
+        require(shapes == expected, f"level_scores must be {expected} for {size} examples, got {shapes}")
+        for number, (level, expected_level) in enumerate(zip(levels, whole, strict=True), 1):
+            require(level.isfinite().all(), f"level_scores of level {number} must be finite")
+            same = torch.allclose(level, expected_level[:size], rtol=1e-4, atol=1e-5)
+            require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
+
+
+# What follows is checked of methods that re-rank predictions.
+
+
+def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> list[Tensor]:
+    """Return [B, K] of each base."""
+    found = []
+    for number in range(len(bases_of(cls))):
+        generator = torch.Generator().manual_seed(seed + number)
+        logits = torch.randn(num, len(PATHS), generator=generator, dtype=torch.float64)
+        found.append((3.0 * logits).softmax(dim=1))
+    return found
+
+
+def _fitted(
+    cls: type[PostHoc], tree: Hierarchy = TREE, params: BaseModel | None = None, order: Tensor | None = None
+) -> PostHoc:
+    """Return a method, fitted if it needs that; `order` [K] has the old index of each class of the tree."""
+    posthoc = cls(tree, params or cls.Params())
+    if cls.needs_validation:
+        order = torch.arange(len(PATHS)) if order is None else order
+        targets = torch.arange(NUM_VAL) % len(PATHS)
+        torch.manual_seed(0)
+        given = [one[:, order] for one in _probabilities(cls, VAL, NUM_VAL)]
+        posthoc.fit(*given, targets=order.argsort()[targets])
+    return posthoc
+
+
+def _rescored(cls: type[PostHoc], params: BaseModel | None = None) -> Tensor:
+    return _fitted(cls, params=params).rescore(*_probabilities(cls))
+
+
+def _check_rescore(cls: type[PostHoc]) -> None:
+    given, posthoc = _probabilities(cls), _fitted(cls)
+    kept = [one.clone() for one in given]
+    scores = posthoc.rescore(*given)
+    require(scores.shape == given[0].shape, f"rescore must keep the shape, got {tuple(scores.shape)}")
+    require(scores.isfinite().all(), "rescored values must be finite")
+    require(all(map(torch.equal, given, kept)), "rescore must not change its arguments")
+    require(torch.equal(scores, _rescored(cls)), "rescore must be deterministic")
+    require(torch.equal(scores, posthoc.rescore(*given)), "rescore gives other scores when it is called again")
+    rows = zip(*(one.split(1) for one in given), strict=True)
+    alone = torch.cat([_fitted(cls).rescore(*row) for row in rows])
+    require(torch.allclose(scores, alone), "an example's scores depend on the other examples")
+
+
+def _check_rescore_relabelling(cls: type[PostHoc]) -> None:
+    leaves = torch.tensor(RELABELLING)
+    expected = _rescored(cls)[:, leaves]
+    moved = _fitted(cls, RELABELLED, order=leaves).rescore(*(one[:, leaves] for one in _probabilities(cls)))
+    require(torch.allclose(moved, expected), "relabelling the classes must permute the scores")
+
+
+def _check_bases(cls: type[PostHoc]) -> None:
+    """Every base that is named acts, if not by default then with another hyperparameter."""
+    bases, given = bases_of(cls), _probabilities(cls)
+    variants = [None, *(changed for _, changed in changed_params(cls))]
+    for number, base in enumerate(bases):
+        other = [one.flip(0) if place == number else one for place, one in enumerate(given)]
+        acts = False
+        for params in variants:
+            posthoc = _fitted(cls, params=params)
+            acts |= not torch.equal(posthoc.rescore(*given), posthoc.rescore(*other))
+        require(acts, f"the scores do not depend on the base {base}")
+
+
+def _check_fit(cls: type[PostHoc]) -> None:
+    """Fit to [N, K] of each base and targets [N]: neither is changed, and the same seed gives the same scores."""
+    require(cls.needs_validation, "fit is never called: set needs_validation = True")
+    given, targets = _probabilities(cls, VAL, NUM_VAL), torch.arange(NUM_VAL) % len(PATHS)
+    kept: Any = [*(one.clone() for one in given), targets.clone()]
+    posthoc = cls(TREE, cls.Params())
+    torch.manual_seed(0)
+    posthoc.fit(*given, targets=targets)
+    require(all(map(torch.equal, [*given, targets], kept)), "fit must not change its arguments")
+    require(torch.equal(posthoc.rescore(*_probabilities(cls)), _rescored(cls)), "fit must be deterministic")
+
+
+CHECKS = (
+    Check("shapes and finite values", Method, _check_shapes),
+    Check("loss terms keep their names", Method, _check_loss_names),
+    Check("gradients reach every parameter", Method, _check_gradients),
+    Check("the loss depends on the targets", Method, _check_targets),
+    Check("same seed, same numbers", Method, _check_determinism),
+    Check("examples do not mix", Method, _check_independence),
+    Check("relabelling permutes the scores", Method, _check_relabelling),
+    Check("checkpoint round trip", Method, _check_checkpoint),
+    Check("every hyperparameter acts", Method, _check_hyperparameters),
+    Check("progress changes only the loss", Method, _check_progress),
+    Check("own groups share no parameter", Method, _check_groups, "parameter_groups"),
+    Check("scores for every level", Method, _check_level_scores, "level_scores"),
+    Check("shapes, finite values, no side effects", PostHoc, _check_rescore),
+    Check("relabelling permutes the scores", PostHoc, _check_rescore_relabelling),
+    Check("every hyperparameter acts", PostHoc, _check_hyperparameters),
+    Check("every base acts", PostHoc, _check_bases, "base"),
+    Check("fit before rescore", PostHoc, _check_fit, "fit"),
+)
 
 
 def checks_of(cls: AnyMethod) -> list[Check]:

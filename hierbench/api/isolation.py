@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from typing import Any, NoReturn
 
-from hierbench.utils.errors import BrokenMethodError, UserError, one_line_of
+from hierbench.utils.errors import BrokenMethodError, UserError
 
 START_LIMIT = 300.0  # seconds in which the process imports what it needs itself
 CHECK_LIMIT = 60.0  # seconds, of the import and of each check
@@ -28,8 +29,8 @@ START = (
 )
 
 
-class EndedError(Exception):
-    """The process gave no verdict; the message says how it ended, as in "it ended the process (exit code 0)"."""
+class Ended(str):
+    """How the process ended without a verdict, as in "it ended the process (exit code 0)"."""
 
 
 def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[str, str]]:
@@ -44,21 +45,17 @@ def check_apart(reference: str, limit: float = CHECK_LIMIT) -> Iterator[tuple[st
     """
     with _process({"reference": reference, "limit": limit, "path": sys.path}) as process:
         messages = _messages(process, limit)
-        try:
-            next(messages)  # it has imported what it needs itself
-            found = next(messages)
-        except EndedError as error:
-            raise BrokenMethodError(f"method {reference} cannot be imported: {error}") from None
+        next(messages)  # it has imported what it needs itself
+        found = next(messages)
+        if isinstance(found, Ended):
+            raise BrokenMethodError(f"method {reference} cannot be imported: {found}")
         if "error" in found:
             raise (BrokenMethodError if found["broken"] else UserError)(found["error"])
         yield "", found["name"]
-        ended = ""
+        problem = ""
         for check in found["checks"]:
-            try:
-                yield check, NOT_RUN if ended else next(messages)
-            except EndedError as error:
-                ended = str(error)
-                yield check, ended
+            problem = NOT_RUN if isinstance(problem, Ended) or problem == NOT_RUN else next(messages)
+            yield check, problem
 
 
 def serve(pipe: int, reference: str, limit: float) -> NoReturn:
@@ -77,10 +74,8 @@ def serve(pipe: int, reference: str, limit: float) -> NoReturn:
     send("ready")
     try:
         found = find_method(reference)
-    except (UserError, MemoryError) as error:
-        text = f"method {reference} cannot be imported: {one_line_of(error)}"
-        text = str(error) if isinstance(error, UserError) else text
-        send({"error": text, "broken": isinstance(error, BrokenMethodError | MemoryError)})
+    except UserError as error:
+        send({"error": str(error), "broken": isinstance(error, BrokenMethodError)})
         os._exit(0)
     checks = [check.name for check in checks_of(found.cls)]
     send({"name": found.name, "checks": checks})
@@ -112,11 +107,11 @@ def _process(order: dict[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _messages(process: subprocess.Popen[bytes], limit: float) -> Iterator[Any]:
-    """Yield what a process reports; raise an EndedError when it ends or is silent for too long."""
+    """Yield what a process reports, and how it ended, again and again, once it has or is silent for too long."""
     assert process.stdout is not None
     pipe = process.stdout.fileno()
     buffer, deadline = b"", time.monotonic() + max(limit, START_LIMIT)  # its own imports, before the first line
-    while True:
+    while time.monotonic() <= deadline:
         if select.select([pipe], [], [], 0.2)[0]:
             if not (content := os.read(pipe, 1 << 16)):
                 break
@@ -126,20 +121,16 @@ def _messages(process: subprocess.Popen[bytes], limit: float) -> Iterator[Any]:
                 deadline = time.monotonic() + limit
         elif process.poll() is not None:  # a child of it keeps the pipe open
             break
-        elif time.monotonic() > deadline:
-            raise EndedError(f"it took longer than {limit:g} s and was stopped")
+    else:
+        yield from repeat(Ended(f"it took longer than {limit:g} s and was stopped"))
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
-    if process.returncode in (None, CLOSED):
-        raise EndedError("it closes files that are not its own")
-    raise EndedError(f"it ended the process ({ending(process.returncode)})")
+    closed = process.returncode in (None, CLOSED)
+    how = "it closes files that are not its own" if closed else f"it ended the process ({ending(process.returncode)})"
+    yield from repeat(Ended(how))
 
 
 def ending(code: int) -> str:
     """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` report it."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:  # a real-time signal
-        return f"killed by signal {-code}"
+    names = {-one: f" ({one.name})" for one in signal.Signals}  # real-time signals have none
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}{names.get(code, '')}"

@@ -4,10 +4,9 @@ import hashlib
 import importlib
 import re
 import sys
-import tokenize
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.metadata import entry_points
@@ -25,7 +24,7 @@ from hierbench.config.names import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.validation import validated
-from hierbench.utils.errors import BrokenMethodError, UserError, is_interrupt, one_line_of, unknown_name
+from hierbench.utils.errors import BrokenMethodError, UserError, foreign, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
 HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
@@ -131,20 +130,15 @@ def _from_path(path: Path) -> Found:
         return _checked(path.stem, _only_method(module, str(path)), path, str(path))
 
 
-@contextmanager
-def _import_errors(what: str, file_name: str = "") -> Iterator[None]:
+def _import_errors(what: str, file_name: str = "") -> AbstractContextManager[None]:
     """Turn any error of an import into one line, with the last line of the method's own file that ran."""
-    try:
-        yield
-    except BrokenMethodError:
-        raise
-    except BaseException as error:  # a file may raise anything
-        if is_interrupt(error) or isinstance(error, MemoryError):
-            raise
+
+    def problem(error: BaseException) -> BrokenMethodError:
         places = [(Path(f.f_code.co_filename).name, number) for f, number in traceback.walk_tb(error.__traceback__)]
         lines = [f" (line {number} of {name})" for name, number in places if name == file_name]
-        line = lines[-1] if lines else ""
-        raise BrokenMethodError(f"method {what} cannot be imported: {one_line_of(error)}{line}") from error
+        return BrokenMethodError(f"method {what} cannot be imported: {one_line_of(error)}{''.join(lines[-1:])}")
+
+    return foreign(problem, passing=BrokenMethodError)
 
 
 def _only_method(module: ModuleType, what: str) -> Any:
@@ -163,10 +157,7 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
     if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
         raise BrokenMethodError(f"method {name}: {cls!r} is not a Method or PostHoc")
     check_class(name, cls)
-    try:
-        return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
-    except (SyntaxError, UnicodeDecodeError, tokenize.TokenError) as error:
-        raise BrokenMethodError(f"method {name} cannot be read: {error}") from None
+    return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
 
 
 def check_class(name: str, cls: AnyMethod) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.config.options import Options
-from hierbench.experiments.shown import Shown
+from hierbench.leaderboard.table import Shown
 
 
 @command(
@@ -27,6 +27,6 @@ def collapse(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; the figure shows their mean and range.")] = 1,
 ) -> Shown:
     """Track how HAFrame and cross-entropy collapse onto their frames in training: figure, data and summary."""
-    from hierbench.experiments.collapse.run import collapse
+    from hierbench.studies.collapse.run import collapse
 
     return collapse(options, every)

@@ -15,9 +15,8 @@ from typer.core import TyperCommand
 
 from hierbench.cli.options import TableOptions
 from hierbench.config.options import Options
-from hierbench.experiments.shown import Shown
 from hierbench.leaderboard.formats import Format, render
-from hierbench.leaderboard.table import Table
+from hierbench.leaderboard.table import Shown, Table
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 

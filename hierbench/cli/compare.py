@@ -47,16 +47,16 @@ def compare(
     """Print how far rows of a table are from a reference, or one board from another, paired by seed."""
     names = [*([reference] if reference else []), *(rows or [])]
     if _are_boards(names):
-        given = [name for name in ("runs", "metrics", "ties") if is_given(context, name)]
+        given = [name for name in ("runs", "request", "metrics", "ties") if is_given(context, name)]
         if given:
             option = f"--{given[0].replace('_', '-')}"
             raise UserError(f"{option} is for rows of one table, and {names[0]} and {names[1]} are two boards")
-        from hierbench.experiments.checking import open_folder
         from hierbench.leaderboard.boards import differences_of
+        from hierbench.leaderboard.opening import open_folder
         from hierbench.leaderboard.tables.boards import boards_table
 
         old, new = ((open_folder(path, place, dataset), path) for path in map(Path, names))
-        return boards_table(differences_of(*((one.board, one.store, path) for one, path in (old, new))))
+        return boards_table(differences_of(old, new))
     if dataset is None:
         _refuse_missing(names)
         raise UserError("Missing option '--dataset'; without it, compare takes two boards: folders of records.")
@@ -64,25 +64,24 @@ def compare(
         raise UserError("--ties names its metric; --metrics is for differences from a reference")
     if ties is None and reference is None:
         raise UserError("Missing argument 'REFERENCE', as METHOD[:TYPE]; or group all rows with --ties METRIC.")
-    from hierbench.experiments.checking import open_board
     from hierbench.leaderboard.columns import asked_columns, column_of
+    from hierbench.leaderboard.opening import open_board
 
     column = None if ties is None else column_of(ties)
     columns = asked_columns(metrics if column is None else f"+{column.name}")
-    found = open_board(dataset, place, columns, apart=False)
-    board, store = found.board, found.store
+    board = open_board(dataset, place, columns, apart=False)
     _refuse_missing(names, board)
     if column is not None:
         from hierbench.leaderboard.scored import refuse_scored
         from hierbench.leaderboard.tables.ties import ties_table
         from hierbench.leaderboard.ties import tied_rows
 
-        refuse_scored(names, board.rows, store, board.dataset)
+        refuse_scored(names, board)
         return ties_table(board, tied_rows(board, column, names))
     from hierbench.leaderboard.paired import compare_rows
     from hierbench.leaderboard.tables.differences import differences_table
 
-    return differences_table(board, compare_rows(board, store, names[0], rows or ()))
+    return differences_table(board, compare_rows(board, names[0], rows or ()))
 
 
 def _are_boards(names: Sequence[str]) -> bool:

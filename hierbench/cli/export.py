@@ -1,5 +1,6 @@
 """`hierbench export`."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -21,13 +22,14 @@ def export(
 ) -> None:
     """Write a verified row as the header of a model card: the model-index of the Hugging Face hub."""
     from hierbench.config.recipe import dataset_name, load_recipe, recipe_names
-    from hierbench.experiments.checking import open_board
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.opening import folder_of
     from hierbench.leaderboard.paired import named_rows
-    from hierbench.reports.model_index import model_index
+    from hierbench.sharing.model_index import model_index
+    from hierbench.sharing.verification.checked import checked_board
 
-    opened = open_board(dataset, place, asked_columns(metrics))
-    board, store = opened.board, opened.store
+    root = folder_of(place.runs, dataset_name(dataset))
+    board = checked_board(dataset, replace(place, runs=root), asked_columns(metrics)).board
     found = named_rows(board.rows, row)
     if len(found) != 1:
         names = ", ".join(f"{one.method}:{one.type}" for one in found)
@@ -35,6 +37,6 @@ def export(
     (chosen,) = found
     known = dataset != dataset_name(dataset) or dataset in recipe_names()
     recipe = load_recipe(dataset) if known else None
-    digest = store.run(chosen.runs[0]).spec()["dataset"]["digest"] if chosen.runs else ""
+    digest = board.records[chosen.runs[0]].content["dataset"]["digest"] if chosen.runs else ""
     title = name or f"{chosen.method}-{chosen.type}-{board.dataset}"
     write_result(model_index(board, chosen, digest, recipe, title), output)

@@ -23,16 +23,15 @@ def leaderboard(
 ) -> Table | None:
     """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side.
 
-    Runs are verified first: what is rejected is not counted, and named on standard error. The exit code is 0 where
-    there is a table; hierbench verify has one for findings.
+    Runs are shown as recorded: what is damaged is not counted, and named on standard error. The exit code is 0 where
+    there is a table; hierbench verify computes the metrics again, and has one for findings.
     """
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.tables.board import board_table
 
     columns = asked_columns(metrics)
     if publish is not None:
-        from hierbench.experiments.publication.publish import Request
-        from hierbench.experiments.publication.publish import publish as publish_table
+        from hierbench.sharing.publish import publish as publish_table
 
         if numbers != "runs":
             raise UserError("--publish is for runs; the paper's tables are already published")
@@ -40,17 +39,13 @@ def leaderboard(
         if given:
             option = {"output": "--output", "format_": "--format", "as_json": "--json"}[given[0]]
             raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-        request = Request(
-            dataset, publish, place.runs, place.data_dir, place.protocol, None if metrics is None else columns
-        )
-        said = publish_table(request)
+        said = publish_table(dataset, publish, place, None if metrics is None else columns)
         print_said(said.notes, said.lines)
         return None
-    from hierbench.experiments.checking import note, open_board
+    from hierbench.leaderboard.opening import note, open_board
 
     if numbers != "both":
-        return board_table(open_board(dataset, place, columns, numbers).board)
-    from hierbench.config.spec import Spec
+        return board_table(open_board(dataset, place, columns, numbers))
     from hierbench.leaderboard.board import Board, NoRunsError
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
 
@@ -58,11 +53,8 @@ def leaderboard(
         raise UserError("--numbers both has the paper's metrics: others can be chosen for runs alone")
     published = Board.paper(dataset)
     try:
-        found = open_board(dataset, place, apart=False)
+        board = open_board(dataset, place, apart=False)
     except NoRunsError as error:
         note([str(error)])
         return ledger_table(build_ledger(Board(dataset, place.protocol or "paper", published.distance, ()), published))
-    store = found.store
-    return ledger_table(
-        build_ledger(found.board, published, lambda row: Spec.model_validate(store.run(row.runs[0]).spec()))
-    )
+    return ledger_table(build_ledger(board, published))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.config.options import DataOption, DatasetOption, ProtocolOfRuns
+from hierbench.config.options import DataOption, DatasetOption, ProtocolOfRuns, RequestOption
 from hierbench.utils.errors import UserError
 
 
@@ -22,6 +22,7 @@ def mistakes(
     data_dir: DataOption = Path("data"),
     output: Annotated[Path | None, "HTML file; by default RUNS/mistakes-DATASET.html."] = None,
     protocol: ProtocolOfRuns = None,
+    request: RequestOption = None,
     names: Annotated[Path | None, "File that maps node names to words, like ImageNet's words.txt."] = None,
     limit: Annotated[
         int, typer.Option(min=0, max=5000, help="Number of images in the page; 0 leaves the statistics alone.")
@@ -33,16 +34,16 @@ def mistakes(
     if len(which) != 2:
         raise UserError(f"name two runs, as in ce:type-I:0 haframe:type-II:0; got {' '.join(which)}")
     from hierbench.config.recipe import load_recipe
+    from hierbench.figures.mistakes.page import describe_choice, read_names, render
+    from hierbench.figures.mistakes.pair import choose, read_pair
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.selection import named_run
-    from hierbench.reports.mistakes.page import describe_choice, read_names, render
-    from hierbench.reports.mistakes.pair import choose, read_pair
-    from hierbench.runs.store import Store
+    from hierbench.records.reading import read_records
 
-    recipe, store = load_recipe(dataset), Store(runs)
-    board = Board.of(dataset, store, protocol=protocol, scored=False)
-    a, b = (named_run(name, board, store, protocol) for name in which)
-    pair = read_pair(a, b, data_dir, store)
+    recipe = load_recipe(dataset)
+    board = Board.of(dataset, read_records(runs), protocol=protocol, scored=False, request=request)
+    a, b = (named_run(name, board, protocol) for name in which)
+    pair = read_pair(a, b, data_dir, board.records)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair), recipe.title)
     target = output or runs / f"mistakes-{recipe.dataset}.html"

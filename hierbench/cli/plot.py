@@ -8,7 +8,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.options import NumbersOption, dataset_option
 from hierbench.config.options import Place
-from hierbench.reports.plots import KINDS
+from hierbench.figures.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
 
 OF_RUNS = set(KINDS) - {"similarity", "frame"}
@@ -39,8 +39,8 @@ def plot(
     from importlib import import_module
 
     from hierbench.config.recipe import dataset_name
-    from hierbench.reports.plots import style
-    from hierbench.reports.plots.source import Request
+    from hierbench.figures.plots import style
+    from hierbench.figures.plots.source import Request
     from hierbench.utils.files import refuse_links
 
     protocol = place.protocol
@@ -49,17 +49,18 @@ def plot(
         style.check_output(output)
     # What is not the default is part of the name, so that one figure does not replace another.
     parts = [kind, dataset_name(dataset) or "example", "published" if numbers == "paper" else None, protocol]
+    parts += [place.request]
     target = output or refuse_links(place.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     if kind in OF_RUNS:
-        from hierbench.experiments.checking import open_board
+        from hierbench.leaderboard.opening import open_board
 
-        found = open_board(dataset, place, numbers=numbers, apart=False)
+        board = open_board(dataset, place, numbers=numbers, apart=False)
         which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
-        request = Request(dataset, place.data_dir, found.board, found.store, **which)
+        request = Request(dataset, place.data_dir, board, **which)
     else:
         request = Request(dataset, place.data_dir, protocol=protocol or "paper")
     with style.house_style():
-        drawing = import_module(f"hierbench.reports.plots.{kind}").draw(request)
+        drawing = import_module(f"hierbench.figures.plots.{kind}").draw(request)
         style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:
         print(remark)

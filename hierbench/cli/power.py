@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,6 @@ from hierbench.cli.options import NumbersOption, dataset_option
 from hierbench.config.options import Place
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
-
-if TYPE_CHECKING:
-    from hierbench.leaderboard.board import Board
-    from hierbench.leaderboard.columns import Column
-    from hierbench.leaderboard.power import Effect
-    from hierbench.leaderboard.statistics import Row
 
 DEFAULT = "mistake_severity"
 LOWEST = 0.0001  # level: that of 500 comparisons
@@ -41,9 +35,10 @@ def power(
     place: Place,
 ) -> Table:
     """Print how many seeds separate two rows: from their runs, from published intervals, or planned."""
-    from hierbench.leaderboard.columns import column_of
-    from hierbench.leaderboard.power import Effect, plan
-    from hierbench.leaderboard.tables.power import Setting, power_table
+    from hierbench.leaderboard.columns import PAPER, column_of, further
+    from hierbench.leaderboard.opening import open_board
+    from hierbench.leaderboard.power import Effect, effects_of, plan
+    from hierbench.leaderboard.tables.power import power_table
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:
@@ -52,36 +47,22 @@ def power(
         if named:
             raise UserError(f"--difference and --deviation leave nothing to take from rows; leave out {named[0]}")
         assumed = Effect(difference, (deviation,) * (2 if unpaired else 1))
-        return power_table(Setting(target, level), [plan(assumed, target, level)])
+        return power_table([plan(assumed, target, level)], target, level)
     if dataset is None or rows is None or len(rows) != 2:
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
     if numbers == "paper" and unpaired:
         raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
     column = column_of(metric or DEFAULT)
-    board, found = _effects(dataset, (rows[0], rows[1]), column, place, numbers, unpaired)
+    columns = [column] if further([column]) else PAPER
+    board = open_board(dataset, place, columns, numbers, apart=False)
     plans = []
-    for row, reference, effect in found:
+    for row, reference, effect in effects_of(board, (rows[0], rows[1]), column, paired=not unpaired):
         if difference is not None:
             effect = replace(effect, difference=difference, ci95=None)
         if deviation is not None:
             effect = replace(effect, deviations=(deviation,) * len(effect.deviations), ci95=None)
         plans.append(replace(plan(effect, target, level), row=row, reference=reference))
-    return power_table(Setting(target, level, board.dataset, board.protocol, column.name), plans)
-
-
-def _effects(
-    dataset: str, rows: tuple[str, str], column: "Column", place: Place, numbers: str, unpaired: bool
-) -> "tuple[Board, list[tuple[Row, Row, Effect]]]":
-    """Return the board of runs or of the paper, and how far apart its two rows are."""
-    from hierbench.experiments.checking import open_board
-    from hierbench.leaderboard.columns import PAPER, further
-    from hierbench.leaderboard.power import effects_of_paper, effects_of_runs
-
-    columns = [column] if further([column]) else PAPER
-    found = open_board(dataset, place, columns, numbers, apart=False)
-    if numbers == "paper":
-        return found.board, effects_of_paper(found.board, rows, column)
-    return found.board, effects_of_runs(found.board, found.store, rows, column, paired=not unpaired)
+    return power_table(plans, target, level, dataset=board.dataset, protocol=board.protocol, metric=column.name)
 
 
 def _check(target: float, level: float, difference: float | None, deviation: float | None) -> None:

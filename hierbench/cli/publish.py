@@ -20,11 +20,9 @@ def publish(
     because: Annotated[str, "Why rows disappear or get worse; kept with the changes."] = "",
 ) -> None:
     """Publish a table with the evidence behind it: records, compact predictions, sources, pictures, the verdict."""
-    from hierbench.experiments.publication.publish import Request
-    from hierbench.experiments.publication.publish import publish as publish_table
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.sharing.publish import publish as publish_table
 
     columns = None if metrics is None else asked_columns(metrics)
-    request = Request(dataset, output, place.runs, place.data_dir, place.protocol, columns, update, because)
-    said = publish_table(request)
+    said = publish_table(dataset, output, place, columns, update=update, because=because)
     print_said(said.notes, said.lines)

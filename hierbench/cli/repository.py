@@ -17,7 +17,7 @@ def new(
     install: Annotated[str, "What the workflow installs this program from, as pip takes it."],
 ) -> None:
     """Write the workflows that check pull requests, comment on them and build the boards, and a README."""
-    from hierbench.experiments.publication.repository import new_repository
+    from hierbench.sharing.repository import new_repository
 
     print_said([], [f"wrote {path}" for path in new_repository(folder, install)])
 
@@ -33,8 +33,8 @@ def check(
 
     Exit code 0 if it can be accepted, 1 if it is refused.
     """
-    from hierbench.experiments.publication.repository import as_markdown
-    from hierbench.experiments.publication.repository import check as check_change
+    from hierbench.sharing.repository import as_markdown
+    from hierbench.sharing.repository import check as check_change
 
     found = check_change(base, head, data_dir)
     write_result(as_markdown(found), output)
@@ -49,7 +49,7 @@ def build(
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Build boards/ of all submissions."""
-    from hierbench.experiments.publication.repository import build as build_boards
+    from hierbench.sharing.repository import build as build_boards
 
     said = build_boards(folder, data_dir)
     print_said(said.notes, said.lines)

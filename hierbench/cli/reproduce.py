@@ -7,7 +7,15 @@ import typer
 
 from hierbench.cli.command import command, write_result
 from hierbench.cli.options import JsonOption, dataset_option
-from hierbench.config.options import DataOption, DeviceOption, ProtocolOfRuns, WeightsOption, jobs_of
+from hierbench.config.options import (
+    DataOption,
+    DeviceOption,
+    Place,
+    ProtocolOfRuns,
+    RequestOption,
+    WeightsOption,
+    jobs_of,
+)
 from hierbench.utils.errors import UserError
 
 
@@ -21,6 +29,7 @@ def reproduce(
         str | None, dataset_option("Of the row, or the file of yours; not needed if there is one.")
     ] = None,
     protocol: ProtocolOfRuns = None,
+    request: RequestOption = None,
     run: Annotated[bool, "Carry the command out, and compare."] = False,
     runs: Annotated[Path | None, "Folder of the new runs; by default one that is removed if all agree."] = None,
     data_dir: DataOption = Path("data"),
@@ -41,19 +50,18 @@ def reproduce(
     given = [name for name, value in own.items() if value is not None] + ["--device"] * (device != "auto")
     if given and not run:
         raise UserError(f"{given[0]} is for --run, which carries the command out")
-    from hierbench.experiments.reproduction.report import as_record, as_text
-    from hierbench.experiments.reproduction.rows import find_rows
+    from hierbench.reproduction.report import as_record, as_text
+    from hierbench.reproduction.rows import find_rows
     from hierbench.utils.files import as_json_text
 
-    store, found = find_rows(board, row, dataset, protocol, data_dir)
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0
-    for one in found:
+    for one in find_rows(Place(board, data_dir, protocol, request), row, dataset):
         notes, compared = list(one.notes), None
         if run:
-            from hierbench.experiments.reproduction.again import carry_out
+            from hierbench.reproduction.again import carry_out
 
-            compared, kept = carry_out(one, store, runs, again)
+            compared, kept = carry_out(one, runs, again)
             notes += kept
             code |= any(seed.verdict not in ("bitwise", "close") for seed in compared)
         shown.append((one, notes, compared))

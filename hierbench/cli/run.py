@@ -9,8 +9,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.options import MetricsOption, NumbersOption, dataset_option
 from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
-from hierbench.experiments.shown import Shown
-from hierbench.leaderboard.table import Table
+from hierbench.leaderboard.table import Shown, Table
 from hierbench.utils.errors import UserError
 
 
@@ -27,17 +26,16 @@ def run(
     separation_metric: Annotated[str | None, "Metric of that test; by default mistake_severity."] = None,
 ) -> Shown:
     """Train and re-rank what is missing, and print the leaderboard."""
-    from hierbench.experiments.interface.running import run_options
-    from hierbench.experiments.publishing import shown_board
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.python.running import run_options
 
     columns, until = asked_columns(metrics), None
     if any(option is not None for option in (until_separated, max_seeds, separation_metric)):
-        from hierbench.experiments.separation.record import asked_separation
+        from hierbench.studies.separation.record import asked_separation
 
         until = asked_separation(until_separated, max_seeds, separation_metric)
     ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
-    return shown_board(ended, options)
+    return ended.shown(options)
 
 
 @command(
@@ -64,7 +62,7 @@ def ablate(
         return ablation_table(ablation_from_paper(dataset))
     if dataset == "all":
         raise UserError("--dataset all is for --numbers paper; runs are of one dataset")
-    from hierbench.experiments.ablation import ablate
+    from hierbench.studies.ablation import ablate
 
     return ablate(options)
 

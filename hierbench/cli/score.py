@@ -9,7 +9,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.options import MetricsOption, dataset_option
 from hierbench.config.options import DataOption, RunsOption
-from hierbench.experiments.shown import Shown
+from hierbench.leaderboard.table import Shown
 
 
 @command("score predictions.npz --tree cifar100", table="markdown")
@@ -33,9 +33,9 @@ def score(
     metrics: MetricsOption = None,
 ) -> Shown:
     """Score predictions that were made elsewhere: metrics with intervals, and a row in a dataset's leaderboard."""
-    from hierbench.experiments.scoring.command import Request, score_files
-    from hierbench.experiments.scoring.report import report_table
     from hierbench.leaderboard.columns import asked_columns
+    from hierbench.scoring.command import Request, score_files
+    from hierbench.scoring.report import report_table
 
     columns = asked_columns(metrics)
     request = Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)

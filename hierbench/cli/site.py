@@ -21,10 +21,10 @@ def build(
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Verify the tables of a folder and write them as static pages that load nothing from elsewhere."""
-    from hierbench.experiments.site.build import build_site
-    from hierbench.experiments.site.names import web_link
+    from hierbench.sharing.card import LINK
+    from hierbench.sharing.site.build import build_site
 
-    if base_url and web_link(base_url) is None:
+    if base_url and not LINK.fullmatch(base_url):
         raise UserError(f"--base-url {base_url!r} is not an http or https address")
     if not title.strip():
         raise UserError("--title is empty")

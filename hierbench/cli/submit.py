@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, print_said
-from hierbench.config.options import DataOption
+from hierbench.config.options import DataOption, RequestOption
 from hierbench.utils.errors import UserError
 
 
@@ -27,15 +27,15 @@ def submit(
     card: Annotated[Path | None, "TOML file with title, authors, licence, links, notes and replaces instead."] = None,
     methods: Annotated[str, "Only these methods, separated by commas, and what they re-rank."] = "",
     data_dir: DataOption = Path("data"),
+    request: RequestOption = None,
 ) -> None:
     """Write a submission to a results repository: published tables of some methods, and a card that says whose."""
-    from hierbench.experiments.publication.card import asked_statement
-    from hierbench.experiments.publication.submission import Request
-    from hierbench.experiments.publication.submission import submit as write_submission
+    from hierbench.sharing.card import asked_statement
+    from hierbench.sharing.submission import submit as write_submission
 
     statement = asked_statement(card, author=author, title=title, licence=licence, link=link, notes=notes)
     datasets, names = _listed(dataset, "--dataset"), _listed(methods, "--methods") if methods else []
-    said = write_submission(Request(runs, output, datasets, statement, names, data_dir))
+    said = write_submission(runs, output, datasets, statement, names, data_dir, request)
     print_said(said.notes, said.lines)
 
 

@@ -8,7 +8,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.config.names import complete_methods
 from hierbench.config.options import Options
-from hierbench.experiments.shown import Shown
+from hierbench.leaderboard.table import Shown
 from hierbench.utils.errors import UserError
 
 
@@ -29,6 +29,6 @@ def tune(
     """Search methods' hyperparameters and learning rates on the validation set, and save the best for run --tuned."""
     if options.executor == "ray" and sampler == "tpe":
         raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
-    from hierbench.experiments.tuning.tune import tune as search
+    from hierbench.studies.tuning.tune import tune as search
 
     return search(options, storage, sampler, trials, output)

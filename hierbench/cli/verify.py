@@ -30,8 +30,8 @@ def verify(
     """
     if device != "auto" and not retrain:
         raise UserError("--device is for --retrain N; nothing else is computed on it")
-    from hierbench.experiments.verification import report
-    from hierbench.experiments.verification.verify import verify as verify_folders
+    from hierbench.sharing.verification import report
+    from hierbench.sharing.verification.verify import verify as verify_folders
 
     found = verify_folders(paths, data_dir, retrain, device, all_metrics=all_metrics)
     write_result((report.as_json if as_json else report.as_text)(found), None)

@@ -40,7 +40,13 @@ DeviceOption = Annotated[Device, typer.Option("--device", help="Device to train 
 DevicesOption = Annotated[int, typer.Option("--devices", min=1, help="GPUs that share one job; on a CPU, processes.")]
 ProtocolOfRuns = Annotated[
     Literal["paper", "authors"] | None,
-    "Protocol of the runs; by default that of the newest. Protocols are never mixed.",
+    "Protocol of the runs; by default that of the last comparison. Protocols are never mixed.",
+]
+RequestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--request", metavar="ID", help="Beginning of a request's id: its settings, in place of the last comparison's."
+    ),
 ]
 
 
@@ -51,6 +57,7 @@ class Place:
     runs: RunsOption = Path("runs")
     data_dir: DataOption = Path("data")
     protocol: ProtocolOfRuns = None
+    request: RequestOption = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")  # a part of a dotted key
 def merged(content: dict[str, Any], changes: dict[str, Any], where: str = "") -> dict[str, Any]:
     """Return the content with the changes applied, section by section; a UserError if one of a section meets a value.
 
-    `where` is the dotted path of the content, with a dot at the end, for the error.
+    `where` begins the error: the dotted path of the content, with a dot at the end.
     """
     result = dict(content)
     for key, value in changes.items():
@@ -27,10 +27,8 @@ def merged(content: dict[str, Any], changes: dict[str, Any], where: str = "") ->
 
 def apply_override(content: dict[str, Any], override: str) -> None:
     """Set a key of the content by `KEY=VALUE`, a dotted key and TOML or a bare word; a UserError if it is not that."""
-    try:
-        override.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"--set {override!a} is not valid UTF-8") from None
+    if re.search("[\ud800-\udfff]", override):
+        raise UserError(f"--set {override!a} is not valid UTF-8")
     key, equals, text = override.partition("=")
     parts = [part.strip() for part in key.split(".")]
     if not equals or not all(parts):

@@ -1,5 +1,6 @@
 """Recipes: one TOML file per dataset, read into closed models; an unknown key is an error with a suggestion."""
 
+import os
 import tomllib
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -28,11 +29,7 @@ from hierbench.config.sections import (
 from hierbench.config.source import SourceSection, check_name, is_dataset_file
 from hierbench.config.validation import Closed, validated
 from hierbench.utils.errors import UserError, unknown_name
-from hierbench.utils.files import read_text
-
-
-class NoAuthorsError(UserError):
-    """The file of a user's dataset has no section [authors]."""
+from hierbench.utils.files import read_given
 
 
 class Recipe(Closed):
@@ -121,11 +118,8 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
         raise UserError(f"{where}: authors is a value; the section [authors] holds the keys of --protocol authors")
     if protocol == "authors":
         if authors is None and is_dataset_file(dataset):
-            raise NoAuthorsError(f"{where} has no section [authors]; --protocol authors is for published pipelines")
-        try:
-            content = merged(content, authors or {})
-        except UserError as error:
-            raise UserError(f"{where}, [authors]: {error}") from None
+            raise UserError(f"{where} has no section [authors]; --protocol authors is for published pipelines")
+        content = merged(content, authors or {}, f"{where}, [authors]: ")
     for override in overrides:
         apply_override(content, override)
     content.setdefault("protocol", protocol)
@@ -159,14 +153,9 @@ def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:
 def _text_of(dataset: str) -> tuple[str, str]:
     """Return how errors call the recipe of a dataset, and its text."""
     if is_dataset_file(dataset):
-        try:
-            return dataset, read_text(Path(dataset), follow=True)
-        except FileNotFoundError:
-            raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images") from None
-        except OSError as error:
-            raise UserError(f"{dataset} cannot be read ({error.strerror or error})") from None
-        except ValueError as error:
-            raise UserError(f"{dataset} is not valid TOML: it is not UTF-8 text ({error})") from None
+        if not os.path.lexists(dataset):
+            raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images")
+        return dataset, read_given(Path(dataset), dataset)
     if dataset not in recipe_names():
         raise unknown_name("dataset", dataset, recipe_names())
     text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
@@ -186,10 +175,9 @@ def _of_user(recipe: Recipe, where: str, file: Path) -> Recipe:
 def protocols_of(dataset: str) -> list[Recipe]:
     """Return a dataset's recipe under each protocol; a user's file has the paper's alone unless it has [authors]."""
     first = load_recipe(dataset)
-    try:
-        return [first, load_recipe(dataset, protocol="authors")]
-    except NoAuthorsError:
+    if is_dataset_file(dataset) and "authors" not in tomllib.loads(_text_of(dataset)[1]):
         return [first]
+    return [first, load_recipe(dataset, protocol="authors")]
 
 
 def dataset_name(dataset: str) -> str:

@@ -11,7 +11,7 @@ from hierbench.config.validation import Closed
 from hierbench.utils.errors import UserError, unknown_name
 
 KINDS = ("folders", "column")  # of splits that the user has made
-PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # a name: part of file names, and never taken for a file
+PLAIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")  # a name: part of file names, and never taken for a file
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 

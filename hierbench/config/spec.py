@@ -2,10 +2,13 @@
 
 import json
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from hierbench.config.rates import JobRates
 from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol
+from hierbench.config.source import PLAIN
 from hierbench.config.validation import Closed
 
 # Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of
@@ -21,7 +24,7 @@ ADDED = {
 class DatasetSpec(Closed):
     """The examples, the order of their classes, and the tree."""
 
-    name: str
+    name: Annotated[str, Field(pattern=PLAIN.pattern)]
     digest: str
     hierarchy: str
     distance: Literal["height", "depth"]

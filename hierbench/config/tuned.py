@@ -4,9 +4,8 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter
 
 from hierbench.config.overrides import toml_text
 from hierbench.config.sections import FeatureType, Protocol
@@ -41,6 +40,7 @@ class Tuned(Closed):
         return f"{self.trials + self.pruned} x {self.runs}"
 
 
+FILE = TypeAdapter(dict[Protocol, dict[str, dict[FeatureType, Tuned]]])
 AllTuned = Mapping[tuple[Protocol, str, FeatureType], Tuned]
 
 
@@ -61,18 +61,18 @@ def find_tuned(runs: Path, dataset: str) -> AllTuned:
 
 def read_tuned(file: Path) -> AllTuned:
     """Return the content of a file, {} if it does not exist; raise a UserError if it is damaged."""
-    try:
-        content: dict[Any, Any] = tomllib.loads(read_text(file, follow=True))
-        return {
-            (protocol, method, feature_type): Tuned.model_validate(entry)
-            for protocol, methods in content.items()
-            for method, types in methods.items()
-            for feature_type, entry in types.items()
-        }
-    except FileNotFoundError:
+    if not file.exists():
         return {}
-    except (OSError, ValueError, AttributeError, ValidationError, RecursionError) as error:
+    try:
+        content = FILE.validate_python(tomllib.loads(read_text(file, follow=True)))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} is damaged ({' '.join(str(error).split())[:200]}); remove it and tune again") from None
+    return {
+        (protocol, method, feature_type): tuned
+        for protocol, methods in content.items()
+        for method, types in methods.items()
+        for feature_type, tuned in types.items()
+    }
 
 
 def write_tuned(file: Path, found: AllTuned) -> None:

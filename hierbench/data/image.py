@@ -53,14 +53,17 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
             pixels = stretched(pixels, size)
         # PyTorch would copy on all cores, and each image has one of its own already.
         return np.ascontiguousarray(pixels.numpy())[None]
-    except MemoryError:
-        raise
-    except UnidentifiedImageError:  # its text names an object of Python
-        reason = "not a JPEG, PNG or WebP file" if content else "the file is empty"
-        raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
     except Exception as error:  # decoders fail in many ways
-        reason = str(error).strip().partition("\n")[0]
+        reason = reason_of(error, "not a JPEG, PNG or WebP file" if content else "the file is empty")
         raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
+
+
+def reason_of(error: Exception, unknown: str) -> str:
+    """Return why a decoder failed, in one line: `unknown` for what is no image; raise the error if memory is short."""
+    if isinstance(error, MemoryError):
+        raise error
+    # The text of an UnidentifiedImageError names an object of Python.
+    return unknown if isinstance(error, UnidentifiedImageError) else str(error).strip().partition("\n")[0]
 
 
 def decode_file(

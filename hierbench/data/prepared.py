@@ -7,7 +7,7 @@ and `<split>-labels.npy` ([N] int64), and `meta.json`, which is written last: wi
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -45,7 +45,6 @@ class Prepared:
 
     folder: Path
     meta: dict[str, Any]
-    _hierarchies: dict[Distance, Hierarchy] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def digest(self) -> str:
@@ -54,9 +53,7 @@ class Prepared:
 
     def hierarchy(self, distance: Distance) -> Hierarchy:
         """Return the dataset's tree over its classes in target order."""
-        if distance not in self._hierarchies:
-            self._hierarchies[distance] = _hierarchy(json.dumps(self.meta["paths"]), distance)
-        return self._hierarchies[distance]
+        return _hierarchy(json.dumps(self.meta["paths"]), distance)
 
     def size(self, split: str) -> int:
         """Return the number of examples of a split."""
@@ -103,10 +100,9 @@ def find(name: str, data_dir: Path) -> Prepared | None:
         raise UserError(f"{name[:80]!r} is not the name of a dataset")
     folder = data_dir / "prepared" / name
     try:
-        try:
-            meta = parse_json_object(read_text(folder / "meta.json", follow=True))
-        except FileNotFoundError:
+        if not (folder / "meta.json").exists():
             return None
+        meta = parse_json_object(read_text(folder / "meta.json", follow=True))
         prepared = Prepared(folder, meta)
         num_classes = prepared.hierarchy("height").num_classes
         if not all(isinstance(text, str) for text in (meta["digest"], meta["remark"], meta.get("notice", ""))):

@@ -17,6 +17,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links, remove_abandoned, temporary_beside
 
 Labels = NDArray[np.int64]
+UNPACKED = 1 << 33  # bytes of all files of an archive; FGVC-Aircraft's have 3 GiB
 CHUNK = 256  # rows written at a time, of images that are arrays already
 
 
@@ -135,13 +136,15 @@ def unpack(archive: Path, folder: Path) -> Path:
         raise UserError(f"no archive {archive}")
     refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder, "unpacked")
-    staging = temporary_beside(folder / "unpacked")
+    staging, total = temporary_beside(folder / "unpacked"), 0
     try:
         staging.mkdir()
         with open_tar(archive) as stream:
-            for tar, member in tar_members(stream, stream.raw):
+            for tar, member in tar_members(stream):
                 if not (member.isfile() or member.isdir()):
                     raise tarfile.ReadError(f"{member.name[:80]!r} is a link or a device")
+                if (total := total + member.size) > UNPACKED:
+                    raise tarfile.ReadError(f"it holds more than {UNPACKED >> 30} GiB")
                 tar.extract(member, staging, set_attrs=False, filter="data")
         for entry in staging.iterdir():
             if (folder / entry.name).is_dir():

@@ -18,7 +18,7 @@ from typing import Any
 import hierbench
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Progress, Watch, connected, our_environment, reason
-from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, record_death
+from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, received, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
@@ -158,10 +158,9 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
         if order["source"] is not None:  # the user's file is on the driver
             reference = str(Path(folder) / Path(reference).name)
             Path(reference).write_bytes(order["source"])
-        try:
-            job = Job.received(order["spec"], reference)
-        except UserError as error:
-            return node, ("failed", str(error)), {}, []
+        job = received(order["spec"], reference)
+        if isinstance(job, Outcome):
+            return node, (job.state, job.error), {}, []
         setting = Setting(**order["setting"])
         shared = (setting.runs / order["probe"]).exists()
         if not shared:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from hierbench.config.options import Device
 from hierbench.utils.console import installing
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, foreign
 from hierbench.utils.text import one_line
 
 LOCAL = "local"  # a cluster of this machine alone, started for the command
@@ -122,16 +122,17 @@ def _join(ray: Any, where: str) -> Watch:
     if where == LOCAL:
         own["include_dashboard"] = False
         os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
-    try:
-        with redirect_stdout(sys.stderr):
-            ray.init(address=where, log_to_driver=False, logging_level="error", **own)
-        return Watch(ray, where)
-    except Exception as error:  # Ray raises many types, and documents none
+
+    def problem(error: BaseException) -> UserError:
         what = "Ray cannot start on this machine" if where == LOCAL else f"cannot join the Ray cluster at {where}"
         why = reason(error)
         if isinstance(error, ConnectionError) and where not in (LOCAL, "auto"):  # its head node answers
             why = f"this machine must be one of its nodes (ray start --address={where}), with its token if it has one"
-        raise UserError(f"{what}: {why}") from None
+        return UserError(f"{what}: {why}")
+
+    with foreign(problem), redirect_stdout(sys.stderr):  # Ray raises many types, and documents none
+        ray.init(address=where, log_to_driver=False, logging_level="error", **own)
+        return Watch(ray, where)
 
 
 def _abandon() -> None:

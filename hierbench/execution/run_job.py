@@ -4,6 +4,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,14 @@ class StoppedError(Exception):
     """Raised by a `Report` to stop the job here."""
 
 
+def received(content: dict[str, Any], *references: str) -> Job | Outcome:
+    """Return the job that another process has sent, see `Job.received`; failed where its method's file has gone."""
+    try:
+        return Job.received(content, *references)
+    except UserError as error:
+        return Outcome("failed", str(error))
+
+
 def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:
     """Run one job to its end. Idempotent: a finished job returns at once.
 
@@ -78,14 +87,11 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
 def record_death(run: Run, error: str) -> Outcome:
     """Record that the process with a job died, and remove its lock; not where another process has taken the job."""
     lock = Lock(run.folder)
-    try:
+    with suppress(OSError, LostError):  # a full disk: the error still reaches the caller
         if lock.acquire() and (status := run.status).get("state") != "done":
             kept = {key: status[key] for key in ("started", "seconds") if key in status}
             replace(run, guard=lock.check).set_status("failed", **kept, error=error)
-    except (OSError, LostError):
-        pass  # a full disk: the error still reaches the caller
-    finally:
-        lock.release()
+    lock.release()
     return Outcome("failed", error)
 
 
@@ -133,18 +139,14 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         else:
             details["base_predictions"] = _rescore(job, setting, run, note)
         sign("done", files=fingerprints(run.folder))
-    except (LostError, StoppedError):
-        raise
     except BaseException as error:  # a method may raise anything
-        if is_interrupt(error):
+        if is_interrupt(error) or isinstance(error, LostError | StoppedError):
             raise
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
         reason = reason_of(error, run.folder) if expected else one_line_of(error)
-        try:
-            lines = traceback.format_exception(error)
+        lines = traceback.format_exception(error)
+        with suppress(OSError):  # a full disk: the reason still reaches the caller
             sign("failed", error=reason, traceback="".join(line[:MAX_ERROR] for line in lines))
-        except OSError:
-            pass  # a full disk: the reason still reaches the caller
         return Outcome("failed", reason)
     return Outcome("done")
 

@@ -24,12 +24,8 @@ def states(plan: list[Job], store: Store) -> dict[str, State]:
     return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in plan}
 
 
-def planned(plan: Sequence[Job], store: Store, note: Note, *, requested: bool = True) -> None:
-    """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them.
-
-    Jobs that are not `requested` for the leaderboard leave the table that it shows: new ones count as the oldest.
-    """
-    known = {run.folder.name for run in store.runs()}
+def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
+    """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them."""
     re_ranked = {base for job in plan if job.spec.bases and not is_finished(job.spec, store) for base in job.spec.bases}
     for job in plan:
         run, read = store.run(job.id), job.id in re_ranked
@@ -44,11 +40,7 @@ def planned(plan: Sequence[Job], store: Store, note: Note, *, requested: bool = 
             pass
         finally:
             lock.release()
-    ids = [job.id for job in plan]
-    if requested:
-        store.ask_for(ids)
-    else:
-        store.put_behind([job_id for job_id in ids if job_id not in known | store.apart])
+    store.tidy([job.id for job in plan])
 
 
 def run_plan(
@@ -67,7 +59,7 @@ def run_plan(
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
         UserError: the runs folder can no longer be written.
     """
-    planned(plan, setting.store, note, requested=setting.requested)
+    planned(plan, setting.store, note)
     queue = Queue(plan, setting.store, on_progress, on_end, note, is_over)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency

@@ -15,12 +15,11 @@ from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import find_method, is_installed
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.run_job import execute_when_free, kept_source
-from hierbench.leaderboard.selection import find_run
 from hierbench.models.weights import find_weights
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.repair import is_finished
-from hierbench.runs.store import Run
+from hierbench.runs.store import Run, Store
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
@@ -78,7 +77,7 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
     Raises:
         UserError: there is no such job, or not its method or weights.
     """
-    run = find_run(name, setting.store, "job", "; see: hierbench run --plan-only")
+    run = _named(name, setting.store)
     spec, weights = _spec(run), setting.weights
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
@@ -102,6 +101,17 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
             raise UserError(f"{found.name} needs validation scores of {missing[0]}, whose file is given with --method")
         bases = [known.get(base) or find_method(base) for base in names if base not in missing]
         return _run(Job(spec, found, bases=tuple(bases)), replace(setting, weights=weights))
+
+
+def _named(beginning: str, store: Store) -> Run:
+    """Return the only planned run whose id has this prefix."""
+    found = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
+    if not found:
+        see = "see: hierbench run --plan-only"
+        raise UserError(f"no job in {store.root} has an id that begins with {beginning!r}; {see}")
+    if len(found) > 1:
+        raise UserError(f"{len(found)} jobs have an id that begins with {beginning!r}; give more of it")
+    return found[0]
 
 
 def _spec(run: Run) -> Spec:

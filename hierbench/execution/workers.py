@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -15,13 +16,12 @@ from typing import Any
 
 from hierbench.api.isolation import ending
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.run_job import Outcome, execute, record_death
+from hierbench.execution.run_job import Outcome, execute, received, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
 from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
-from hierbench.utils.errors import UserError, one_line_of
 from hierbench.utils.processes import starting_children
 
 
@@ -94,10 +94,8 @@ class Worker:
     def start(self, job: Job) -> None:
         """Send it a job."""
         self.job = job
-        try:
+        with suppress(OSError):  # it died while idle, which `poll` reports
             self.connection.send((job.spec.content(), job.references))
-        except OSError:
-            pass  # it died while idle, which `poll` reports
 
     def poll(self, queue: Queue) -> bool:
         """Forward what it reports of its job: ("progress", done, total), ("note", line) or ("end", *outcome).
@@ -148,12 +146,8 @@ def _work(connection: Connection, setting: Setting, environment: dict[str, str])
             content, references = connection.recv()
         except (EOFError, OSError):
             os._exit(1)  # the parent is gone
-        try:
-            job = Job.received(content, *references)
-        except (UserError, MemoryError) as error:  # the method's file is gone or broken since the plan
-            outcome = Outcome("failed", str(error) if isinstance(error, UserError) else one_line_of(error))
-        else:
-            outcome = execute(job, setting, throttled(report, 0.2), note)
+        job = received(content, *references)
+        outcome = job if isinstance(job, Outcome) else execute(job, setting, throttled(report, 0.2), note)
         _send(connection, "end", *outcome)
 
 

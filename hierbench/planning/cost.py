@@ -16,6 +16,7 @@ from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models import build_backbone, build_classifier
 from hierbench.models.backbones import Backbone
+from hierbench.models.libraries.feature_map import on_meta
 from hierbench.models.libraries.lookup import cached_backbone
 
 
@@ -44,7 +45,7 @@ def model_cost(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type:
 @lru_cache(maxsize=1)  # the methods of a comparison share it
 def _counted_backbone(model: Model, image_size: tuple[int, int]) -> tuple[Backbone, Tensor | None, int | None]:
     """Return the backbone, what it gives for an image, and its operations; None where they cannot be counted."""
-    backbone = _backbone(model)
+    backbone = cached_backbone(model) if model.frozen else on_meta(lambda: build_backbone(model))
     shape = (1, backbone.num_channels) if model.frozen else (1, 3, *image_size)  # features are cached
     return backbone, *_counted(backbone, torch.empty(shape, device="meta"))
 
@@ -59,17 +60,6 @@ def _counted(network: nn.Module, inputs: Tensor) -> tuple[Any, int | None]:
             return network(inputs), counter.get_total_flops()
     except Exception:  # a library's network or a foreign method may read values, which meta tensors lack
         return None, None
-
-
-def _backbone(model: Model) -> Backbone:
-    """Build the backbone without values, which would take most of the time, where its library can do so."""
-    if model.frozen:
-        return cached_backbone(model)
-    try:
-        with torch.device("meta"):
-            return build_backbone(model)
-    except Exception:  # some networks read values when they are built
-        return build_backbone(model)
 
 
 def stand_in_tree(level_sizes: Sequence[int]) -> Hierarchy:

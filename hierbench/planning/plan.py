@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from hierbench.api.method import Method, PostHoc, bases_of, groups_of
-from hierbench.api.registry import Found, find_method, is_installed, method_names
+from hierbench.api.registry import (
+    Broken,
+    Found,
+    find_method,
+    find_or_broken,
+    is_installed,
+    method_group,
+    method_names,
+)
+from hierbench.config.options import Options
 from hierbench.config.overrides import methods_set
 from hierbench.config.rates import PREFIX, RATE_NAMES, check_group_names, checked_section, own_rates
 from hierbench.config.recipe import Recipe
@@ -15,6 +24,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.libraries.lookup import check_backbone
 from hierbench.planning.cost import num_features, stand_in_tree
 from hierbench.runs.job import Job
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, unknown_name
 
 
@@ -141,6 +151,17 @@ def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
     return changed
 
 
+def dataset_spec(recipe: Recipe, prepared: Prepared) -> DatasetSpec:
+    """Return what a record says of its data."""
+    return DatasetSpec(
+        name=recipe.dataset,
+        digest=prepared.digest,
+        hierarchy=prepared.hierarchy(recipe.distance).digest(),
+        distance=recipe.distance,
+        jpeg_quality=recipe.data.jpeg_quality,
+    )
+
+
 def make_spec(
     recipe: Recipe,
     prepared: Prepared,
@@ -155,13 +176,7 @@ def make_spec(
     ids = tuple(base.id for base in bases)
     return Spec(
         protocol=recipe.protocol,
-        dataset=DatasetSpec(
-            name=recipe.dataset,
-            digest=prepared.digest,
-            hierarchy=prepared.hierarchy(recipe.distance).digest(),
-            distance=recipe.distance,
-            jpeg_quality=recipe.data.jpeg_quality,
-        ),
+        dataset=dataset_spec(recipe, prepared),
         method=MethodSpec(
             name=found.name,
             version=found.cls.version,
@@ -209,9 +224,9 @@ def group_names(
     try:
         tree = hierarchy or stand_in_tree(sizes)
         method = found.cls(tree, num_features(recipe, tree, kind), found.params(recipe.params_of(found.name)))
-    except UserError:
-        raise
-    except Exception:  # foreign code, perhaps over a tree that it was not made for; its job reports it
+    except Exception as error:  # foreign code, perhaps over a tree that it was not made for; its job reports it
+        if isinstance(error, UserError):
+            raise
         return None
     return [name for name in groups_of(method) if PREFIX + name not in RATE_NAMES]
 
@@ -229,3 +244,21 @@ def check_rates(
             check_group_names(names, groups)
         except UserError as error:
             raise UserError(f"methods.{found.name}: {error}") from None
+
+
+def find_methods(names: Sequence[str]) -> tuple[list[Found], int]:
+    """Return the requested methods, and how many cannot be imported: those are reported and left out."""
+    found = [find_or_broken(one) for name in names for one in method_group(name)]
+    methods = {item.name: item for item in found if isinstance(item, Found)}
+    broken = [item for item in found if isinstance(item, Broken)]
+    if not methods:
+        reasons = "; ".join(item.reason for item in broken)
+        raise UserError(reasons or "--methods names no method; use all, paper, or names separated by commas")
+    for item in broken:
+        say(f"warning: {item.reason}; it is left out")
+    return list(methods.values()), len(broken)
+
+
+def names_asked(options: Options) -> list[str]:
+    """Return the names and paths of --methods, each once."""
+    return list(dict.fromkeys(name.strip() for name in options.methods.split(",") if name.strip()))

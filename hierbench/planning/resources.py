@@ -28,7 +28,6 @@ class Setting:
     weights: Path | None = None  # file of initial backbone weights
     snapshots: int = 0  # epochs between saved models, the last always included; 0 saves none
     apart: frozenset[str] = frozenset()  # see `Store`
-    requested: bool = True  # whether `hierbench leaderboard` is to show the runs; other commands have other tables
     executor: Literal["local", "ray"] = "local"
     address: str | None = None  # of the Ray cluster, see `hierbench.execution.ray_connection.connected`
 

@@ -14,20 +14,20 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hierbench.config.spec import DatasetSpec
 from hierbench.runs.integrity import RECORDS
-from hierbench.runs.store import Run, Store
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import make_database, parse_json_object, refuse_links
-from hierbench.utils.lock import Lock, is_gone, this_process
+from hierbench.utils.files import make_database, refuse_links
+from hierbench.utils.lock import Lock
+from hierbench.utils.processes import process_is_gone, this_machine
 
 if TYPE_CHECKING:
-    from hierbench.runs.job import Job
+    from hierbench.records.record import Record
 
 BATCH = 1000  # metrics that MLflow allows in one call
 LONGEST = 6000  # characters that MLflow allows in a parameter
@@ -58,8 +58,7 @@ def sqlite_uri(path: Path, instead: str) -> str:
 class Mirror:
     """Writes finished jobs to MLflow, which is imported only when there is something to write or to ask.
 
-    `uri` "off" means none. `store` has the runs that are not all directly in the folder `runs`; `params` are the parent
-    run's parameters.
+    `uri` "off" means none; `params` are the parent run's parameters.
     """
 
     def __init__(
@@ -69,20 +68,14 @@ class Mirror:
         dataset: str,
         title: str,
         warn: Callable[[str], None],
-        store: Store | None = None,
         params: Mapping[str, str] | None = None,
     ) -> None:
         self.params = params or {}
         self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
-        self.store = store or Store(runs)
         self._client: Any = None
         self._experiment = self._parent = ""
         self._written: set[str] = set()
         self._database = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
-
-    def missing(self, plan: list[Job]) -> list[Job]:
-        """Return the finished jobs that are still to be written."""
-        return [job for job in plan if not self.has(job.id) and self.store.run(job.id).done]
 
     def has(self, job_id: str) -> bool:
         """Whether a finished job is in MLflow; also True where the mirror is off, so nothing is left to write."""
@@ -107,15 +100,15 @@ class Mirror:
         if self._database is None or not self._database.is_file():
             return []
         query = f"select t.value from tags t join runs r on r.run_uuid = t.run_uuid where {where}"
-        try:
+        found = list[str]()
+        with suppress(sqlite3.Error):  # locked, damaged, or of another version: MLflow will report it
             with closing(sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
-                return [value for (value,) in database.execute(query)]
-        except sqlite3.Error:  # locked, damaged, or of another version: MLflow will report it
-            return []
+                found += [value for (value,) in database.execute(query)]
+        return found
 
-    def write(self, job: Job, label: str) -> None:
-        """Write one job that has ended, finished or failed, under a label."""
-        self._attempt(lambda: self._write_child(job, self.store.run(job.id), label))
+    def write(self, record: Record, label: str) -> None:
+        """Write one run that has ended, finished or failed, under a label."""
+        self._attempt(lambda: self._write_child(record, label))
 
     def attach(self, table: Path) -> None:
         """Attach the leaderboard to the command's parent run, if there is one."""
@@ -185,13 +178,14 @@ class Mirror:
             self._client.delete_logged_model(model.model_id)
         self._client.delete_run(run_id)
 
-    def _write_child(self, job: Job, run: Run, label: str) -> None:
+    def _write_child(self, record: Record, label: str) -> None:
         from mlflow.entities import LoggedModelOutput, Metric, Param
 
-        spec, status, process, done = job.spec, run.status, json.dumps(this_process()), run.done
-        for found in self._search(f"tags.`hierbench.id` = '{job.id}'"):
+        spec, done = record.job, record.done
+        process = f"{this_machine()} {os.getpid()}"
+        for found in self._search(f"tags.`hierbench.id` = '{record.id}'"):
             if found.info.status == "FINISHED" and done:
-                self._written.add(job.id)
+                self._written.add(record.id)
                 return
             if found.info.status == "RUNNING" and found.data.tags.get("hierbench.process") == process:
                 self._delete(found.info.run_id)  # incomplete: an error or an interrupt came in between
@@ -200,12 +194,12 @@ class Mirror:
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
             asked = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
             self._client.log_batch(self._parent, params=asked[:100])
-        tags = {"mlflow.parentRunId": self._parent, "hierbench.id": job.id, "hierbench.folder": str(run.folder)}
+        tags = {"mlflow.parentRunId": self._parent, "hierbench.id": record.id, "hierbench.folder": str(record.folder)}
         tags |= {"hierbench.method": spec.method.name, "hierbench.process": process} | SOURCE
-        started = int(1000 * status.get("started", time.time()))
-        ended = started + int(1000 * status.get("seconds", 0))
+        started = int(1000 * (record.started or time.time()))
+        ended = started + int(1000 * record.seconds)
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=label).info.run_id
-        rows = run.history() if (run.folder / "history.csv").exists() else []
+        rows = record.history() if (record.folder / "history.csv").exists() else []
         metrics = [
             Metric(_allowed(name), value, started, int(row["epoch"]))
             for row in rows
@@ -215,11 +209,11 @@ class Mirror:
         if done:  # what it has trained, or re-ranks, is a model without files
             name, kind = re.sub(r"""[/:.%"']""", "_", spec.label), f"{spec.method.name} {spec.type}"
             model = self._client.create_logged_model(
-                self._experiment, name, child, {"hierbench.id": job.id}, model_type=kind
+                self._experiment, name, child, {"hierbench.id": record.id}, model_type=kind
             ).model_id
             self._client.finalize_logged_model(model, "READY")
             self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
-            test = {name: value for name, value in run.metrics().get("test", {}).items() if value is not None}
+            test = {name: value for name, value in record.result.get("test", {}).items() if value is not None}
             metrics += [Metric(_allowed(f"test_{name}"), test[name], ended, 0, model_id=model) for name in test]
         for first in range(0, len(metrics), BATCH):
             self._client.log_batch(child, metrics=metrics[first : first + BATCH])
@@ -227,11 +221,11 @@ class Mirror:
         self._client.log_batch(child, params=params[:100])
         self._client.log_inputs(child, [_dataset_input(spec.dataset, "training" if spec.base is None else "test")])
         for name in RECORDS:
-            if (run.folder / name).is_file() and not (run.folder / name).is_symlink():
-                self._client.log_artifact(child, str(run.folder / name))
+            if (record.folder / name).is_file() and not (record.folder / name).is_symlink():
+                self._client.log_artifact(child, str(record.folder / name))
         self._client.set_terminated(child, "FINISHED" if done else "FAILED", ended)
         if done:
-            self._written.add(job.id)
+            self._written.add(record.id)
 
 
 def _keep_artifacts(path: Path, experiment: str, location: str) -> None:
@@ -269,8 +263,6 @@ def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _is_dead(process: str) -> bool:
-    """Whether a process on this machine, as `this_process` names it, has ended, perhaps by a reboot."""
-    try:
-        return is_gone(parse_json_object(process))
-    except ValueError:
-        return False
+    """Whether the process of a tag was one of this machine, and has ended."""
+    machine, _, pid = process.rpartition(" ")
+    return machine == this_machine() and process_is_gone(pid)

@@ -4,11 +4,8 @@ import csv
 import io
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +22,6 @@ from hierbench.utils.files import (
     refuse_links,
     remove_abandoned,
     remove_made,
-    set_time,
     temporary_beside,
     write_atomically,
     write_json,
@@ -33,8 +29,6 @@ from hierbench.utils.files import (
 )
 
 HistoryRow = dict[str, float]
-LARGEST = 1e6  # of a metric: per cent and distances have three digits
-STEP = 1_000_000  # ns between two file times that every file system tells apart
 # The files of a run, and their names in its folder `damaged`.
 MADE = re.compile(
     r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json"
@@ -114,14 +108,6 @@ class Run:
                 wrong.append(name)
         return wrong
 
-    @property
-    def has_spec(self) -> bool:
-        """Whether spec.json exists and can be read."""
-        try:
-            return bool(self.spec())
-        except UserError:
-            return False
-
     def digest_of(self, name: str) -> str | None:
         """Return the recorded SHA-256 of a result file, or None."""
         record = self.status.get("files", {}).get(name)
@@ -129,13 +115,7 @@ class Run:
 
     def metrics(self) -> dict[str, Any]:
         """Return metrics.json, which has the section "val" in tuning runs, otherwise "test"."""
-        content = self._read("metrics.json")
-        result = content.get(self.spec().get("split", "test"))
-        if isinstance(result, dict) and {"top1", "mistake_severity", "hierdist@1"} <= result.keys():
-            ends = content.get("intervals", {})
-            if isinstance(content.get("title"), str) and all(map(_is_metric, result.items())) and _are_intervals(ends):
-                return content
-        raise self._damaged("metrics.json")
+        return self._read("metrics.json")
 
     def spec(self) -> dict[str, Any]:
         """Return spec.json."""
@@ -250,23 +230,6 @@ def read_predictions(path: Path, recorded: str | None, *names: str) -> list[Any]
         raise ValueError(f"predictions of run {path.parent.name[:12]} cannot be read: {error}") from error
 
 
-def _is_metric(entry: tuple[str, Any]) -> bool:
-    name, value = entry
-    if value is None:
-        return name == "mistake_severity"
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
-
-
-def _are_intervals(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(ends, list) and len(ends) == 2 and all(_is_metric((name, end)) for end in ends)
-        for name, ends in value.items()
-    )
-
-
-Listing = tuple[tuple[Run, ...], tuple[Run, ...]]  # the runs that have a spec, and those that are lost
-
-
 @dataclass(frozen=True)
 class Store:
     """All runs below one folder.
@@ -279,74 +242,21 @@ class Store:
     root: Path
     apart: frozenset[str] = frozenset()
 
-    @property
-    def rejected(self) -> frozenset[str]:
-        """The ids of runs that count as planned and not as finished: none where nothing was verified."""
-        return frozenset()
-
     def run(self, job_id: str) -> Run:
         """Return the run of a job; a UserError for an id, perhaps of a corrupted record, that is not a file name."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
             raise UserError(f"{job_id[:80]!r} is not the id of a run")
         return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
 
-    def listing(self) -> Listing:
-        """Return what `runs` and `lost` do, of one reading of the folder."""
-        found = self._folders()
-        runs = sorted((asked, name) for name, asked in found.items() if asked is not None)
-        lost = sorted(name for name, asked in found.items() if asked is None)
-        return tuple(Run(self.root / name) for _, name in runs), tuple(Run(self.root / name) for name in lost)
+    def runs(self) -> list[Run]:
+        """Return every run that has a spec, by id; symbolic links are left out."""
+        places = (Run(self.root / name) for name in run_names(self.root))
+        return [run for run in places if not run.folder.is_symlink() and os.path.lexists(run.folder / "spec.json")]
 
-    def runs(self) -> Iterator[Run]:
-        """Yield every run that has a spec, oldest first; symbolic links are left out."""
-        return iter(self.listing()[0])
-
-    def lost(self) -> list[Run]:
-        """Return the runs that a table must report as unreadable: links, and folders without a spec."""
-        return list(self.listing()[1])
-
-    def _folders(self) -> dict[str, int | None]:
-        """Return {name of a folder: time of its spec in ns, or None for a run that is a link or has no spec}."""
-        found: dict[str, int | None] = {}
-        for entry in os.scandir(self.root) if self.root.is_dir() else ():
-            is_run = RUN_ID.fullmatch(entry.name) is not None
-            if entry.is_dir(follow_symlinks=False):
-                try:
-                    found[entry.name] = os.lstat(f"{entry.path}/spec.json").st_mtime_ns
-                except PermissionError:
-                    found[entry.name] = None
-                except OSError:
-                    if is_run and any(os.path.lexists(f"{entry.path}/{name}") for name in ("status.json", *RESULTS)):
-                        found[entry.name] = None
-            elif is_run:
-                found[entry.name] = None
-        return found
-
-    def now(self) -> int:
-        """Return a file time in ns that is later than that of every run, even if the clock was set back."""
-        return max(time.time_ns(), *(asked + STEP for asked in self._folders().values() if asked is not None), 0)
-
-    def ask_for(self, ids: Sequence[str]) -> None:
-        """Mark these runs as requested last, in this order, and remove temporary files of killed commands.
-
-        Where they are that already, no time is set: what was found of unchanged files still holds.
-        """
-        remove_abandoned(self.root)
-        last = list(islice(reversed([run.folder.name for run in self.runs()]), len(ids)))
-        for job_id in ids:
-            remove_abandoned(self.run(job_id).folder)
-        if last[::-1] != list(ids):
-            self._date(ids, self.now() + STEP)
-
-    def put_behind(self, ids: Sequence[str]) -> None:
-        """Make these runs older than all others, in this order."""
-        others = [asked for name, asked in self._folders().items() if asked is not None and name not in ids]
-        self._date(ids, min(others, default=time.time_ns()) - len(ids) * STEP)
-
-    def _date(self, ids: Sequence[str], first: int) -> None:
-        for place, job_id in enumerate(ids):
-            with suppress(FileNotFoundError):  # `hierbench leaderboard` shows what was requested last
-                set_time(self.run(job_id).folder / "spec.json", first + place * STEP)
+    def tidy(self, ids: Sequence[str]) -> None:
+        """Remove temporary files of killed commands from the folder and from these runs."""
+        for folder in (self.root, *(self.run(job_id).folder for job_id in ids)):
+            remove_abandoned(folder)
 
     def writable(self) -> None:
         """Raise a UserError unless the folder can be written."""
@@ -359,3 +269,18 @@ class Store:
                 probe.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"runs cannot be written to {self.root}: {error.strerror or error}") from None
+
+
+def run_names(root: Path) -> list[str]:
+    """Return the names of what is, or should be, a run's folder: also of links, and of folders without a spec."""
+    found = []
+    for entry in os.scandir(root) if root.is_dir() else ():
+        is_run = RUN_ID.fullmatch(entry.name) is not None
+        if not entry.is_dir(follow_symlinks=False):
+            there = is_run
+        else:
+            there = os.path.lexists(f"{entry.path}/spec.json") or (
+                is_run and any(os.path.lexists(f"{entry.path}/{name}") for name in ("status.json", *RESULTS))
+            )
+        found += [entry.name] if there else []
+    return sorted(found)

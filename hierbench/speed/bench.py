@@ -37,8 +37,8 @@ from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
 from hierbench.planning.cost import stand_in_tree
 from hierbench.speed.timing import RATE, Trainee, Workload, bare_backbone, head_pass, in_turn, median_ratio
+from hierbench.training.fabric import resolve_precision
 from hierbench.training.posthoc import rescored_chunks
-from hierbench.training.precision import resolve_precision
 from hierbench.utils.console import Meter
 from hierbench.utils.processes import num_cores
 

@@ -26,8 +26,8 @@ from hierbench.planning.cost import Cost, num_features, stand_in_tree
 from hierbench.planning.inputs import Inputs
 from hierbench.planning.resources import Setting
 from hierbench.speed.timing import Trainee, Workload, head_pass, in_turn, seconds_of
+from hierbench.training.fabric import resolve_precision
 from hierbench.training.features import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
-from hierbench.training.precision import resolve_precision
 from hierbench.utils.errors import UserError, is_interrupt
 
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time

@@ -24,7 +24,7 @@ from hierbench.data.loader import Split
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.models import build_backbone, build_classifier
-from hierbench.models.compiled import compile_embedding
+from hierbench.models.classifier import compile_embedding
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.training.fabric import make_fabric
 from hierbench.training.step import Step, make_optimizer

@@ -8,11 +8,11 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from hierbench.utils.processes import num_cores
 BLOCK = 64  # rows at a time; part of how features are rounded
 MOST_AT_ONCE = 8  # blocks of images of 224x224, and fewer of larger ones: bounds the memory
 AREA = 224 * 224
+PER_THREAD = 100  # blocks in line: bounds the memory of the results, and how long threads wait for each other
 FLUSH_SECONDS = 5.0  # between two flushes: what a kill can cost
 OnRows = Callable[[int, int], None]  # rows that are done, rows in all
 
@@ -96,24 +97,15 @@ class Block:
     last: int
 
 
-@dataclass
 class Extractor:
     """Computes the pooled features of blocks, in several threads at once."""
 
-    wanted: Wanted
-    backbone: Backbone
-    device: torch.device
-    drawing: threading.Lock = field(default_factory=threading.Lock)  # random numbers come from the global generator
-
-    def __post_init__(self) -> None:
-        self.backbone = self.backbone.to(self.device)
-        self.images = {split: self.wanted.prepared.arrays(split)[0] for split in SPLITS}
-        augment = self.wanted.augment
-        self.crop = crop_of(augment)
-        self.mean, self.std = (
-            torch.tensor(augment.mean, device=self.device),
-            torch.tensor(augment.std, device=self.device),
-        )
+    def __init__(self, wanted: Wanted, backbone: Backbone, device: torch.device) -> None:
+        self.wanted, self.backbone, self.device = wanted, backbone.to(device), device
+        self.drawing = threading.Lock()  # random numbers come from the global generator
+        self.images = {split: wanted.prepared.arrays(split)[0] for split in SPLITS}
+        self.crop = crop_of(wanted.augment)
+        self.mean, self.std = (torch.tensor(of, device=device) for of in (wanted.augment.mean, wanted.augment.std))
 
     def __call__(self, block: Block) -> Tensor:
         """Return the features [B, C] float32 of a block, on the CPU."""
@@ -131,15 +123,10 @@ class Extractor:
         images = torch.from_numpy(np.array(self.images[block.split][block.first : block.last]))
         if self.wanted.views(block.split) <= 2:
             return images.flip(3) if block.view else images
+        seed = np.random.SeedSequence([SEED, block.view, block.first]).generate_state(1, np.uint64)[0] >> 1
         with self.drawing, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(block))
+            torch.manual_seed(int(seed))
             return self.crop(images, torch.arange(len(images)))
-
-
-def seed_of(block: Block) -> int:
-    """Return the seed of a block's random crops."""
-    state = np.random.SeedSequence([SEED, block.view, block.first]).generate_state(1, np.uint64)
-    return int(state[0] >> 1)
 
 
 def pool(feature_map: Tensor, how: str) -> Tensor:
@@ -192,14 +179,18 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
                     flushed = time.monotonic()
             assert all(file.done.all() for file in files.values())
             _flush(files)
-        except UserError:  # trying again would not help
-            remove_made(partial, MADE, keep=True)
-            raise
         except BaseException as error:
+            if isinstance(error, UserError):  # trying again would not help
+                remove_made(partial, MADE, keep=True)
+                raise
             with suppress(OSError):
                 _flush(files)  # also what an interrupted attempt has computed
             if is_out_of_memory(error):
-                raise _too_large(wanted) from None
+                images = f"{BLOCK} images of {'x'.join(map(str, _size_of(wanted)))} at a time"
+                raise UserError(
+                    f"{wanted.model.backbone} needs more memory than there is for {images}; set a smaller "
+                    "model.input_size, or let fewer processes use the memory; what was extracted is kept"
+                ) from None
             raise
     _complete(wanted, channels, time.monotonic() - start, partial)
 
@@ -211,27 +202,17 @@ def _rows(block: Block, prepared: Prepared) -> slice:
 
 
 def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block, Tensor]]:
-    """Yield blocks with their features as they come.
-
-    Several blocks at once with a thread each are faster on a CPU than one block with several threads, and give the
-    same numbers on any number of cores.
-    """
-    at_once = blocks_at_once(extractor.device.type, size_of(extractor.wanted))
-    waiting = iter(blocks)
+    """Yield blocks with their features, computed in several threads."""
+    # Blocks with a thread each are faster on a CPU than one with several, and give the same numbers on any cores.
+    at_once = blocks_at_once(extractor.device.type, _size_of(extractor.wanted))
     cropping = num_cores()  # threads, all that the CPU does where the backbone runs on another device
     with one_thread_each(1 if extractor.device.type == "cpu" else cropping), ThreadPoolExecutor(at_once) as threads:
-        running: dict[Future[Tensor], Block] = {}
         try:
-            for block in islice(waiting, 2 * at_once):
-                running[threads.submit(extractor, block)] = block
-            while running:
-                future = next(as_completed(running))
-                block = running.pop(future)
-                for following in islice(waiting, 1):
-                    running[threads.submit(extractor, following)] = following
-                yield block, future.result()
+            for first in range(0, len(blocks), PER_THREAD * at_once):
+                part = blocks[first : first + PER_THREAD * at_once]
+                yield from zip(part, threads.map(extractor, part), strict=True)
         finally:
-            threads.shutdown(wait=True, cancel_futures=True)
+            threads.shutdown(cancel_futures=True)
 
 
 def blocks_at_once(device: str, size: tuple[int, int]) -> int:
@@ -241,18 +222,9 @@ def blocks_at_once(device: str, size: tuple[int, int]) -> int:
     return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
 
 
-def size_of(wanted: Wanted) -> tuple[int, int]:
-    """Return (H, W) of the images that the backbone takes."""
+def _size_of(wanted: Wanted) -> tuple[int, int]:
     height, width = wanted.model.input_size or wanted.prepared.meta["image_size"]
     return height, width
-
-
-def _too_large(wanted: Wanted) -> UserError:
-    height, width = size_of(wanted)
-    return UserError(
-        f"{wanted.model.backbone} needs more memory than there is for {BLOCK} images of {height}x{width} at a time; "
-        "set a smaller model.input_size, or let fewer processes use the memory; what was extracted is kept"
-    )
 
 
 @contextmanager
@@ -273,20 +245,13 @@ def _flush(files: dict[str, RowFile]) -> None:
 
 
 def _complete(wanted: Wanted, channels: int, seconds: float, partial: Path) -> None:
-    """Give the files their names and write meta.json last."""
-    files = {}
+    """Give the files their names and write meta.json last; the seconds are those of the last attempt."""
+    meta: dict[str, Any] = {"schema": 1, "content": wanted.content(), "dataset": wanted.prepared.folder.name}
+    meta |= {"channels": channels, "seconds": seconds, "files": {}}
     for split in SPLITS:
         path = partial / f"{split}-features.npy"
         rows_file(partial, split).replace(path)
-        files[split] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+        meta["files"][split] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
     for split in SPLITS:
         (partial / f"{split}-done").unlink(missing_ok=True)
-    meta = {
-        "schema": 1,
-        "content": wanted.content(),
-        "dataset": wanted.prepared.folder.name,
-        "channels": channels,
-        "seconds": seconds,  # of the last attempt
-        "files": files,
-    }
     write_json(partial / "meta.json", meta)

@@ -70,10 +70,9 @@ def processor() -> str:
 
     Cloud providers give several generations one name, so family, model and stepping follow it.
     """
-    try:
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
-    except OSError:
+    if not (cpuinfo := Path("/proc/cpuinfo")).is_file():
         return platform.processor()
+    first = cpuinfo.read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.split("\n"))}
     numbers = [f"{name} {fields[name]}" for name in PROCESSOR if fields.get(name)]
     return ", ".join(filter(None, [fields.get("model name"), *numbers]))

@@ -16,7 +16,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_sealed, no_progress, save_checkpoint
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_bytes, read_json, remove_made
+from hierbench.utils.files import read_json_object, remove_made
 from hierbench.utils.lock import Lock
 
 PART_OF_TRAINING = 20  # the default keeps one epoch in twenty
@@ -63,7 +63,7 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
     file = snapshot_file(run, epoch)
     try:
         state: dict[str, Tensor] = load_sealed(file)["model"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         raise UserError(f"{file} cannot be read; remove {file.parent} to train it again") from None
     return state
 
@@ -99,7 +99,8 @@ def restart(plan: Sequence[Job], store: Store, every: int) -> None:
     first bit by bit.
     """
     for job in plan:
-        run, threads = store.run(job.id), _threads_of(Run(store.root / job.id))
+        run, finished = store.run(job.id), Run(store.root / job.id)
+        threads = read_json_object(finished.folder / "environment.json").get("threads") if finished.done else None
         has_start = threads is None or (run.folder / "checkpoint.pt").exists()
         if job.id not in store.apart or (has_start and is_usable(run, every, job.spec.train.epochs)):
             continue
@@ -118,22 +119,9 @@ def restart(plan: Sequence[Job], store: Store, every: int) -> None:
             lock.release()
 
 
-def _threads_of(run: Run) -> int | None:
-    try:
-        return int(read_json(run.folder / "environment.json")["threads"])
-    except (OSError, ValueError, KeyError, TypeError):  # the run is not finished
-        return None
-
-
 def differs(job: Job, store: Store) -> bool:
     """Whether a job's second training ended with other numbers than its first; False if there was only one."""
     run, finished = store.run(job.id), Run(store.root / job.id)
-    return (
-        job.id in store.apart
-        and run.done
-        and finished.done
-        and any(
-            read_bytes(run.folder / name) != read_bytes(finished.folder / name)
-            for name in ("history.csv", "metrics.json")
-        )
-    )
+    if job.id not in store.apart or not run.done or not finished.done:
+        return False
+    return any(run.digest_of(name) != finished.digest_of(name) for name in ("history.csv", "metrics.json"))

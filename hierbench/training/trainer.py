@@ -19,8 +19,7 @@ from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally, evaluate
-from hierbench.models import Classifier
-from hierbench.models.compiled import compile_embedding
+from hierbench.models.classifier import Classifier, compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run

@@ -17,24 +17,16 @@ from hierbench.utils.files import open_regular
 _LIBRARIES = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, struct.error)
 DAMAGED = (*_LIBRARIES, EOFError, ValueError, RuntimeError, OverflowError, IndexError)
 LARGEST_HEADER = 1 << 12  # bytes of a long name or of a member's extended attributes
-RATIO, FREE = 200, 1 << 26  # an archive that expands to more than 64 MiB and 200 times its size is a bomb
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others expand without bound before they can be stopped
 METADATA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
 
 
-class Counted(io.RawIOBase):
-    """An open archive and what was read of it so far.
-
-    Attributes:
-        md5: of the bytes read.
-        num_read: bytes read.
-        num_expanded: bytes that decompression gave, nested archives included.
-    """
+class Digested(io.RawIOBase):
+    """An open archive, and the MD5 of what was read of it so far."""
 
     def __init__(self, path: Path) -> None:
         self.file = open_regular(path, follow=True)
         self.md5 = hashlib.md5(usedforsecurity=False)
-        self.num_read = self.num_expanded = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -44,7 +36,6 @@ class Counted(io.RawIOBase):
         """Fill a buffer."""
         block = self.file.read(len(buffer))
         self.md5.update(block)
-        self.num_read += len(block)
         buffer[: len(block)] = block
         return len(block)
 
@@ -52,22 +43,6 @@ class Counted(io.RawIOBase):
         """Close the file."""
         self.file.close()
         super().close()
-
-
-class _Expanded(gzip.GzipFile):
-    """A gzip stream that ends with an error when it is a bomb."""
-
-    def __init__(self, file: Any, counted: Counted) -> None:
-        super().__init__(fileobj=file)
-        self.counted = counted
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read up to `size` bytes."""
-        block = super().read(size)
-        self.counted.num_expanded += len(block)
-        if self.counted.num_expanded > FREE + RATIO * self.counted.num_read:
-            raise tarfile.ReadError(f"it expands to more than {RATIO} times its size")
-        return block
 
 
 class _Header(tarfile.TarInfo):
@@ -78,9 +53,9 @@ class _Header(tarfile.TarInfo):
         """Read the next header; only the zeros that end an archive end it."""
         try:
             member = super().fromtarfile(tarfile_)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise
         except tarfile.HeaderError as error:
+            if isinstance(error, tarfile.EOFHeaderError):  # type: ignore[attr-defined]
+                raise
             raise tarfile.ReadError(f"{error} where a header or the end should be") from None
         if member.size < 0:
             raise tarfile.ReadError("a member has a negative size")
@@ -100,18 +75,18 @@ class _Header(tarfile.TarInfo):
     _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10
 
 
-def open_tar(path: Path) -> "io.BufferedReader[Counted]":
+def open_tar(path: Path) -> "io.BufferedReader[Digested]":
     """Open a tar archive for `tar_members`; an OSError if it cannot be read or is not a regular file."""
-    return io.BufferedReader(Counted(path), 1 << 20)
+    return io.BufferedReader(Digested(path), 1 << 20)
 
 
-def tar_members(file: Any, counted: Counted) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Yield the archive and its members one by one, in constant memory, to the end of a stream, gzipped or not.
 
     Raises:
-        DAMAGED: it is not a whole tar archive, or it is a bomb.
+        DAMAGED: it is not a whole tar archive.
     """
-    stream: Any = _Expanded(file, counted) if file.peek(2)[:2] == b"\x1f\x8b" else file
+    stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # not in its stubs; else it keeps every member it has passed

@@ -7,7 +7,7 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 import os
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,9 @@ def map_array(path: Path) -> NDArray[Any]:
         size = os.fstat(file.fileno()).st_size
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError:
-        raise
     except Exception as error:  # a damaged header fails in many ways
+        if isinstance(error, OSError):
+            raise
         raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None
     if isinstance(mapped, np.lib.npyio.NpzFile):
         mapped.close()
@@ -81,21 +81,20 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> d
         try:
             with np.lib.npyio.NpzFile(file, allow_pickle=False) as content:
                 assert content.zip is not None
-                for member in content.zip.infolist():
-                    plain, packed = member.compress_type == ZIP_STORED, member.compress_type == ZIP_DEFLATED
-                    if not (plain or (packed and member.file_size <= largest)):
-                        raise ValueError(f"{member.filename[:80]!r} is compressed; save it with numpy.savez")
-                found = {name: content[name] for name in content.files}
-        except MemoryError:
-            raise ValueError("an array is larger than the memory, or than its file") from None
-        except ValueError as error:
+                packed = [member for member in content.zip.infolist() if not _is_readable(member, largest)]
+                found = {} if packed else {name: content[name] for name in content.files}
+        except Exception as error:  # damaged zip files fail in many ways, and headers ask for more than the memory
             if "allow_pickle" in str(error):
                 raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
-            raise
-        except Exception as error:  # damaged zip files fail in many ways
             raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
+    if packed:
+        raise ValueError(f"{packed[0].filename[:80]!r} is compressed; save it with numpy.savez")
     for name, array in found.items():
         # Text of no letters takes no room in its file, whatever number of them its header promises.
         if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT or not array.dtype.itemsize:
             raise ValueError(f"{name[:80]!r} holds no numbers and no text; save arrays of these")
     return found
+
+
+def _is_readable(member: ZipInfo, largest: int) -> bool:
+    return member.compress_type == ZIP_STORED or (member.compress_type == ZIP_DEFLATED and member.file_size <= largest)

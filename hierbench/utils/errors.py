@@ -1,7 +1,8 @@
 """Errors a user can cause, the suggestion that goes with a misspelt name, and what foreign code raised in one line."""
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 from hierbench.utils.text import one_line
@@ -51,6 +52,17 @@ def one_line_of(error: BaseException) -> str:
     except BaseException:  # an exception of foreign code may raise here, too
         text = ""
     return one_line(f"{type(error).__name__}: {text}", MAX_ERROR).rstrip(":")
+
+
+@contextmanager
+def foreign(problem: Callable[[BaseException], Exception], passing: type[Exception] = UserError) -> Iterator[None]:
+    """Raise `problem` of whatever foreign code raises here, but for the user's Ctrl-C and errors that are `passing`."""
+    try:
+        yield
+    except BaseException as error:  # libraries, drivers and methods raise errors of any type
+        if isinstance(error, passing) or is_interrupt(error):
+            raise
+        raise problem(error) from error
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -39,10 +40,9 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
-    except BaseException:
+    finally:
         for suffix in ("", *JOURNALS):
             temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
-        raise
     sync_folder(path.parent)
 
 
@@ -90,15 +90,6 @@ def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> 
     with suppress(OSError):  # something else is in it
         if not keep:
             folder.rmdir()
-
-
-def set_time(path: Path, time_ns: int) -> None:
-    """Set a file's times; one that is another user's, in a folder that several share, is replaced by a copy."""
-    try:
-        os.utime(path, ns=(time_ns, time_ns), follow_symlinks=False)
-    except PermissionError:
-        write_bytes(path, read_bytes(path))
-        os.utime(path, ns=(time_ns, time_ns))
 
 
 def remove_abandoned(folder: Path, name: str = "") -> None:
@@ -158,7 +149,7 @@ def _only_finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
+def open_regular(path: Path | str, *, follow: bool = False) -> IO[bytes]:
     """Open a file for reading; `follow` allows a symbolic link, as for a user's own files.
 
     Raises:
@@ -168,16 +159,13 @@ def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except OSError as error:
-        if error.errno == errno.ELOOP and path.is_symlink():
+        if error.errno == errno.ELOOP and os.path.islink(path):
             raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path)) from None
         raise
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def read_bytes(path: Path, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
@@ -197,6 +185,15 @@ def read_text(path: Path, encoding: str = "utf-8", *, follow: bool = False) -> s
     return read_bytes(path, follow=follow).decode(encoding)
 
 
+def read_given(path: Path, what: str, encoding: str = "utf-8") -> str:
+    """Read a text file that the user named, `what` in errors; a UserError if it is none."""
+    try:
+        return read_text(path, encoding, follow=True)
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or f"it is not UTF-8 text: {error}"
+        raise UserError(f"{what} cannot be read ({reason})") from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file; errors as for `parse_json`."""
     return parse_json(read_text(path))
@@ -206,10 +203,13 @@ def parse_json(text: str) -> Any:
     """Parse JSON; unpaired surrogates become question marks.
 
     Raises:
-        ValueError: it is not JSON, or has an infinite number, an integer beyond 64 bits, or too deep nesting.
+        ValueError: it is not JSON, or has a key twice, an infinite number, an integer beyond 64 bits, or too deep
+            nesting.
     """
     try:
-        content = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_finite)
+        content = json.loads(
+            text, parse_float=_finite, parse_int=_int64, parse_constant=_finite, object_pairs_hook=_unique
+        )
         if text.count("{") + text.count("[") >= DEEPEST:
             _check_depth(content, DEEPEST)
         if "\\ud" in text or "\\uD" in text:
@@ -230,6 +230,14 @@ def parse_json_object(text: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
     return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"it has the key {key[:40]!r} twice")
+    return found
 
 
 def _finite(text: str) -> float:

@@ -7,17 +7,16 @@ are never compared. An owner that was stopped for longer finds out by `check`, t
 
 import fcntl
 import os
-import platform
 import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Self
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
-from hierbench.utils.processes import process_is_gone, process_state
+from hierbench.utils.processes import process_is_gone
 
 BEAT = 2.0  # seconds between two heartbeats
 GRACE = 1.0  # seconds for filelock to replace a dead owner by itself
@@ -120,27 +119,3 @@ def _machine() -> str:
     """Return how leases name this machine, and the container on it."""
     with TemporaryDirectory() as folder, SoftFileLease(Path(folder) / "lock") as lease:
         return lease.owner.hostname if lease.owner else ""
-
-
-def this_process() -> dict[str, Any]:
-    """Return what tells this process from all others: machine, boot, container, number and start."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # no Linux
-        boot = ""
-    found = process_state(os.getpid())
-    start = found[1] if found else ""
-    return {"host": platform.node(), "boot": boot, "machine": _machine(), "pid": os.getpid(), "start": start}
-
-
-def is_gone(process: dict[str, Any]) -> bool:
-    """Whether what `this_process` returned once was a process of this machine that no longer runs."""
-    here, pid = this_process(), process.get("pid")
-    if process.get("host") != here["host"]:
-        return False
-    if process.get("boot") != here["boot"]:
-        return True
-    if process.get("machine") != here["machine"] or not isinstance(pid, int):
-        return False
-    found = process_state(pid)  # none where processes of other users are hidden
-    return process_is_gone(str(pid)) or (found is not None and found[1] != process.get("start"))

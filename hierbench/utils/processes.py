@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,10 +21,9 @@ def num_cores() -> int:
 @cache
 def this_machine() -> str:
     """Return a digest that tells machines and containers apart, which number their processes separately."""
-    try:
+    namespace = ""
+    with suppress(OSError):  # not Linux: the host name must do
         namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:  # not Linux: the host name must do
-        namespace = ""
     return sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:8]
 
 
@@ -36,17 +35,10 @@ def process_is_gone(pid: str) -> bool:
         return True
     except (OSError, ValueError, OverflowError):
         return False
-    found = process_state(int(pid))
-    return found is not None and found[0] in "ZX"
-
-
-def process_state(pid: int) -> tuple[str, str] | None:
-    """Return a process's state letter and its start in ticks since the boot; None if unknown."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return fields[0], fields[19]
-    except (OSError, IndexError):
-        return None
+    with suppress(OSError):  # no Linux
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition(")")[2].split()[0] in "ZX"
+    return False
 
 
 @contextmanager

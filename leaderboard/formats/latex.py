@@ -11,6 +11,12 @@ from hierbench.utils.text import one_line
 
 ARROWS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
 FLAGS = {"yes": r"\cellcolor{green!15} \cmark", "no": r"\cellcolor{red!15} \xmark"}
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{char: "\\" + char for char in "&%$#_{}"},
+}
 LAST_LATIN = "\u0180"  # TeX's standard fonts have the characters before it, except these
 NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
@@ -76,15 +82,12 @@ def _span(lines: Sequence[Sequence[str]], row: int, place: int) -> int:
 def latex_escaped(text: str) -> str:
     """Return one line of text that TeX prints literally, with a question mark for what its standard fonts lack."""
     special = {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
         **ARROWS,
         **dict.fromkeys(NOT_IN_TEX, "?"),
-        **{char: "\\" + char for char in "&%$#_{}"},
+        **SPECIAL,
     }
     return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
 

@@ -1,13 +1,13 @@
 """A board as a table, and what tables of boards print alike."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from hierbench.leaderboard.board import PUBLISHED, Board, with_values
+from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
 from hierbench.leaderboard.letters import MOST_ROWS, compact, listed
-from hierbench.leaderboard.statistics import METRICS, Row, ranked_rows
 from hierbench.leaderboard.statistics import Cell as Value
+from hierbench.leaderboard.statistics import Row, ranked_rows
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
 from hierbench.utils.text import one_line
 
@@ -86,12 +86,6 @@ def cell_of(row: Row, column: Column, *, printed: bool = False) -> Interval:
     )
 
 
-def shown_metrics(rows: Iterable[Row]) -> list[str]:
-    """Return the metrics that at least one row has, in the paper's order."""
-    known = {metric for row in with_values(list(rows)) for metric in row.metrics}
-    return [metric for metric in METRICS if metric in known]
-
-
 def cited_sources(board: Board) -> dict[str, int]:
     """Return the number in brackets of each source that the board's rows cite, from 1 in the order of the table."""
     sources = dict.fromkeys(row.citation["source"] for row in board.rows if row.citation)
@@ -113,6 +107,11 @@ def lacking(row: Row) -> str:
     return f"lacks seed{'s' if len(row.lacking) > 1 else ''} {listed(row.lacking)}; not ranked"
 
 
+def named(row: Row) -> dict[str, str]:
+    """Return the type, the method and the title of a row."""
+    return {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
+
+
 def records(board: Board) -> list[dict[str, Any]]:
     """Return the lines of a board's CSV.
 
@@ -123,9 +122,7 @@ def records(board: Board) -> list[dict[str, Any]]:
     verified = any(row.verdict for row in board.rows)
     return [
         {
-            "type": row.type,
-            "method": one_line(row.method),
-            "title": one_line(row.title),
+            **named(row),
             "n": row.n,
             "planned": row.planned,
             "competitive": int(row.competitive),

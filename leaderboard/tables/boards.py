@@ -9,9 +9,8 @@ from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.paired import Difference
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Line, Table, Text
-from hierbench.leaderboard.tables.board import cell_of
-from hierbench.leaderboard.tables.differences import EFFECT, correction, gap_of, how_paired, seeds_of
-from hierbench.utils.text import one_line
+from hierbench.leaderboard.tables.board import cell_of, named
+from hierbench.leaderboard.tables.differences import EFFECT, as_numbers, correction, gap_of, how_paired, seeds_of
 
 NUMBERS = ("ci95", "effect", "n", "test", "p", "p_holm", "significant")
 
@@ -19,7 +18,7 @@ NUMBERS = ("ci95", "effect", "n", "test", "p", "p_holm", "significant")
 def boards_table(found: BoardDifference) -> Table:
     """Return the rows whose results changed, and below them how, the worse first."""
     new = found.new
-    moved = [row for row in found.changed if row.differences or row.row.runs != row.old.runs]
+    moved = [row for row in found.changed if row.differences or row.row.runs != row.reference.runs]
     columns, gaps = new.shown, [row.differences for row in moved]
     head = f"{new.dataset}, protocol {new.protocol}: "
     if found.same:
@@ -53,11 +52,11 @@ def boards_table(found: BoardDifference) -> Table:
         if moved
         else [],
         items=[
-            *(f"Worse: {_name(worse.row)}: {'; '.join(worse.reasons)}" for worse in found.worse),
+            *(f"Worse: {_name(row)}: {'; '.join(reasons)}" for row, reasons in found.worse),
             *(
-                f"Seeds: {_name(changed.row)}: {_seeds(changed.old)} -> {_seeds(changed.row)}"
-                for changed in moved
-                if changed.row.seeds != changed.old.seeds
+                f"Seeds: {_name(pair.row)}: {_seeds(pair.reference)} -> {_seeds(pair.row)}"
+                for pair in moved
+                if pair.row.seeds != pair.reference.seeds
             ),
             *_specs(found),
         ],
@@ -96,7 +95,7 @@ def _specs(found: BoardDifference) -> Iterable[str]:
     """Yield each change of specs and environments with the rows that it is of."""
     rows_of: dict[str, list[str]] = {}
     for changed in found.changed:
-        for change in changed.specs:
+        for change in changed.changes:
             rows_of.setdefault(str(change), []).append(_name(changed.row))
     for text, rows in rows_of.items():
         every = len(rows) == len(found.new.rows) - len(found.added) and len(rows) > 1
@@ -105,23 +104,14 @@ def _specs(found: BoardDifference) -> Iterable[str]:
 
 def _records(found: BoardDifference) -> list[dict[str, Any]]:
     """Return a record per metric of each row that came, went or has other results."""
-    lines = [line for row in found.added for line in _lines("added", None, row, {})]
-    lines += [line for row in found.removed for line in _lines("removed", row, None, {})]
-    for changed in found.changed:
-        lines += _lines("changed", changed.old, changed.row, changed.differences)
-    return lines
-
-
-def _lines(change: str, old: Row | None, new: Row | None, gaps: dict[str, Difference]) -> Iterable[dict[str, Any]]:
-    row = new or old
-    assert row is not None
-    for metric in row.metrics:
-        gap = gaps.get(metric)
-        numbers = asdict(gap) | {"significant": gap.significant} if gap else {}
-        yield {
-            "type": row.type,
-            "method": one_line(row.method),
-            "title": one_line(row.title),
+    sides: list[tuple[str, Row, Row | None, Row | None, dict[str, Difference]]] = [
+        *(("added", row, None, row, {}) for row in found.added),
+        *(("removed", row, row, None, {}) for row in found.removed),
+        *(("changed", pair.row, pair.reference, pair.row, pair.differences) for pair in found.changed),
+    ]
+    return [
+        {
+            **named(row),
             "change": change,
             "metric": metric,
             "old": _mean(old, metric),
@@ -129,6 +119,10 @@ def _lines(change: str, old: Row | None, new: Row | None, gaps: dict[str, Differ
             "difference": numbers.get("mean"),
             **{name: numbers.get(name) for name in NUMBERS},
         }
+        for change, row, old, new, gaps in sides
+        for metric in row.metrics
+        for numbers in [as_numbers(gaps[metric]) if metric in gaps else {}]
+    ]
 
 
 def _mean(row: Row | None, metric: str) -> float | None:
@@ -139,7 +133,7 @@ def _content(found: BoardDifference) -> dict[str, Any]:
     """Return all of the difference."""
 
     def name(row: Row) -> dict[str, Any]:
-        return {"type": row.type, "method": one_line(row.method), "title": one_line(row.title), "seeds": row.seeds}
+        return {**named(row), "seeds": row.seeds}
 
     return {
         "dataset": found.new.dataset,
@@ -147,16 +141,13 @@ def _content(found: BoardDifference) -> dict[str, Any]:
         "added": [name(row) for row in found.added],
         "removed": [name(row) for row in found.removed],
         "changed": [
-            name(changed.row)
+            name(pair.row)
             | {
-                "old seeds": changed.old.seeds,
-                "metrics": {
-                    metric: asdict(gap) | {"significant": gap.significant}
-                    for metric, gap in changed.differences.items()
-                },
-                "specs": [asdict(change) for change in changed.specs],
+                "old seeds": pair.reference.seeds,
+                "metrics": {metric: as_numbers(gap) for metric, gap in pair.differences.items()},
+                "specs": [asdict(change) for change in pair.changes],
             }
-            for changed in found.changed
+            for pair in found.changed
         ],
-        "worse": [name(worse.row) | {"reasons": list(worse.reasons)} for worse in found.worse],
+        "worse": [name(row) | {"reasons": list(reasons)} for row, reasons in found.worse],
     }

@@ -7,6 +7,7 @@ from typing import Any
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import Comparison, Difference
+from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Interval, Line, Table, Text
 from hierbench.leaderboard.tables.board import lacking
 from hierbench.utils.text import one_line
@@ -26,7 +27,7 @@ def differences_table(board: Board, comparisons: Sequence[Comparison]) -> Table:
                 [
                     Text(pair.row.type),
                     Text(pair.row.title, small=lacking(pair.row)),
-                    Text(_reference(pair)),
+                    Text(reference_of(pair.row, pair.reference)),
                     *(gap_of(pair.differences.get(column.name), column) for column in board.columns),
                     Text(seeds_of(pair.differences)),
                 ]
@@ -39,7 +40,8 @@ def differences_table(board: Board, comparisons: Sequence[Comparison]) -> Table:
             how_paired(found),
         ],
         items=[
-            f"{pair.row.title} {pair.row.type} is not {_reference(pair)} in: {', '.join(map(str, pair.changes))}"
+            f"{pair.row.title} {pair.row.type} is not {reference_of(pair.row, pair.reference)} in: "
+            + ", ".join(map(str, pair.changes))
             for pair in comparisons
             if pair.changes and len(comparisons) <= FEW
         ],
@@ -58,10 +60,15 @@ def differences_table(board: Board, comparisons: Sequence[Comparison]) -> Table:
 def difference_records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """Return a record per comparison and metric."""
     return [
-        {**_names(pair), "metric": metric, **asdict(gap), "significant": gap.significant}
+        {**_names(pair), "metric": metric, **as_numbers(gap)}
         for pair in comparisons
         for metric, gap in pair.differences.items()
     ]
+
+
+def as_numbers(gap: Difference) -> dict[str, Any]:
+    """Return a difference as JSON types."""
+    return asdict(gap) | {"significant": gap.significant}
 
 
 def _names(pair: Comparison) -> dict[str, str]:
@@ -69,9 +76,9 @@ def _names(pair: Comparison) -> dict[str, str]:
     return {"type": pair.row.type, "method": one_line(pair.row.method), "reference": reference}
 
 
-def _reference(pair: Comparison) -> str:
-    title = pair.reference.title
-    return title if pair.reference.type == pair.row.type else f"{title}, {pair.reference.type}"
+def reference_of(row: Row, reference: Row) -> str:
+    """Return the title of what a row is compared with, and its type where it is another."""
+    return reference.title if reference.type == row.type else f"{reference.title}, {reference.type}"
 
 
 def correction(found: Sequence[dict[str, Difference]]) -> str:

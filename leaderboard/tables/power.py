@@ -1,60 +1,53 @@
 """Numbers of seeds that separate two rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hierbench.leaderboard.power import MOST_SEEDS, Plan
 from hierbench.leaderboard.table import Line, Number, Table, Text
+from hierbench.leaderboard.tables.differences import reference_of
 
 TESTS = {"paired": "paired by seed", "welch": "Welch"}
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What plans have in common; without a dataset the effect was assumed as a whole."""
+def power_table(plans: Sequence[Plan], power: float, level: float, **of: str) -> Table:
+    """Return a row per plan, and below it what the numbers are.
 
-    power: float
-    level: float
-    dataset: str | None = None
-    protocol: str | None = None
-    metric: str | None = None
-
-
-def power_table(setting: Setting, plans: Sequence[Plan]) -> Table:
-    """Return a row per plan, and below it what the numbers are."""
-    named, ranged = setting.dataset is not None, any(plan.between for plan in plans)
-    about = {name: value for name, value in vars(setting).items() if value is not None}
+    Args:
+        plans: of one power and level.
+        power: of the test.
+        level: likewise.
+        of: dataset, protocol and metric of the rows; none where the effect was assumed as a whole.
+    """
+    named, ranged = bool(of), any(plan.between for plan in plans)
     records = list(map(_record, plans))
     notes = [
-        f"Seeds: of each row, for a power of {100 * setting.power:g}% in a two-sided t-test at level "
-        f"{setting.level:g}, without a correction for further comparisons.",
+        f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
+        f"{level:g}, without a correction for further comparisons.",
         "Power: what this whole number of seeds gives.",
         "Deviation: standard deviation over seeds, of the paired differences, or of each row for Welch's test."
         + (" Range: the seeds if the difference is at an end of its 95% interval." if ranged else ""),
     ]
     return Table(
-        title=f"{setting.dataset}, seeds" if named else "Seeds",
+        title=f"{of['dataset']}, seeds" if named else "Seeds",
         columns=[
             *(["Model", "Method", "minus"] if named else []),
-            *("Difference", "Deviation", "Test", f"Seeds for {100 * setting.power:g}%", "Power"),
+            *("Difference", "Deviation", "Test", f"Seeds for {100 * power:g}%", "Power"),
             *(["Range"] if ranged else []),
         ],
         rows=[
             Line([*(_rows(plan) if named else []), *_numbers(plan), *([Text(_between(plan))] if ranged else [])])
             for plan in plans
         ],
-        notes=[f"{setting.dataset}, protocol {setting.protocol}, {setting.metric}.", *notes] if named else notes,
+        notes=["{dataset}, protocol {protocol}, {metric}.".format(**of), *notes] if named else notes,
         records=records,
-        content={**about, "most": MOST_SEEDS, "plans": records},
+        content={"power": power, "level": level, **of, "most": MOST_SEEDS, "plans": records},
     )
 
 
 def _rows(plan: Plan) -> list[Text]:
     assert plan.row is not None and plan.reference is not None
-    title = plan.reference.title
-    other = title if plan.reference.type == plan.row.type else f"{title}, {plan.reference.type}"
-    return [Text(plan.row.type), Text(plan.row.title), Text(other)]
+    return [Text(plan.row.type), Text(plan.row.title), Text(reference_of(plan.row, plan.reference))]
 
 
 def _numbers(plan: Plan) -> list[Text | Number]:

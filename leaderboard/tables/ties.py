@@ -4,23 +4,23 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.letters import compact
 from hierbench.leaderboard.statistics import Cell
 from hierbench.leaderboard.table import Interval, Line, Table, Text
-from hierbench.leaderboard.tables.board import seeds
+from hierbench.leaderboard.tables.board import named, seeds
 from hierbench.leaderboard.ties import Ties
-from hierbench.utils.text import one_line
 
 
 def ties_table(board: Board, ties: Ties) -> Table:
     """Return the rows in the order of the metric with the letters of their groups, and what they mean."""
-    name, digits = ties.column.name, ties.column.digits
+    name, digits, family = ties.column.name, ties.column.digits, ties.family
+    num_columns = len(family.p)
+    tests = "1 test" if family.number == 1 else f"{family.number:,} tests"
+    columns = "1 column" if num_columns == 1 else f"{num_columns} columns"
     found = [
         (row, row.metrics.get(name, Cell(None, None)), groups)
         for row, groups in zip(ties.rows, ties.groups, strict=True)
     ]
     records = [
         {
-            "type": row.type,
-            "method": one_line(row.method),
-            "title": one_line(row.title),
+            **named(row),
             "mean": cell.mean,
             "ci95": cell.ci95,
             "n": row.n,
@@ -46,9 +46,10 @@ def ties_table(board: Board, ties: Ties) -> Table:
         notes=[
             f"{board.dataset}, protocol {board.protocol}: mean +/- half-width of the 95% t-interval over runs.",
             "Two rows that share no letter differ significantly: p below 0.05 after Holm's correction over "
-            f"{_family(ties)}. Two rows that share one were not told apart, which does not show that they are equal.",
+            f"{tests}, all pairs of these rows in the {columns} of the table. "
+            "Two rows that share one were not told apart, which does not show that they are equal.",
             f"The letters are of the table's seeds ({len(board.seeds)} per row), and differences are paired by seed"
-            + ("; where fewer than two seeds are shared, Welch's test is used." if ties.num_welch else "."),
+            + ("; where fewer than two seeds are shared, Welch's test is used." if family.num_welch else "."),
         ],
         merged=1,
         records=records,
@@ -57,16 +58,9 @@ def ties_table(board: Board, ties: Ties) -> Table:
             "protocol": board.protocol,
             "metric": name,
             "seeds": board.seeds,
-            "columns": ties.num_columns,
-            "tests": ties.num_tests,
-            "welch": ties.num_welch,
+            "columns": num_columns,
+            "tests": family.number,
+            "welch": family.num_welch,
             "rows": records,
         },
     )
-
-
-def _family(ties: Ties) -> str:
-    """Return which tests the correction is over."""
-    tests = "1 test" if ties.num_tests == 1 else f"{ties.num_tests:,} tests"
-    columns = "1 column" if ties.num_columns == 1 else f"{ties.num_columns} columns"
-    return f"{tests}, all pairs of these rows in the {columns} of the table"

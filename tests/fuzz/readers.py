@@ -79,9 +79,9 @@ RANKED = [{"label": i % 4, "index": [i % 4, (i + 1) % 4], "prob": [0.5, 0.25]} f
 def predictions(data, folder):
     """A file for `hierbench score`, of predictions and of targets, in each of its formats; or a compact file."""
     from hierbench import Hierarchy
-    from hierbench.experiments.scoring.command import Request, score_files
-    from hierbench.experiments.scoring.report import report_table
     from hierbench.leaderboard.formats import FORMATS, render
+    from hierbench.scoring.command import Request, score_files
+    from hierbench.scoring.report import report_table
     from hierbench.utils.errors import UserError
 
     form, content = FORMS[(data[0] if data else 0) % len(FORMS)], data[1:]
@@ -107,7 +107,7 @@ def predictions(data, folder):
 
 def compact(content, folder, tree):
     """Predictions as published runs have them."""
-    from hierbench.runs.compact import FILE, TARGETS, metrics_of_ranked, read_compact, read_targets
+    from hierbench.records.compact import FILE, TARGETS, metrics_of_ranked, read_compact, read_targets
 
     (folder / FILE).write_bytes(content)
     (folder / TARGETS).write_bytes(content)
@@ -128,9 +128,9 @@ PARTS = (*IN_SUBMISSION, *(f"D/RUN/{name}" for name in (*IN_RUN, "predictions-co
 
 def submissions(data, folder):
     """A submission one of whose files holds the bytes, checked as a repository's check and a reader's `verify` do."""
-    from hierbench.experiments.publication.repository import as_markdown, build, check
-    from hierbench.experiments.verification import report
-    from hierbench.experiments.verification.verify import verify
+    from hierbench.sharing.repository import as_markdown, build, check
+    from hierbench.sharing.verification import report
+    from hierbench.sharing.verification.verify import verify
     from hierbench.utils.errors import UserError
 
     part, content = PARTS[(data[0] if data else 0) % len(PARTS)], data[1:]
@@ -162,8 +162,8 @@ def submissions(data, folder):
 @cache
 def a_submission():
     """Return a right submission, made once: a run of cross-entropy and what re-ranks it."""
-    from hierbench.experiments.publication.card import Statement
-    from hierbench.experiments.publication.submission import Request, submit
+    from hierbench.sharing.card import Statement
+    from hierbench.sharing.submission import submit
 
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -176,7 +176,7 @@ def a_submission():
     for path in (PUBLISHED / "targets.npy", PUBLISHED.with_suffix(".json"), PUBLISHED.with_suffix(".md")):
         shutil.copy(path, (runs / path.name) if path.suffix == ".npy" else (folder / "runs" / path.name))
     said = Statement(title="Ours", authors=["A. Author"], licence="CC-BY-4.0", links=["https://example.org/x"])
-    submit(Request(folder / "runs", folder / "mine", [PUBLISHED.name], said, data_dir=folder / "data"))
+    submit(folder / "runs", folder / "mine", [PUBLISHED.name], said, data_dir=folder / "data")
     return folder / "mine"
 
 
@@ -260,7 +260,7 @@ def _seed_manifests():
 
 
 def _seed_predictions():
-    from hierbench.runs.compact import pack
+    from hierbench.records.compact import pack
 
     scores, targets, npy, packed = np.eye(5, 4, dtype=np.float32), np.arange(5) % 4, io.BytesIO(), io.BytesIO()
     np.save(npy, scores)

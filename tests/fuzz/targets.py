@@ -73,12 +73,13 @@ def records(data, folder):
 
     Where the bytes begin with a zero, the file is a right one but for one value, which they choose and replace.
     """
-    from hierbench.experiments.publication.records import Records, ids_of
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.formats import FORMATS, render
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
     from hierbench.leaderboard.tables.board import board_table
+    from hierbench.records.reading import read_records
     from hierbench.runs.store import Store
+    from hierbench.sharing.bundle import Bundle, ids_of
     from hierbench.utils.errors import UserError
 
     names = (*RECORDS, *UNDECIDED)
@@ -92,14 +93,14 @@ def records(data, folder):
     (runs / one.name / name).write_bytes(content)
     store = Store(runs)
     with contextlib.suppress(UserError):
-        board = Board.of("tiny-imagenet", store)
+        board = Board.of("tiny-imagenet", read_records(store.root))
         texts = {form: render(board_table(board), form) for form in FORMATS}
         check_table(texts["markdown"], len(board.rows))
         json.loads(texts["json"])
         assert len(list(csv.reader(io.StringIO(texts["csv"])))) == len(board.rows) + 1
         beside = ledger_table(build_ledger(board, board))
         assert all(render(beside, form) for form in FORMATS)
-        Records(folder / "published", folder).add(store, ids_of(board, store))
+        Bundle(folder / "published", folder).add(board.records, ids_of(board))
     run = store.run(one.name)
     for read in (run.history, run.predictions):
         with contextlib.suppress(ValueError, OSError):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hierbench.config.options import Options
-from hierbench.experiments import plan_cache
-from hierbench.experiments.plan_cache import answer_from_cache
+from hierbench.studies import plan_cache
+from hierbench.studies.plan_cache import answer_from_cache
 from tests.short import SHORT
 
 COMMAND = ["run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SHORT]

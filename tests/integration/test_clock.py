@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import time
 
 import pytest
@@ -20,15 +19,9 @@ class Clock:
     """The time of day, which can be moved."""
 
     def __init__(self, patch):
-        self.ahead, time_of_day, in_ns, utime = 0.0, time.time, time.time_ns, os.utime
+        self.ahead, time_of_day, in_ns = 0.0, time.time, time.time_ns
         patch.setattr(time, "time", lambda: time_of_day() + self.ahead)
         patch.setattr(time, "time_ns", lambda: in_ns() + int(1e9 * self.ahead))
-
-        def stamp(path, times=None, *, ns=None, follow_symlinks=True):
-            assert times is None
-            utime(path, ns=ns or (time.time_ns(), time.time_ns()), follow_symlinks=follow_symlinks)
-
-        patch.setattr(os, "utime", stamp)
 
 
 @pytest.fixture
@@ -64,15 +57,3 @@ def test_a_clock_that_jumps_between_epochs(tmp_path, data_dir, clock, hierbench,
         again_, err = hierbench(*command)
         assert again_.strip() == out.strip() and "0 to train, 0 to re-rank, 2 cached" in err
     assert not list((tmp_path / "runs").glob("*/.*"))
-
-
-def test_what_was_asked_for_last_is_shown_although_the_clock_was_put_back(data_dir, clock, hierbench):
-    def ask(epochs):
-        hierbench(*RUN, "--set", f"train.epochs={epochs}", "--data-dir", str(data_dir))
-        return f"{epochs} epochs" in hierbench("leaderboard", "--dataset", "shapes")[0]
-
-    clock.ahead = DAY
-    assert ask(2)
-    clock.ahead = -DAY
-    assert ask(1)  # trained
-    assert ask(2) and ask(1)  # cached

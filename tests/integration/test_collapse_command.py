@@ -1,13 +1,15 @@
 """`hierbench collapse` on a small dataset: what is trained, what is left alone, and what is written."""
 
+import contextlib
 import csv
 import json
 import shutil
+import sqlite3
 
 import pytest
 import torch
 
-import hierbench.experiments.collapse.measure as measuring
+import hierbench.studies.collapse.measure as measuring
 import hierbench.training.trainer as training
 
 EPOCHS = 3
@@ -25,7 +27,7 @@ def folder(tmp_path_factory, data_dir):
 def command(cli):
     """The command line where jobs have so many threads each, and figures few pixels."""
     import hierbench.planning.resources
-    from hierbench.reports.plots import style
+    from hierbench.figures.plots import style
 
     def run(folder, *arguments, threads=1):
         with pytest.MonkeyPatch.context() as patch:
@@ -37,8 +39,9 @@ def command(cli):
 
 
 def contents(folder):
-    """{path: bytes} of all files below a folder."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """{path: bytes} of all files below a folder, but for the requests, to which each command adds."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "requests.jsonl")
+    return {path: path.read_bytes() for path in files}
 
 
 def rows(folder, runs="runs"):
@@ -216,31 +219,12 @@ def test_a_failed_job_does_not_stop_the_other(command, folder):
     assert (folder / "failed/collapse-shapes.png").exists()
 
 
-def test_the_mirror_gets_both_runs_where_they_lie_and_the_figure(command, folder, collapsed, monkeypatch):
-    import hierbench.experiments.session
-
-    seen = []
-
-    class Mirror:
-        def __init__(self, uri, runs, dataset, title, warn, store, params):
-            self.store = store
-            seen.append(title.split()[0])
-
-        def missing(self, plan):
-            return plan
-
-        def write(self, job, label):
-            seen.append(self.store.run(job.id).folder.parent.name)
-
-        def attach(self, file):
-            seen.append(file.name)
-
-        def close(self, status):
-            seen.append(status)
-
-    monkeypatch.setattr(hierbench.experiments.session, "Mirror", Mirror)
-    assert command(folder, "collapse", *ARGUMENTS)[0] == 0
-    assert seen == ["collapse", "collapse", "collapse", "collapse-shapes.png", "FINISHED"]
+def test_mlflow_gets_both_runs_and_the_figure(command, copy):
+    command(copy, "collapse", *ARGUMENTS[:2], *ARGUMENTS[4:]).ok()
+    with contextlib.closing(sqlite3.connect(copy / "runs/mlflow.db")) as database:
+        children = "select r.status from tags t join runs r on t.run_uuid = r.run_uuid where t.key = 'hierbench.id'"
+        assert database.execute(children).fetchall() == [("FINISHED",)] * 2
+    assert len(list((copy / "runs/mlartifacts").rglob("collapse-shapes.png"))) == 1
 
 
 def test_dry_run(command, folder, collapsed):
@@ -249,12 +233,6 @@ def test_dry_run(command, folder, collapsed):
     assert (code, out) == (0, "") and "4 jobs, 2 to train, 0 to re-rank, 2 cached" in err
     assert "type-I   ce" in err and "type-II  haframe" in err and "type-II  ce" not in err
     assert contents(folder / "runs") == before
-
-
-def test_dry_run_without_data(command, tmp_path):
-    small = ("--set", "model.backbone=wrn10-1")
-    code, out, err = command(tmp_path, "collapse", "--dataset", "cifar100", *small, "--dry-run")
-    assert (code, out) == (0, "") and "cifar100 is not prepared" in err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -285,7 +263,7 @@ def test_runs_of_other_settings_leave_the_table_as_it_was(command, folder, train
     assert "2 jobs, 2 to train" in command(tmp_path, "collapse", *ARGUMENTS, *short).ok().err
     assert json.loads(command(tmp_path, *table).ok().out) == before
     done = command(tmp_path, "publish", "--dataset", "shapes", "--output", "boards").ok()
-    assert "note: 2 finished runs with other settings are not in this table\n" in done.err
+    assert "note: 2 finished runs with other settings are not in this table: --request " in done.err
     assert {row["method"] for row in json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]} == {
         "ce", "crm", "flamingo"
     }  # fmt: skip

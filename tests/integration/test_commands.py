@@ -7,11 +7,11 @@ import shutil
 import signal
 import sqlite3
 import sys
-import time
 
 import pytest
 
 from tests.short import SHORT, SMALL
+from tests.waiting import wait_for
 
 PAPER = ("run", "--methods", "paper", "--dataset", "shapes", *SHORT)
 ONE = ("--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SMALL)
@@ -71,19 +71,9 @@ def test_mlflow_mirrors_the_runs(finished, folder):
     assert len(list((folder / "runs/mlartifacts").rglob("metrics.json"))) == 18
 
 
-def test_leaderboard_without_torch(cli, finished, folder):
-    code = (
-        "import sys\nfrom hierbench.cli.main import main\n"
-        "for form in ('markdown', 'latex', 'csv', 'json', 'html'):\n"
-        "    sys.argv = f'hierbench leaderboard --dataset shapes --format {form} --output table.{form}'.split()\n"
-        "    try:\n        main()\n    except SystemExit as end:\n        assert end.code == 0, end.code\n"
-        "assert 'torch' not in sys.modules and 'mlflow' not in sys.modules\n"
-    )
-    time.sleep(0.6)  # findings of files that have just changed are not kept
-    cli(folder, "leaderboard", "--dataset", "shapes").ok()  # verifies the runs
-    cli.real(folder, python=("-c", code)).ok()
-    tables = list(folder.glob("table.*"))
-    assert len(tables) == 5 and all("HAFrame" in table.read_text() for table in tables)
+def test_leaderboard_without_torch(without_torch, finished, folder):
+    done = without_torch("leaderboard", "--dataset", "shapes", "--runs", folder / "runs", "--format", "html")
+    assert "HAFrame" in done.out
 
 
 def test_dry_run(cli, finished, folder):
@@ -222,13 +212,6 @@ def test_a_new_method_passes_the_check_and_runs(cli, folder, tmp_path):
     for change, said in (("", "1 cached"), ("# a comment\n", "1 cached"), ("LATER = 1\n", "1 to train")):
         path.write_text(path.read_text() + change)
         assert said in cli(folder, *command, "--dry-run").ok().err
-
-
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 SIX_EPOCHS = ("run", "--methods", "ce,crm", *ONE, "--set", "train.epochs=6")

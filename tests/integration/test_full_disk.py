@@ -10,6 +10,7 @@ from hashlib import sha256
 
 import pytest
 
+from hierbench.training import trainer
 from hierbench.utils import files
 from hierbench.utils.errors import UserError
 from tests.short import SHORT
@@ -43,8 +44,12 @@ class Disk:
         self.filler.unlink(missing_ok=True)
 
     def lock(self, option="ro"):
-        """Make it read-only, or with "rw" writable again."""
-        subprocess.run(["mount", "-o", f"remount,{option}", str(self.path)], check=True)
+        """Make it read-only, also while files are open: seen through another mount; or with "rw" writable again."""
+        if option == "rw":
+            subprocess.run(["umount", "-l", str(self.path)], check=True)
+            return
+        for how in (("--bind", str(self.path)), ("-o", "remount,bind,ro")):
+            subprocess.run(["mount", *how, str(self.path)], check=True)
 
     def files(self):
         """Return what is on it."""
@@ -59,7 +64,8 @@ def disk(tmp_path):
     if mounted.returncode:
         pytest.skip("mounting is not allowed here, and no other disk is small enough to be filled")
     yield Disk(place)
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    while not subprocess.run(["umount", "-l", str(place)], capture_output=True).returncode:
+        pass  # one mount over the other
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +145,29 @@ def test_every_write_of_a_run(disk, whole, data_dir, cli, monkeypatch, left):
     assert not list(runs.rglob("*.tmp"))
 
 
+def test_a_folder_that_becomes_read_only(disk, data_dir, cli, monkeypatch):
+    """Its run ends with one line and goes on when it can; its table is shown meanwhile."""
+    runs, real = disk.path / "runs", trainer.validate
+    command = (*RUN, "--mlflow", "off", "--data-dir", data_dir, "--runs", runs)
+
+    def lock(*arguments):
+        disk.lock()
+        return real(*arguments)
+
+    monkeypatch.setattr("hierbench.utils.lock.LIMIT", 3.0)  # the lock that stays behind is of this very process
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "validate", lock)
+        code, out, err = cli(disk.path.parent, *command)
+    assert out == "" and f"runs cannot be written to {runs}: Read-only file system" in err
+    assert_one_line(code, err)
+    disk.lock("rw")
+    table = cli(disk.path.parent, *command).ok().out
+    assert table.count("| 1 ") == 2 and not list(runs.rglob(".lock*"))
+    disk.lock()
+    shown = cli(disk.path.parent, "leaderboard", "--dataset", "shapes", "--runs", runs).ok()
+    assert "| 1 " in shown.out and shown.err == ""
+
+
 def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, cli, monkeypatch):
     monkeypatch.setattr(cli, "copy_databases", False)
     runs = disk.path / "runs"
@@ -203,31 +232,6 @@ def test_an_output_that_cannot_be_written(name, how, disk, whole, data_dir, mini
     assert code == 0 and disk.files(), err
 
 
-def test_preparing_keeps_what_was_read(disk, miniatures, tmp_path, monkeypatch):
-    from hierbench.data import writer
-    from hierbench.data.prepare import prepare
-
-    monkeypatch.setattr(writer, "FLUSH_EVERY", 64 * 3 * 32 * 32)
-    archive = miniatures.tiny_imagenet(tmp_path / "tiny-imagenet-200.zip", train_per_class=4)
-    whole = prepare("tiny-imagenet", tmp_path / "whole", archive)
-    for name, left in (
-        ("plan.json", 0),
-        ("train-done", 8192),
-        ("train-done", 0),
-        ("test-labels.npy", 0),
-        ("meta.json", 0),
-    ):
-        with monkeypatch.context() as patch, pytest.raises(UserError, match="the disk is full") as error:
-            seen = fill_at(patch, disk, name, left)
-            prepare("tiny-imagenet", disk.path, archive)
-        assert seen and len(str(error.value).splitlines()) == 1
-        assert not [path for path in disk.files() if path.endswith(".tmp")]
-        assert not (disk.path / "prepared/tiny-imagenet").exists()
-        disk.free()
-    assert prepare("tiny-imagenet", disk.path, archive).digest == whole.digest
-    assert [path.name for path in (disk.path / "prepared").iterdir()] == ["tiny-imagenet"]
-
-
 def test_a_download_without_room_keeps_nothing(disk, tmp_path):
     from hierbench.data.source import obtain_archive
     from hierbench.utils.download import Remote
@@ -242,32 +246,3 @@ def test_a_download_without_room_keeps_nothing(disk, tmp_path):
     assert disk.files() == ["filler"]
     disk.free()
     assert obtain_archive(*what).read_bytes() == content
-
-
-def test_a_search_without_room_is_one_line(disk):
-    from hierbench.config.tuned import Tuned, write_tuned
-    from hierbench.experiments.tuning.study import Record, Search, Space
-
-    storage, folder = f"sqlite:///{disk.path}/optuna.db", disk.path.parent
-    search = Search(Space({"alpha": (0.3, 0.5)}, {}, 2), "grid")
-    small, large = search.next()
-    search.end(small, [1.0])
-    search.end(large, [2.0] * 5000)
-    small, large = search.trials()
-    disk.fill()
-    with pytest.raises(UserError, match=r"--storage .*full"):
-        Record(storage, "s", folder)
-    assert disk.files() == ["filler"]
-    disk.free()
-    record = Record(storage, "s", folder)
-    record.add(small, ["a"])
-    disk.fill()
-    with pytest.raises(UserError, match=r"--storage .*full"):
-        record.add(large, ["a" * 64] * 5000)
-    entry = Tuned(params={}, study="s", date="", sampler="grid", trials=1, pruned=0, runs=1, mean=1.0)
-    with pytest.raises(UserError, match="No space left"):
-        write_tuned(disk.path / "tuned.toml", {("paper", "haframe", "type-II"): entry})
-    assert disk.files() == ["filler", "optuna.db"]
-    disk.free()
-    record.add(large, ["b"])
-    assert [found.value for found in Record(storage, "s", folder).trials()] == [1.0, 2.0]

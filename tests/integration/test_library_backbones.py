@@ -1,6 +1,5 @@
 import json
 
-import pytest
 import torch
 
 SMALL = ["--methods", "ce", "--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "train.epochs=1"]
@@ -30,20 +29,3 @@ def test_a_dry_run_counts_the_network_at_its_own_size(cli, tmp_path, data_dir):
     arguments = [*SMALL, "--set", "model.backbone=timm:test_vit", "--data-dir", data_dir, "--dry-run"]
     shown = cli(tmp_path, "run", *arguments).ok().said
     assert "models (timm:test_vit, 160x160)" in shown and "GFLOPs per image" in shown and "-  GFLOPs" not in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--set", "model.backbone=timm:test_vt"], ["no network 'test_vt'", "timm:test_vit"]),
-        ([*VIT, "--weights", "bad.pth"], ["bad.pth is not a file of weights only"]),
-        ([*VIT, "--weights", "other.pth"], ["other.pth", "not weights of timm:test_vit"]),
-        ([*VIT, "--set", "model.weights=file"], ["give the file with --weights FILE"]),
-        (["--set", "train.optimizer=adamw", "--set", "train.momentum=0.5"], ["momentum is of sgd"]),
-    ],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(cli, tmp_path, data_dir, arguments, parts):
-    (tmp_path / "bad.pth").write_bytes(b"PK\x03\x04 cut off")
-    torch.save({"conv1.weight": torch.zeros(8, 3, 3, 3)}, tmp_path / "other.pth")
-    cli(tmp_path, "run", *SMALL, *arguments, "--data-dir", data_dir, "--mlflow", "off").one_line(*parts)
-    assert not list((tmp_path / "runs").glob("*/spec.json"))

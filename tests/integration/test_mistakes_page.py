@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from hierbench.figures.mistakes.page import render
+from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
-from hierbench.reports.mistakes.page import render
-from hierbench.reports.mistakes.pair import choose, read_pair
+from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 from tests import browser as in_browser
 from tests import mistake_runs
@@ -23,8 +24,8 @@ def pair(tmp_path_factory):
     for seed, (method, kind) in enumerate([("ce", "type-I"), ("haframe", "type-II")]):
         scores = mistake_runs.random_scores(labels, len(mistake_runs.PATHS), seed)
         mistake_runs.store_run(store, prepared, method, kind, scores, labels)
-    a, b = (named_run(name, Board.of("shapes", store), store) for name in ("ce", "haframe"))
-    return read_pair(a, b, work / "data", store)
+    a, b = (named_run(name, Board.of("shapes", read_records(store.root))) for name in ("ce", "haframe"))
+    return read_pair(a, b, work / "data", read_records(store.root))
 
 
 @pytest.fixture(scope="module")
@@ -179,13 +180,6 @@ def test_filters(browser, pair, chosen):
     options = js(browser, "[...document.querySelectorAll('#height-a option')].map((option) => option.textContent)")
     assert options[:2] == [f"all ({len(chosen)})", f"any mistake ({(a > 0).sum()})"]
     assert options[3:] == [f"{height} ({(a == height).sum()})" for height in (1, 2, 3)]
-
-
-def test_a_cell_of_the_table_selects_its_images(browser, pair, chosen):
-    a, b = pair.heights[:, chosen]
-    browser.find_element("css selector", "#matrix tbody tr:nth-child(3) td:nth-of-type(1) button").click()
-    assert shown(browser) == pair.rows[chosen][(a == 2) & (b == 0)].tolist()
-    assert focused(browser) == "height-a"
 
 
 @pytest.mark.parametrize("direction", ["largest", "smallest"])

@@ -13,6 +13,7 @@ import pytest
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import recipe_names
 from tests.pages import NOT_HERE, blocks_of, command_of, is_run
+from tests.tamperings import TAMPERINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))]
@@ -97,6 +98,17 @@ def test_every_page_begins_with_its_use():
     for path in PAGES[1:]:
         text = (ROOT / path).read_text(encoding="utf-8")
         assert re.match(r"# .*\n\nAfter this page you ", text) or path == "docs/index.md", path
+
+
+def test_the_threat_model_names_what_is_there():
+    """Files, and the functions, classes and cases in them."""
+    text = (ROOT / "docs/threat-model.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+/[\w/.-]+)(?:::(\w+))?`", text)
+    assert len(named) > 50
+    for path, name in named:
+        assert (ROOT / path).exists(), path
+        assert not name or re.search(rf"^ *(def|class) {name}\b", (ROOT / path).read_text("utf-8"), re.M), (path, name)
+    assert all(f"::{case.__name__}`" in text or case.__name__.startswith("impossible_name") for case in TAMPERINGS)
 
 
 def test_the_files_that_publishing_makes_are_described(page):

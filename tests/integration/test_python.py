@@ -17,7 +17,8 @@ import torch
 from matplotlib.figure import Figure
 
 import hierbench
-from hierbench.experiments.interface.running import _override, _settings
+from hierbench.config.overrides import override_of
+from hierbench.python.running import _settings
 from hierbench.utils.errors import UserError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
@@ -27,8 +28,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
 def light():
     """Trains in this process, without MLflow, and does not measure the machine."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("session", "plan_cache", "publishing"):
-            patch.setattr(f"hierbench.experiments.{module}.default_uri", lambda runs: "off")
+        for module in ("execution.session", "studies.plan_cache", "studies.publishing"):
+            patch.setattr(f"hierbench.{module}.default_uri", lambda runs: "off")
         patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
         patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: (1e-4, 1e-4))
         yield
@@ -92,7 +93,7 @@ def test_settings_may_be_nested_and_of_numpy(page, light, monkeypatch):
         "tune": {"runs": 1, "grid": {"ce": {"lr.classifier": (0.5, 1)}}},
         "methods": {"mine": {"weights": {"a b": 1}, "lr": {"own": 1}}},
     }
-    assert [_override(key, value) for key, value in _settings(nested)] == [
+    assert [override_of(key, value) for key, value in _settings(nested)] == [
         "train.lr.type-I.backbone=0.1",
         "train.lr.type-I.transform=0.5",
         "train.lr.type-I.classifier=0.1",
@@ -182,15 +183,6 @@ def test_published_numbers_are_a_board_without_runs():
             call()
     with pytest.raises(UserError, match="as printed"):
         hierbench.board("cifar100", source="paper", metrics="ece")
-
-
-def test_a_folder_of_published_tables_is_a_board(monkeypatch):
-    """Only its records are looked at here; verifying them takes long, and has tests of its own."""
-    folder, opened = PAGE.parents[1] / "leaderboard/published", []
-    monkeypatch.setattr("hierbench.experiments.checking.checked_runs", lambda _, store, *__: opened.append(store))
-    with pytest.raises(TypeError):
-        hierbench.board("tiny-imagenet-frozen", runs=folder)
-    assert [store.root.name for store in opened] == ["tiny-imagenet-frozen"] and list(opened[0].runs())
 
 
 def test_scores_are_reported_as_the_command_reports_them(cli, tmp_path, cifar100):

@@ -53,7 +53,7 @@ def test_a_re_ranked_row_and_its_base_again(cli, folder):
 
 
 def test_another_result_is_named(cli, folder, monkeypatch):
-    """A record whose top-1 was raised is rejected, and not compared."""
+    """A record whose top-1 was raised is an own one, and believed until it is compared."""
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     done = cli(folder, "reproduce", "runs", "ce:type-I:top1", "--run", "--jobs", "1").ok()
@@ -67,9 +67,9 @@ def test_another_result_is_named(cli, folder, monkeypatch):
     run.set_status(
         "done", **{k: v for k, v in run.status.items() if k != "state"} | {"files": fingerprints(run.folder)}
     )
-    done = cli(folder, "reproduce", "runs", "ce:type-I:top1", "--run", "--jobs", "1").ok()
-    assert "(ce type-I seed 1) is rejected and not counted: " in done.err and "seed 1:" not in done.out
-    assert "again    seed 0: bitwise the same" in done.out and "1 of the row's 2 runs are unfinished or" in done.out
+    done = cli(folder, "reproduce", "runs", "ce:type-I:top1", "--run", "--jobs", "1")
+    assert done.code == 1 and "seed 1: differs (top1 99 -> " in done.out and "the new runs are in " in done.out
+    assert "again    seed 0: bitwise the same" in done.out
 
 
 def test_a_user_s_method_is_run_from_the_record_only_on_demand(cli, folder):
@@ -83,9 +83,7 @@ def test_a_user_s_method_is_run_from_the_record_only_on_demand(cli, folder):
     assert done.out.count("bitwise the same") == 2 and f"note: running {file}" in done.err
     for file in (folder / "published/shapes").glob("*/mine*.py"):
         file.write_text("raise RuntimeError('never run')")
-    cli(folder, "reproduce", "published/shapes", "mine", "--run").one_line(
-        "mine:type-I has no finished runs that count"
-    )
+    cli(folder, "reproduce", "published/shapes", "mine", "--run").one_line("its file, mine.py with code")
 
 
 def test_other_data_is_named_before_anything_is_trained(cli, folder):

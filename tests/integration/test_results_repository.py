@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import yaml
 
-from hierbench.experiments.publication import pictures
-from hierbench.experiments.publication.card import Statement, read_card
-from hierbench.experiments.publication.intake import read_submission
-from hierbench.experiments.publication.repository import as_markdown, build, check, new_repository
-from hierbench.experiments.publication.submission import Request, submit
-from hierbench.experiments.verification.verify import verify
-from hierbench.runs.compact import write_targets
+from hierbench.records.compact import write_targets
 from hierbench.runs.store import Store
+from hierbench.sharing import pictures
+from hierbench.sharing.card import Statement, read_card
+from hierbench.sharing.intake import read_submission
+from hierbench.sharing.repository import as_markdown, build, check, new_repository
+from hierbench.sharing.submission import submit
+from hierbench.sharing.verification.verify import verify
 from tests.site_records import write_table
 
 SAID = {"title": "Baselines", "authors": ["A. Author"], "licence": "CC-BY-4.0"}
@@ -38,7 +38,7 @@ def made(trained, data_dir, tmp_path_factory):
             ("flamingo", ["flamingo"], HOSTILE),
         ):
             statement = Statement(**SAID | {"title": title, "authors": ["A. Author", HOSTILE]})
-            submit(Request(trained, folder / place, ["shapes"], statement, methods, data_dir))
+            submit(trained, folder / place, ["shapes"], statement, methods, data_dir)
     return folder
 
 
@@ -80,103 +80,95 @@ def test_a_new_row_is_accepted_and_shown_as_text(made, head, tmp_path):
     assert not same.problems and "No submission changes" in as_markdown(same)
 
 
-def bad(kind, head, made, tamperings, tree):
-    """Make a repository of one that should not be merged; return what must be said."""
-    folder = head / "submissions/flamingo"
-    shutil.copytree(made / "flamingo", folder)
-    run = next(Store(folder / "shapes").runs())
-    if kind == "edited metric":
-        tamperings.edit(run, "metrics.json", test__top1=99.2)
-        return "metrics.json is not the file that status.json records"
-    if kind == "claims":
-        for one in Store(folder / "shapes").runs():
-            (one.folder / "predictions-compact.npz").unlink()
-            top1 = one.metrics()["test"]["top1"]
-            tamperings.edit(one, "environment.json", threads=7)
-            tamperings.reseal(one)
-            assert one.metrics()["test"]["top1"] == top1
+class Bad:
+    """Changes a repository to one that should not be merged; each method returns what must be said."""
+
+    def __init__(self, head, made, tamperings, tree):
+        self.head, self.tamperings, self.tree = head, tamperings, tree
+        self.folder = Path(shutil.copytree(made / "flamingo", head / "submissions/flamingo"))
+        self.runs = list(Store(self.folder / "shapes").runs())
+
+    def claims(self):
+        for run in self.runs:
+            (run.folder / "predictions-compact.npz").unlink()
+            self.tamperings.edit(run, "environment.json", threads=7)
+            self.tamperings.reseal(run)
         return "3 runs are only claimed, the first of them flamingo type-I seed 0"
-    if kind == "other targets":
-        targets = np.load(folder / "shapes/targets.npy").astype(np.int64)
+
+    def other_targets(self):
+        targets = np.load(self.folder / "shapes/targets.npy").astype(np.int64)
         targets[[0, -1]] = targets[[-1, 0]]
-        for one in Store(folder / "shapes").runs():
-            tamperings.predict(one, tamperings.predictions_of(one)[0], targets, tree)
-            tamperings.reseal(one)
-        write_targets(folder / "shapes", targets)
-        for table in folder.glob("shapes*.*"):
+        for run in self.runs:
+            self.tamperings.predict(run, self.tamperings.predictions_of(run)[0], targets, self.tree)
+            self.tamperings.reseal(run)
+        write_targets(self.folder / "shapes", targets)
+        for table in self.folder.glob("shapes*.*"):
             table.unlink()
-        write_table(folder, "shapes")
+        write_table(self.folder, "shapes")
         return "is rejected: its targets are not those of the other runs of the same data"
-    if kind == "edited card":
-        rewrite(folder / "card.toml", ("runs = 3", "runs = 5"))
+
+    def an_edited_card(self):
+        rewrite(self.folder / "card.toml", ("runs = 3", "runs = 5"))
         return "card.toml says 5 runs"
-    if kind == "other boards":
-        (head / "boards").mkdir()
-        (head / "boards/shapes.md").write_text("99.2")
+
+    def other_boards(self):
+        (self.head / "boards").mkdir()
+        (self.head / "boards/shapes.md").write_text("99.2")
         return "boards/ is made of the submissions by the workflow"
-    if kind == "removed":
-        shutil.rmtree(head / "submissions/paper")
+
+    def a_removed_submission(self):
+        shutil.rmtree(self.head / "submissions/paper")
         return "crm:type-I gets worse: removed"
-    if kind == "other results":
-        copy = head / "submissions/other"
-        shutil.copytree(head / "submissions/paper", copy)
-        for base in list(Store(copy / "shapes").runs()):
-            if base.spec()["base"] is None:
-                tamperings.edit(base, "environment.json", device="NVIDIA H100")
-                tamperings.reseal(base)
+
+    def other_results(self):
+        copy = Path(shutil.copytree(self.head / "submissions/paper", self.head / "submissions/other"))
+        for run in list(Store(copy / "shapes").runs()):
+            if run.spec()["base"] is None:
+                self.tamperings.edit(run, "environment.json", device="NVIDIA H100")
+                self.tamperings.reseal(run)
         rewrite(copy / "card.toml", ('"cpu" = 6', '"NVIDIA H100" = 3, "cpu" = 3'))
         return "submissions other and paper have other results of ce:type-I"
-    if kind == "link":
-        (folder / "shapes/targets.npy").unlink()
-        (folder / "shapes/targets.npy").symlink_to("/etc/passwd")
+
+    def a_link(self):
+        (self.folder / "shapes/targets.npy").unlink()
+        (self.folder / "shapes/targets.npy").symlink_to("/etc/passwd")
         return "shapes/targets.npy is a symbolic link"
-    if kind == "linked submission":
-        (head / "submissions/x").symlink_to("/etc")
+
+    def a_linked_submission(self):
+        (self.head / "submissions/x").symlink_to("/etc")
         return "submission x: it is not a folder"
-    if kind == "folder's name":
-        folder.rename(head / "submissions/$(touch marker); <b>x`touch marker`")
+
+    def an_odd_name(self):
+        self.folder.rename(self.head / "submissions/$(touch marker); <b>x`touch marker`")
         return "its folder's name may have letters"
-    if kind == "pipe":
-        os.mkfifo(folder / "shapes.tex.json")
+
+    def a_pipe(self):
+        os.mkfifo(self.folder / "shapes.tex.json")
         return "shapes.tex.json is neither a file nor a folder"
-    if kind == "method that writes":
-        (folder / "shapes/methods/evil-000000000000.py").write_text("open('marker', 'w')\n")
-        (run.folder / "flamingo.py").write_text("open('marker', 'w')\n")
+
+    def a_method_that_writes(self):
+        (self.folder / "shapes/methods/evil-000000000000.py").write_text("open('marker', 'w')\n")
+        (self.runs[0].folder / "flamingo.py").write_text("open('marker', 'w')\n")
         return "is not the code that its spec names"
-    if kind == "stray file":
-        (folder / "setup.py").write_text("open('marker', 'w')\n")
+
+    def a_stray_file(self):
+        (self.folder / "setup.py").write_text("open('marker', 'w')\n")
         return "setup.py is no file of a submission"
-    if kind == "name upwards":
-        tamperings.respecify(run, method__name="../../../marker")
+
+    def a_name_upwards(self):
+        self.tamperings.respecify(self.runs[0], method__name="../../../marker")
         return "flamingo: "
-    if kind == "no spec":
-        (run.folder / "spec.json").write_text("[1]")
-        return "card.toml cannot be compared with records that cannot be read"
-    if kind == "huge header":
-        path = folder / "shapes/targets.npy"
-        path.write_bytes(path.read_bytes().replace(b"(384,)", b"(9" + b"9" * 9 + b",)", 1)[:200])
-        return "it is not an .npy array"
-    if kind == "compressed":
-        with np.load(run.folder / "predictions-compact.npz") as file:
-            np.savez_compressed(run.folder / "predictions-compact.npz", **file)
-        return "is compressed"
-    assert kind == "huge file"
-    with (folder / "shapes-tradeoff.svg").open("wb") as file:
-        file.truncate(1 << 33)
-    return "shapes-tradeoff.svg has 8589934592 bytes"
+
+    def a_huge_file(self):
+        with (self.folder / "shapes-tradeoff.svg").open("wb") as file:
+            file.truncate(1 << 33)
+        return "shapes-tradeoff.svg has 8589934592 bytes"
 
 
-KINDS = (
-    "edited metric", "claims", "other targets", "edited card", "other boards", "removed", "other results", "link",
-    "linked submission", "folder's name", "pipe", "method that writes", "stray file", "name upwards", "huge header",
-    "compressed", "huge file", "no spec",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [name for name in vars(Bad) if not name.startswith("_")])
 def test_a_bad_change_is_refused_and_does_nothing(kind, made, head, tamperings, shapes, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    reason = bad(kind, head, made, tamperings, shapes.hierarchy("height"))
+    reason = getattr(Bad(head, made, tamperings, shapes.hierarchy("height")), kind)()
     found = check(made / "base", head, tmp_path / "none")
     assert any(reason in line for line in found.problems), found.problems
     text = as_markdown(found)
@@ -188,7 +180,7 @@ def test_what_gets_worse_needs_a_word_in_the_card(made, head, tamperings, shapes
     monkeypatch.setattr(pictures, "draw", lambda *_: [])
     folder = head / "submissions/paper"
     shutil.rmtree(folder)
-    submit(Request(trained, folder, ["shapes"], Statement(**SAID), ["ce"], data_dir))  # without crm
+    submit(trained, folder, ["shapes"], Statement(**SAID), ["ce"], data_dir)  # without crm
     found = check(made / "base", head, head / "none")
     assert found.problems == ["shapes: crm:type-I gets worse: removed; say why in the card's replaces"]
     with (folder / "card.toml").open("a") as file:
@@ -250,7 +242,7 @@ def forge(cli, made, tmp_path_factory):
     tools.mkdir()
     (tools / "uv").write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" >> {folder}/installed\n')
     (tools / "uv").chmod(0o755)
-    fast = "from hierbench.experiments.publication import pictures as p; p.draw = lambda *_: []"
+    fast = "from hierbench.sharing import pictures as p; p.draw = lambda *_: []"
     environment = {"PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     environment |= {name: str(value) for name, value in workflow["env"].items()}
     with cli.program(tools / "hierbench", python=("-c", f"{fast}; from hierbench.cli.main import main; main()")):

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,10 @@ import pytest
 from hierbench.config.names import method_folder
 from hierbench.config.scored import Scored
 from hierbench.data.prepared import find
-from hierbench.experiments.scoring.command import Request, score_files
 from hierbench.metrics import evaluate
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
-from hierbench.utils.files import temporary_beside
+from hierbench.scoring.command import Request, score_files
 from tests import mistake_runs
 
 
@@ -155,35 +152,27 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place):
 
 
 def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
-    """An error at any point leaves no record; what a killed command left is removed; a record that is there is kept."""
+    """An error while they are written leaves no record; one that is there is kept."""
     for seed in (1, 2):
         save(place, f"vit-{seed}.npz", seed)
     request = Request(
         [place / "vit-1.npz", place / "vit-2.npz"], "shapes", None, None, None, None, 0, 0, place / "runs",
         place / "data",
     )  # fmt: skip
-    before = sorted((place / "runs").iterdir())
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    name = temporary_beside(place / "runs/scored").name.split(".")
-    left = place / "runs" / ".".join([*name[:-2], str(gone.pid), "tmp"])
-    left.mkdir()
-    (left / "spec.json").touch()
-    left.with_name(left.name.replace("scored", "probe")).touch()  # of the check that the folder can be written
-    rename, renamed = Path.rename, []
+    before = sorted((place / "runs").glob("*/"))
+    sealed, rename = [], Path.rename
 
-    def full(path, target):
-        if path.parent.name.startswith(".scored."):
-            renamed.append(target)
-            if len(renamed) == 2:
-                raise OSError(28, "No space left on device")
-        return rename(path, target)
+    def full(folder):
+        sealed.append(folder)
+        if len(sealed) == 2:
+            raise OSError(28, "No space left on device")
+        return fingerprints(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", full)
+        patch.setattr("hierbench.scoring.score.fingerprints", full)
         with pytest.raises(OSError, match="No space left"):
             score_files(request)
-    assert len(renamed) == 2 and sorted((place / "runs").iterdir()) == before
+    assert len(sealed) == 2 and sorted((place / "runs").glob("*/")) == before
 
     def overtaken(path, target):
         if path.parent.name.startswith(".scored."):  # another command has scored the file in the meantime
@@ -195,7 +184,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
         report = score_files(request)
     store = Store(place / "runs")
     assert len(report.runs) == 2 and all(store.run(run_id).done for run_id in report.runs)
-    assert len(list((place / "runs").iterdir())) == len(before) + 2
+    assert len(list((place / "runs").glob("*/"))) == len(before) + 2
 
 
 def tree_of(place):
@@ -275,7 +264,7 @@ def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, shown):
 
 def test_targets_and_rows_are_checked(cli, place):
     scores, targets = save(place, "vit.npz", 5)
-    before = sorted(path.name for path in (place / "runs").iterdir())
+    before = sorted((place / "runs").glob("*/"))
     np.savez(place / "shuffled.npz", scores=scores[::-1], targets=targets[::-1])
     cli(place, "score", "shuffled.npz", "--dataset", "shapes").one_line("targets are not those", "another order")
     np.savez(place / "few.npz", scores=scores[:6], targets=targets[:6])
@@ -291,14 +280,14 @@ def test_targets_and_rows_are_checked(cli, place):
     cli(place, "score", "alone.npy").one_line("give either a dataset", "or a tree")
     cli(place, "score", "alone.npy", "--dataset", "shapes", "--tree", "shapes").one_line("give either a dataset")
     cli(place, "score", "alone.npy", "--dataset", "shapes", "--data-dir", "none").one_line("data prepare shapes")
-    assert before == sorted(path.name for path in (place / "runs").iterdir())
+    assert before == sorted((place / "runs").glob("*/"))
     outs = [
         cli(place, "score", *one, "--dataset", "shapes", "--name", "same", "--format", "csv").ok()
         for one in (["numbered.npz"], ["alone.npy"], ["alone.npy", "--targets", "targets.txt"], ["vit.npz"])
     ]
     assert len({done.out for done in outs}) == 1
     assert "neither ids nor targets" in outs[1].err and "note" not in outs[2].err
-    assert len(sorted((place / "runs").iterdir())) == len(before) + 1
+    assert len(list((place / "runs").glob("*/"))) == len(before) + 1
 
 
 def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):

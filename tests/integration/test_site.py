@@ -15,7 +15,6 @@ from tests import site_records as records
 from tests.browser import js, press
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST = 150_000  # bytes of a page
 ATOM = "{http://www.w3.org/2005/Atom}"
 TABLE = "tables/tiny-imagenet-frozen/"
 
@@ -84,12 +83,6 @@ def test_links_are_relative_and_lead_somewhere(site, pages):
                 if parts.fragment:
                     assert parts.fragment in pages[target.relative_to(site.resolve()).as_posix()].ids, (name, address)
     assert outside == {"https://example.org/paper"}
-
-
-def test_pages_are_light(site, pages):
-    sizes = {name: page.path.stat().st_size for name, page in pages.items()}
-    assert max(sizes.values()) < LARGEST, max(sizes, key=sizes.get)
-    assert sum((site / name).stat().st_size for name in ("style.css", "tables.js")) < 40_000
 
 
 def test_the_table_page_says_what_the_records_give(site, pages):

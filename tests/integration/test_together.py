@@ -1,16 +1,15 @@
-"""Several `hierbench run` on one folder at once, folders that cannot be written, and a server that dies."""
+"""Several `hierbench run` on one folder at once, and a folder that no database can be in."""
 
 import json
 import re
 import shutil
 import signal
 import sqlite3
-import subprocess
-import time
 
 import pytest
 
 from tests.short import SHORT
+from tests.waiting import wait_for
 
 METHOD = '''"""A method that keeps a log of its training steps."""
 import os
@@ -43,13 +42,6 @@ def start(cli, folder, *arguments, seeds, epochs, jobs=1):
 
 def steps(folder):
     return (folder / "log").read_text().split()
-
-
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
 
 
 def test_two_at_once_train_every_job_once(cli, folder):
@@ -88,55 +80,7 @@ def test_what_a_killed_process_had_is_taken_over_from_its_last_epoch(cli, folder
     assert not list((folder / "runs").rglob(".*"))
 
 
-@pytest.fixture
-def disk(folder):
-    """Makes the folder of the runs read-only, for the superuser too: seen through another mount; or whole again."""
-    path = folder / "runs"
-    path.mkdir()
-
-    def mount(*options):
-        return subprocess.run(["mount", *options, path], capture_output=True).returncode == 0
-
-    def make(read_only):
-        if not read_only:
-            subprocess.run(["umount", "-l", path], capture_output=True)
-        elif not (mount("--bind", path) and mount("-o", "remount,bind,ro")):
-            pytest.skip("mounting is not allowed here, and permission bits do not stop the superuser")
-
-    yield make
-    make(read_only=False)
-
-
 RUN = ("run", "--methods", "./logged.py", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", "--jobs", "1")
-
-
-def test_a_folder_that_is_or_becomes_read_only_is_one_line(cli, folder, disk, monkeypatch):
-    import hierbench.training.trainer
-
-    line = "hierbench: error: runs cannot be written to {}: Read-only file system"
-    disk(read_only=True)
-    assert cli(folder, *RUN, *SHORT, "--mlflow", "off").one_line() == line.format("runs")
-    disk(read_only=False)
-    real = hierbench.training.trainer.validate
-
-    def remount(*arguments):
-        disk(read_only=True)
-        return real(*arguments)
-
-    monkeypatch.setattr("hierbench.utils.lock.LIMIT", 3.0)  # the lock that stays behind is of this very process
-    with monkeypatch.context() as patch:
-        patch.setattr(hierbench.training.trainer, "validate", remount)
-        code, out, err = cli(folder, *RUN, *SHORT, "--mlflow", "off")
-    assert (code, out) == (2, "")
-    said = [line for line in err.strip().splitlines() if "Shapes" not in line and "not the whole dataset" not in line]
-    assert said == [line.format(folder / "runs")]
-    disk(read_only=False)
-    assert "2 to train" in cli(folder, *RUN, *SHORT, "--mlflow", "off").ok().err and not list(
-        (folder / "runs").rglob(".*")
-    )
-    disk(read_only=True)
-    shown = cli(folder, "leaderboard", "--dataset", "shapes").ok()
-    assert "| 2 " in shown.out and shown.err == ""
 
 
 @pytest.mark.parametrize("mark", ["?", "#", "%"])

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import signal
-import time
 from importlib import resources
 
 import optuna
@@ -12,19 +11,15 @@ import pytest
 
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.tuned import read_tuned
+from tests.short import SMALL
 
-FAST = (
-    "--mlflow", "off", "--jobs", "1",
-    "--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4",
-)  # fmt: skip
-SMALL = (
-    "tune", "--method", "haframe", "--dataset", "shapes", *FAST,
+SEARCH = (
+    "tune", "--method", "haframe", "--dataset", "shapes", *SMALL,
     "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=2",
 )  # fmt: skip
 KEY = ("paper", "haframe", "type-II")
 FOUND = "runs/tuned/shapes.toml"
 STEPS = 10  # of an epoch
-DAY = 86400
 COUNTED = """
 from pathlib import Path
 from hierbench.methods.haframe import HAFrame
@@ -56,7 +51,7 @@ def data(tmp_path_factory, data_dir):
 def alone(cli, data):
     """A search that nothing disturbs."""
     folder = data("alone")
-    return folder, cli.start(folder, *SMALL).finish().ok()
+    return folder, cli.start(folder, *SEARCH).finish().ok()
 
 
 def started(folder):
@@ -97,9 +92,9 @@ def done_before_kill(cli, folder, arguments):
 
 def test_killed_and_started_again_it_ends_with_the_same_winner(cli, alone, data):
     folder = data("killed")
-    before = done_before_kill(cli, folder, SMALL)
+    before = done_before_kill(cli, folder, SEARCH)
     assert 2 <= len(before) < 8
-    out = cli.start(folder, *SMALL, "--output", "elsewhere.toml").finish().ok().out
+    out = cli.start(folder, *SEARCH, "--output", "elsewhere.toml").finish().ok().out
     after = started(folder)
     assert {name: after[name] for name in before} == before  # nothing is trained twice
     expected = read_tuned(alone[0] / FOUND)[KEY]
@@ -116,7 +111,7 @@ def counted(arguments):
 def test_two_at_once_share_the_grid(cli, alone, data):
     folder = data("two")
     (folder / "counted.py").write_text(COUNTED)
-    processes = [cli.start(folder, *counted(SMALL)) for _ in range(2)]
+    processes = [cli.start(folder, *counted(SEARCH)) for _ in range(2)]
     outputs = [process.finish().ok() for process in processes]
     tried = [re.findall(r"alpha ([\d.]+), gamma ([\d.]+): validation", done.err) for done in outputs]
     assert sorted(tried[0] + tried[1]) == [("0.3", "2"), ("0.3", "4"), ("0.5", "2"), ("0.5", "4")]
@@ -127,25 +122,10 @@ def test_two_at_once_share_the_grid(cli, alone, data):
     assert (found.params, found.mean) == (expected.params, expected.mean)
 
 
-@pytest.mark.thorough
-def test_tpe_is_killed_and_resumes(cli, data):
-    folder = data("tpe")
-    (folder / "counted.py").write_text(COUNTED)
-    tpe = [*counted(SMALL), "--sampler", "tpe", "--trials", "5"]
-    before = done_before_kill(cli, folder, tpe)
-    assert 5 <= len(before) < 10
-    _, out, err = cli.start(folder, *tpe).finish().ok()
-    after = started(folder)
-    assert {name: after[name] for name in before} == before and len(after) == 10
-    assert "5 configurations x 2 runs" in err and len(ranking(out)) == 5
-    steps = (folder / "steps").read_text()
-    assert cli.start(folder, *tpe).finish().ok().out == out and (folder / "steps").read_text() == steps
-
-
 def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_next_command(cli, data):
     folder = data("diverges")
     (folder / "counted.py").write_text(COUNTED)
-    grid = [*counted(SMALL), "--set", "tune.grid.counted.gamma=[13,2]", "--set", "tune.grid.counted.alpha=[0.3]"]
+    grid = [*counted(SEARCH), "--set", "tune.grid.counted.gamma=[13,2]", "--set", "tune.grid.counted.alpha=[0.3]"]
     grid += ["--set", "tune.runs=1"]
     code, out, err = cli(folder, *grid)
     assert code == 1 and "failed: counted type-II alpha 0.3, gamma 13 seed 1000: " in err
@@ -170,29 +150,9 @@ def recorded(folder):
     return sorted(trial.state.name for trial in study.trials)
 
 
-def test_a_search_resumes_after_the_clock_was_moved_back(cli, alone, tmp_path, monkeypatch):
-    """With one configuration left to try, and files and records of the other three that lie in the future."""
-    folder = shutil.copytree(alone[0], tmp_path / "moved")
-    before = started(folder)
-    specs = {name: json.loads((folder / "runs" / name / "spec.json").read_text()) for name in before}
-    last = {"alpha": 0.5, "gamma": 4.0}.items()
-    left = {name for name, spec in specs.items() if last <= spec["method"]["params"].items()}
-    for name in left:
-        shutil.rmtree(folder / "runs" / name)
-    now, now_ns = time.time, time.time_ns
-    monkeypatch.setattr(time, "time", lambda: now() - DAY)
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns() - DAY * 10**9)
-    out = cli(folder, *SMALL).ok().out
-    assert out == alone[1].out  # the same table and winner
-    after = started(folder)
-    assert len(left) == 2 and after.keys() == before.keys()
-    for name in after:
-        assert after[name]["started"] < before[name]["started"] if name in left else after[name] == before[name]
-
-
 def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp_path):
     folder = shutil.copytree(alone[0], tmp_path / "tuned")
-    run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", "--seeds", "1", *FAST)
+    run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", "--seeds", "1", *SMALL)
     _, out, err = cli(folder, *run, "--tuned").ok()
     params = read_tuned(folder / FOUND)[KEY].params
     assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err

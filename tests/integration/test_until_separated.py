@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from hierbench.runs.requests import read_requests
 from hierbench.runs.store import Store
 from tests.short import SMALL
 
@@ -24,6 +25,11 @@ class Twin(CrossEntropy):
             raise RuntimeError("as asked")
         return super().loss(outputs + 0.5 * torch.randn_like(outputs), targets)
 '''
+
+
+def asked_for(folder, kind):
+    """The requests of a kind."""
+    return [one for one in read_requests(folder / "runs") if one.kind == kind]
 
 
 def seeds_of(runs):
@@ -65,15 +71,16 @@ def test_rows_that_differ(cli, folder):
     asked = ("--until-separated", "crm,ce", "--max-seeds", "12", "--separation-metric", "hierdist@20")
     dry = cli(folder, *RUN, *asked, "--dry-run").ok()
     assert "a look after every seed from 3 to 12, each at level 0.01" in dry.said
-    file = folder / "runs/separation-shapes-ce-type-I-crm-type-I.json"
-    assert not file.exists() and seeds_of(folder / "runs") == {"ce": [0, 1], "crm": [0, 1], "twin": [0, 1]}
+    assert not asked_for(folder, "separation")
+    assert seeds_of(folder / "runs") == {"ce": [0, 1], "crm": [0, 1], "twin": [0, 1]}
     planned = json.loads(cli(folder, *RUN[:-2], *asked, "--plan-only", "--json").ok().out)
     waiting = [(job["method"], job["seed"]) for job in planned["jobs"] if job["state"] != "cached"]
     assert waiting == [("ce", 2), ("crm", 2)]
     done = cli(folder, *RUN, *asked, "--json").ok()
     board = json.loads(done.out)
     found = board["separation"]
-    assert found == json.loads(file.read_text()) and found["outcome"] == "separated" and found["there"] == {}
+    assert [*asked_for(folder, "separation")[0].budget["looks"].values()] == found["looks"]
+    assert found["outcome"] == "separated" and found["there"] == {}
     assert found["rows"] == ["crm:type-I", "ce:type-I"] and (found["start"], found["most"]) == (3, 12)
     n = found["seeds"]
     assert seeds_of(folder / "runs") == {"ce": list(range(n)), "crm": list(range(n)), "twin": [0, 1]}
@@ -99,8 +106,11 @@ def test_rows_that_differ(cli, folder):
         ((*asked, "--set", "methods.ce.lr.classifier=1.0"), "other settings"),
     ):
         line = next(line for line in cli(folder, *RUN, *other).err.splitlines() if "error" in line)
-        assert what in line and "remove the file" in line
-    assert json.loads(file.read_text()) == found
+        assert what in line and "ask in another runs folder" in line
+    (separation,) = asked_for(folder, "separation")
+    assert [*separation.budget["looks"].values()] == found["looks"]
+    ids = next(one.ids for one in asked_for(folder, "comparison") if one.options.get("until_separated") == "crm,ce")
+    assert {run_id for row in board["rows"] for run_id in row["runs"]} <= set(ids)
 
 
 def test_equal_rows_and_seeds_that_were_there(cli, folder):
@@ -127,8 +137,7 @@ def test_a_failed_job_ends_it(cli, folder):
     done = cli(folder, *RUN, *asked)
     assert done.code == 1 and "failed: twin type-I seed 2: RuntimeError: as asked" in done.err
     assert "no look was made yet; the first is at 3 seeds" in done.err and "| cross-entropy" in done.out
-    content = json.loads((folder / "runs/separation-shapes-ce-type-I-twin-type-I.json").read_text())
-    assert content["outcome"] == "open" and content["looks"] == []
+    assert "looks" not in asked_for(folder, "separation")[0].budget
     (folder / "fails").unlink()
     found = json.loads(cli(folder, *RUN, *asked, "--json").ok().out)["separation"]
     assert found["outcome"] in ("separated", "not separated") and len(found["looks"]) == found["seeds"] - 2

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from hierbench.experiments.verification.retrain import is_close
-from hierbench.runs.compact import write_compact
+from hierbench.records.compact import write_compact
+from hierbench.reproduction.retrain import is_close
 from hierbench.runs.store import Store
 from tests.short import SMALL
 from tests.tamperings import predict, reseal

@@ -8,16 +8,17 @@ import tracemalloc
 import pytest
 
 from hierbench.api.registry import find_method
+from hierbench.config.options import Place
 from hierbench.config.recipe import load_recipe
 from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
-from hierbench.experiments.site.build import build_site
-from hierbench.experiments.verification.checked import checked_board
-from hierbench.experiments.verification.verify import verify
 from hierbench.leaderboard.formats import FORMATS, render
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.planning.plan import make_plan
-from hierbench.runs.store import Store
+from hierbench.sharing.site.build import build_site
+from hierbench.sharing.verification.checked import checked_board
+from hierbench.sharing.verification.verify import verify
+from tests import many_runs
 from tests import site_records as records
 
 SIZES = (1000, 2000, 4000)
@@ -26,7 +27,7 @@ MOST = 1.3  # by how much the cost of a run may be larger among four times as ma
 
 
 @pytest.fixture(scope="module")
-def folders(many_runs, tmp_path_factory):
+def folders(tmp_path_factory):
     """Folders of a published table of so many runs, by their number; the smallest is for what happens once."""
     folders = {num: tmp_path_factory.mktemp(f"runs{num}") for num in (50, *SIZES)}
     for num, folder in folders.items():
@@ -38,7 +39,7 @@ def folders(many_runs, tmp_path_factory):
 
 def table(folder):
     """Make a table in every format."""
-    opened = checked_board("shapes", Store(folder / "shapes"), folder / "no-data")
+    opened = checked_board("shapes", Place(folder / "shapes", folder / "no-data"))
     assert not opened.report.num_rejected and sum(row.n for row in opened.board.rows) == len(opened.report.runs)
     for form in FORMATS:
         render(board_table(opened.board), form)
@@ -84,7 +85,7 @@ def test_time_and_memory_of_a_run_do_not_grow_with_their_number(folders, tmp_pat
 
 
 @pytest.mark.speed
-def test_a_known_table_of_5000_runs(many_runs, tmp_path):
+def test_a_known_table_of_5000_runs(tmp_path):
     """In a new process, with the findings kept: asked are 3 s and 150 MB, and no PyTorch."""
     many_runs.make(tmp_path / "runs", 5000)
     time.sleep(1.0)
@@ -94,7 +95,7 @@ def test_a_known_table_of_5000_runs(many_runs, tmp_path):
 
 
 @pytest.mark.speed
-def test_a_cached_run_of_5000_jobs(many_runs, tmp_path):
+def test_a_cached_run_of_5000_jobs(tmp_path):
     """All jobs are done: looked for, counted and shown, the first time by planning, then from the plan cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawn, "PER_CLASS", {"train": 4, "val": 2, "test": 2})

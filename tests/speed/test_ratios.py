@@ -8,21 +8,10 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, evaluate
-from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
-from hierbench.methods.flamingo import Flamingo
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally
-from hierbench.speed.bench import (
-    Sizes,
-    measure_features,
-    measure_methods,
-    measure_steps,
-    photograph,
-    prepare_seconds,
-    trained_methods,
-)
 from hierbench.speed.timing import head_pass
 from hierbench.training.posthoc import rescored_chunks
 
@@ -83,14 +72,6 @@ def test_metrics_and_crm(reference, inat, num, part, repeats):
     print(f"seconds: {median_seconds(fast, 5):.2f} on {torch.get_num_threads()} threads")
 
 
-@pytest.mark.parametrize(("width", "height"), [(500, 375), (800, 600), (1100, 750)])
-def test_preparing_against_bare_decoding(tmp_path, width, height):
-    """Of bare decoding by the same decoder, on all cores."""
-    files = [photograph(tmp_path / f"{index}.jpg", width, height, index) for index in range(16)] * 6
-    ratios = [bare / ours for ours, bare in zip(*prepare_seconds(files, tmp_path, 5), strict=True)]
-    print(f"\npreparing {width}x{height}: {np.median(ratios):.2f} of bare decoding ({np.round(ratios, 2)}; asked: 0.8)")
-
-
 def test_haframe_loss(reference, inat):
     torch.manual_seed(0)
     method, part = HAFrame(inat, 1010), 4
@@ -141,30 +122,3 @@ def test_frame(reference, inat, dtype, asked):
         hierarchy_aware_frame(inat.distances, 3.0, dtype=dtype)
 
     ratio(f"frame with its s_min, K=1010, {dtype.__name__}", fast, slow, asked)
-
-
-def test_overhead_of_a_step():
-    """Head, loss, metrics and data path against the bare WRN-28-2's forward and backward pass at B=64, K=100."""
-    ours = {cls.name for cls in (CrossEntropy, Flamingo, HAFeature, HAFrame)}
-    rows = measure_steps("cpu", Sizes(rounds=5))
-    for row in rows:
-        share = f"{100 * row['share']:.1f} % of WRN-28-2"
-        print(f"\n{row['method']} {row['type']}: head, loss, metrics and data path are {share}")
-    rows = [row for row in rows if row["precision"] == "float32"]
-    assert not [row for row in rows if row["share"] > (0.05 if row["method"] in ours else 0.15)]
-
-
-def test_methods_take_at_most_six_times_as_long_as_haframe(inat):
-    """Head and loss alone, forward and backward, on features: B=256, K=1010."""
-    torch.manual_seed(0)
-    rows = measure_methods("cpu", 7, 256, inat)
-    for row in rows:
-        print(f"\n{row['method']}: {row['ratio']:.2f} of HAFrame's time ({row['ms']:.1f} ms; at most: 6)")
-    slow = [row["method"] for row in rows if row["ratio"] > 6.0]
-    assert not slow and len(rows) == len(trained_methods())
-
-
-def test_training_on_features_is_half_as_fast_as_a_plain_loop():
-    for row in measure_features("cpu", 7, Sizes()):
-        print(f"\ntraining on features, {row['type']}: {row['ratio']:.2f} of a plain loop's speed (asked: 0.5)")
-        assert row["ratio"] >= 0.5

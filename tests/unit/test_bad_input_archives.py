@@ -8,14 +8,13 @@ import resource
 import signal
 import struct
 import tarfile
-import time
 import zipfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -23,21 +22,12 @@ from hierbench.data.datasets.fgvc import load_image
 from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.image import UnreadableImageError, decode
 from hierbench.data.prepare import prepare
-from hierbench.data.source import DamagedArchiveError, unpack
+from hierbench.data.source import unpack
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.arrays import load_array, load_arrays, map_array
 from hierbench.utils.errors import UserError
 
 SIZE = (4, 4)
-# No deadline on a machine whose speed drifts; `in_time` has one of its own.
-FUZZED = settings(
-    deadline=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +87,6 @@ def pieces(path, names=("a.jpg",)):
 
 
 @given(st.data())
-@FUZZED
 def test_damaged_archives_of_every_sort(targets, tmp_path_factory, data):
     """Seeds of the fuzzer, changed at random places; the target compares the folder before and after."""
     content = bytearray(data.draw(st.sampled_from(targets.seeds("archives"))))
@@ -110,7 +99,6 @@ def test_damaged_archives_of_every_sort(targets, tmp_path_factory, data):
 
 
 @given(st.binary(max_size=600), st.integers(0, 7))
-@FUZZED
 def test_bytes_that_are_no_archive(targets, tmp_path_factory, content, sort):
     targets.archives(bytes([sort]) + content, tmp_path_factory.mktemp("fuzz"))
 
@@ -190,20 +178,12 @@ def test_a_tar_that_asks_for_what_none_needs(tmp_path, little_memory, case):
             read(tmp_path / "given.tar.gz")
 
 
-def test_a_gzip_bomb_ends_soon(tmp_path):
-    """Zeros compress to a thousandth; one compressed block is repeated, so that it is made in no time."""
-    pack = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = pack.compress(raw(header("other", 40 << 30))) + pack.flush(zlib.Z_FULL_FLUSH)
-    once = pack.compress(b"\0" * (1 << 24)) + pack.flush(zlib.Z_FULL_FLUSH)
-    bomb, began = tmp_path / "given.tar.gz", time.process_time()
-    bomb.write_bytes(packed + once * (64 * 40))
-    assert bomb.stat().st_size < 50 << 20
-    with pytest.raises(DamagedArchiveError, match="expands to more than 200 times its size"):
-        pieces(bomb)
-    with pytest.raises(UserError, match="not a complete tar archive"):
-        unpack(bomb, tmp_path / "target")
-    assert time.process_time() - began < 20
-    assert sum(entry.stat().st_size for entry in (tmp_path / "target").rglob("*")) == 0
+def test_what_would_fill_the_disk_is_not_unpacked(targets, tmp_path):
+    with gzip.open(tmp_path / "given", "wb") as file:
+        file.write(raw(header("first", 1), b"1") + raw(header("other", 40 << 30)))
+    with pytest.raises(UserError, match="it holds more than 8 GiB"):
+        unpack(tmp_path / "given", tmp_path / "target")
+    assert not list((tmp_path / "target").iterdir())
 
 
 def test_archives_in_archives_are_followed_so_far(targets, tmp_path):
@@ -230,16 +210,6 @@ def test_a_pipe_does_not_hold_up(tmp_path, miniatures):
         os.mkfifo(source / "fgvc-aircraft-2013b/data" / name)
         with pytest.raises(UserError, match=r"no file|not a regular file"):
             prepare("fgvc", tmp_path / "data", source)
-
-
-@pytest.mark.parametrize("name", ["inat19", "tieredimagenet-h", "cifar100", "fgvc", "tiny-imagenet"])
-def test_a_source_that_is_no_file(tmp_path, name):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    for source in ("pipe", "/dev/zero", "dangling", "nul\0"):
-        with pytest.raises((UserError, ValueError)):
-            prepare(name, tmp_path / "data", tmp_path / source, offline=tmp_path)
-    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("image", ["../../../../../etc/passwd", "", "x\0y"])

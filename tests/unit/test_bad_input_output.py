@@ -10,23 +10,20 @@ import xml.etree.ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from hierbench.figures.plots import style
 from hierbench.leaderboard import ablation, ledger
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.reports.plots import style
+from hierbench.records.reading import read_records
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
 from tests import mistake_runs
 
-FUZZED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 HARM = [
     "<script>alert(1)</script>",
     "</script><img src=x onerror=alert(1)>",
@@ -61,7 +58,6 @@ def board_of(titles, remark=""):
 
 
 @given(TEXT)
-@FUZZED
 def test_one_line(text):
     line = one_line(text)
     assert line.isprintable() or REPLACEMENT in line
@@ -71,7 +67,6 @@ def test_one_line(text):
 
 
 @given(st.lists(TEXT, min_size=1, max_size=4), TEXT)
-@FUZZED
 def test_markdown_keeps_the_shape_of_the_table(targets, titles, remark):
     board = board_of(titles, remark)
     text = render(board_table(board))
@@ -83,7 +78,6 @@ def test_markdown_keeps_the_shape_of_the_table(targets, titles, remark):
 
 
 @given(TEXT)
-@FUZZED
 def test_escaped_markdown_shows_the_text(text):
     """Without its backslashes before punctuation it is the line again, and nothing in it opens an element or a link."""
     escaped = markdown_escaped(text)
@@ -107,7 +101,6 @@ def is_computed(text):
 
 
 @given(TEXT)
-@FUZZED
 def test_csv_and_json_come_back(text):
     board = board_of([text, "b"])
     rows = list(csv.DictReader(io.StringIO(render(board_table(board), "csv"), newline="")))
@@ -117,7 +110,6 @@ def test_csv_and_json_come_back(text):
 
 
 @given(TEXT)
-@FUZZED
 def test_tex_acts_upon_no_character(text):
     escaped = latex_escaped(text)
     for command in (
@@ -142,7 +134,7 @@ def test_tex_with_names_made_to_harm_compiles(tmp_path, kind):
     board = board_of(titles, " ".join(HARM[:-2]))
     if kind == "ablation":
         rows = [Row(v.type, v.method, title, 3, 3, {}) for v, title in zip(ablation.VARIANTS, titles, strict=False)]
-        tables = [ablation.Ablation("d", title, "paper", "height", list(rows), title) for title in titles]
+        tables = [(title, Board("d", "paper", "height", rows, title)) for title in titles]
         table = ablation.ablation_table(tables)
     else:
         table = board_table(board) if kind == "table" else ledger.ledger_table(ledger.build_ledger(board, board))
@@ -168,9 +160,9 @@ class Elements(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A page of mistakes whose every name is one to do harm, as a function of the names."""
+    from hierbench.figures.mistakes.page import render as render_page
+    from hierbench.figures.mistakes.pair import choose, read_pair
     from hierbench.leaderboard.selection import named_run
-    from hierbench.reports.mistakes.page import render as render_page
-    from hierbench.reports.mistakes.pair import choose, read_pair
     from hierbench.runs.store import Store
 
     def make(names, title, remark):
@@ -188,7 +180,9 @@ def page(tmp_path_factory):
             (run.folder / "metrics.json").write_text(json.dumps(metrics | {"title": title}))
             mistake_runs.seal(run)
         pair = read_pair(
-            *(named_run(name, Board.of("shapes", store), store) for name in ("ce", "hafeature")), work / "data", store
+            *(named_run(name, Board.of("shapes", read_records(store.root))) for name in ("ce", "hafeature")),
+            work / "data",
+            store,
         )
         chosen = choose(pair.heights, pair.between, pair.confidence, 10)
         return render_page(pair, chosen, {paths[0][1]: title})

@@ -5,16 +5,12 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy
 from hierbench.hierarchy.readers import DEEPEST, MOST_CLASSES
 
-FUZZED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 CELLS = st.sampled_from(
     ["a", "b", "c", "x", "", " ", "a ", "#", '"', ",", "\0", "\x1c", "\u2028", "é", "9" * 30, "_root"]
 )
@@ -26,20 +22,17 @@ def folder(tmp_path_factory):
 
 
 @given(st.integers(0, 15), st.binary(max_size=200))
-@FUZZED
 def test_any_bytes(targets, folder, how, content):
     targets.trees(bytes([how]) + content, folder)
 
 
 @given(st.integers(0, 15), st.lists(st.lists(CELLS, max_size=4), max_size=6))
-@FUZZED
 def test_nearly_trees(targets, folder, how, rows):
     text = "\n".join((", " if how & 1 else " ").join(row) for row in rows)
     targets.trees(bytes([how]) + text.encode(), folder)
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.none() | st.lists(CELLS, max_size=4))
-@FUZZED
 def test_any_edges(edges, classes):
     try:
         tree = Hierarchy.from_edges(edges, classes)

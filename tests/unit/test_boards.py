@@ -12,7 +12,8 @@ from hierbench.leaderboard.boards import differences_of
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.tables.boards import boards_table
-from hierbench.runs.store import Run, Store
+from hierbench.records.reading import read_records
+from hierbench.runs.store import Run
 from tests.mistake_runs import seal
 
 NAME = "tiny-imagenet-frozen"
@@ -20,7 +21,7 @@ NAME = "tiny-imagenet-frozen"
 
 def compared(*folders):
     """Compare the records of two folders as they are: nothing follows from predictions in these copies."""
-    return differences_of(*((Board.of(NAME, Store(folder)), Store(folder), folder) for folder in folders))
+    return differences_of(*((Board.of(NAME, read_records(folder)), folder) for folder in folders))
 
 
 def specs_in(folder):
@@ -67,16 +68,16 @@ def test_a_row_that_got_worse_is_tested_by_seed(old, new):
     edit(new, shifted(0.3), "hxe")
     found = compared(old, new)
     assert [changed.row.method for changed in found.changed] == ["ce", "hxe"] and not found.added + found.removed
-    pairs = [(changed.row, changed.old) for changed in found.changed]
+    pairs = [(changed.row, changed.reference) for changed in found.changed]
     gaps = [difference(*(dict(enumerate(row.metrics["top1"].values)) for row in pair)) for pair in pairs]
     adjusted = holm([gap.p for gap in gaps] + [1.0] * 8)  # the other four metrics stayed as they were
     for changed, expected, p in zip(found.changed, gaps, adjusted, strict=False):
         gap = changed.differences["top1"]
         assert (gap.mean, gap.n, gap.test, gap.effect) == (expected.mean, 5, "paired", expected.effect)
         assert gap.p_holm == pytest.approx(p) and gap.significant
-        assert changed.differences["hierdist@1"].p == 1.0 and changed.specs == ()
+        assert changed.differences["hierdist@1"].p == 1.0 and changed.changes == ()
     (worse,) = found.worse  # the other got better
-    assert worse.row.method == "ce" and worse.reasons[0].startswith("Top-1 accuracy -0.98 +/- 0.02 (p ")
+    assert worse[0].method == "ce" and worse[1][0].startswith("Top-1 accuracy -0.98 +/- 0.02 (p ")
     text = render(boards_table(found))
     assert text.startswith(f"{NAME}, protocol paper: 2 rows changed, 1 row worse, 1 unchanged.\n\n| Model")
     assert "**-0.98 +/- 0.02** (d -62.0)" in text and "- Worse: cross-entropy type-I: Top-1" in text
@@ -89,7 +90,7 @@ def test_rows_that_came_and_went_and_lost_seeds(old, new):
     edit(new, lambda spec, metrics, environment: spec.update(seed=spec["seed"] + 10), "soft_labels")
     found = compared(old, new)
     assert [row.method for row in found.removed] == ["hxe"] and found.added == ()
-    assert {worse.row.method: worse.reasons for worse in found.worse} == {
+    assert {row.method: reasons for row, reasons in found.worse} == {
         "ce": ("lost seeds 1, 4",),
         "soft_labels": ("lost seeds 0-4",),
         "hxe": ("removed",),
@@ -116,7 +117,7 @@ def test_changed_specs_are_named_key_by_key(old, new):
     edit(new, change, "soft_labels")
     edit(new, lambda spec, metrics, environment: environment.update(torch="3.0"))
     found = compared(old, new)
-    specs = {changed.row.method: {one.key: (one.old, one.new) for one in changed.specs} for changed in found.changed}
+    specs = {changed.row.method: {one.key: (one.old, one.new) for one in changed.changes} for changed in found.changed}
     soft = specs["soft_labels"]
     assert soft["method.params.gamma"] == ("none", "<b>|") and soft["environment.torch"] == ("2.15.0", "3.0 | `x`")
     assert soft["environment.device"] == ("cpu", "cuda") and soft["train.lr.backbone"][1] == "0.5"
@@ -140,12 +141,13 @@ def test_rows_of_several_hyperparameters_are_matched_by_them(old, new, tmp_path)
             content["method"]["params"]["beta"] = 99.0
             (twin / "spec.json").write_text(json.dumps(content))
             seal(Run(twin))
+            twin.rename(both / Spec.model_validate(content).id)
     found = compared(old, both)
     assert [row.title for row in found.added] == [next(row.title for row in found.new.rows if "beta=99" in row.title)]
     assert not found.changed and not found.removed
     edit(both, lambda spec, metrics, environment: spec["method"]["params"]["beta"] == 99.0, "soft_labels")
     other = compared(old, both)  # one row on either side: its hyperparameters changed
-    assert [change.key for change in other.changed[0].specs] == ["method.params.beta"] and not other.added
+    assert [change.key for change in other.changed[0].changes] == ["method.params.beta"] and not other.added
 
 
 REFUSED = {
@@ -193,6 +195,6 @@ def test_the_command(cli, tmp_path, old, new):
     cli(tmp_path, "compare", old, new, "--metrics", "+ece").one_line("--metrics is for rows of one table")
     edit(new, shifted(42.0), "ce")
     done = cli(tmp_path, "compare", old, new, "--format", "json").ok()
-    assert done.err.count(" (ce type-I seed ") == 5 and "is rejected and not counted: " in done.err
-    (row,) = (row for row in json.loads(done.out)["worse"] if row["method"] == "ce")
-    assert "lost seeds" in str(row)
+    assert [row["method"] for row in json.loads(done.out)["changed"]] == ["ce"]
+    next(iter(new.glob("*/metrics.json"))).write_text("{")
+    assert "is damaged (metrics.json) and not counted" in cli(tmp_path, "compare", old, new).ok().err

@@ -13,7 +13,6 @@ from hierbench.execution.run_job import execute
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_json_object
 
 
 @pytest.fixture
@@ -113,13 +112,6 @@ def test_where_nothing_can_be_written_every_process_checks_for_itself(dataset, r
     for _ in range(2):
         data.check(data.find("shapes", tmp_path / "linked"))
     assert len(reads) == 1 and not (dataset.folder / data.CHECKED).exists()
-
-
-def test_the_digest_is_recorded_with_the_result(dataset, tmp_path):
-    job, setting = job_of(dataset), Setting(tmp_path / "runs", tmp_path / "data")
-    assert execute(job, setting, lambda *_: None).state == "done"
-    recorded = read_json_object(setting.store.run(job.id).folder / "environment.json")
-    assert recorded["data"]["digest"] == dataset.digest
 
 
 @pytest.mark.parametrize("name", ["../shapes", "/etc", "..", ""])

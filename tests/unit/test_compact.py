@@ -5,12 +5,12 @@ import io
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
 from hierbench.metrics import mistakes_by_distance
-from hierbench.runs.compact import (
+from hierbench.records.compact import (
     FILE,
     digest_of_targets,
     metrics_of_ranked,
@@ -35,7 +35,6 @@ def tree_of(num_classes, seed=0):
     return Hierarchy.from_paths(paths)
 
 
-@settings(deadline=None)
 @given(num=st.integers(1, 40), num_classes=st.integers(2, 300), seed=st.integers(0, 999), ties=st.booleans())
 def test_the_papers_metrics_follow_exactly(num, num_classes, seed, ties):
     generator, tree = np.random.default_rng(seed), tree_of(num_classes)

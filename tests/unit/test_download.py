@@ -70,7 +70,7 @@ def test_nothing_is_downloaded_elsewhere():
         "download_url",
         "torch.hub",
         "download=True",
-        "requests.",
+        "requests.get(",
         "load_state_dict_from",
     )
     root = Path(hierbench.__file__).parent
@@ -85,6 +85,7 @@ def test_a_known_digest_is_said_and_compared(tmp_path, site):
     remote = Remote("the file", url, SHA256)
     assert remote.there(tmp_path / "new") is None
     path = obtain(remote, tmp_path / "new", "copy it")
+    assert obtain(remote, tmp_path / "new", "copy it") == path  # from there
     assert events == [f"downloading the file from {url} (SHA-256 {SHA256})", "GET"]
     assert path.read_bytes() == CONTENT and remote.there(tmp_path / "new") == path
     assert [file.name for file in path.parent.iterdir()] == ["x.bin"]

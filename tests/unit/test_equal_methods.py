@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from hierbench.experiments.site.comparisons import pairs_of
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.letters import tie_groups
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
 from hierbench.leaderboard.ties import family_of, pairwise_p
+from hierbench.sharing.site.comparisons import pairs_of
 
 TABLES = 1000
 MOST_FALSE = 64  # of 1,000 tables at 5 %: 50, and twice the standard deviation of 6.9

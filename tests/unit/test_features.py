@@ -227,20 +227,6 @@ def test_features_do_not_depend_on_the_number_of_cores(own, monkeypatch):
     np.testing.assert_array_equal(*arrays)
 
 
-def test_each_block_has_one_thread_and_large_images_have_fewer_blocks_at_once(own, monkeypatch):
-    wanted = Wanted.by_spec(own, job_of(own).spec)
-    threads, call = set(), extraction.Extractor.__call__
-    monkeypatch.setattr(extraction, "num_cores", lambda: 32)
-    monkeypatch.setattr(
-        extraction.Extractor, "__call__", lambda self, b: (threads.add(torch.get_num_threads()), call(self, b))[1]
-    )
-    obtain_features(wanted, None, "cpu")
-    assert threads == {1}
-    sizes = [(64, 64), (224, 224), (448, 448), (2000, 2000)]
-    assert [extraction.blocks_at_once("cpu", size) for size in sizes] == [8, 8, 2, 1]
-    assert extraction.blocks_at_once("cuda", (64, 64)) == 1
-
-
 def test_a_block_that_does_not_fit_in_memory_is_one_line(own, monkeypatch):
     wanted = Wanted.by_spec(own, job_of(own).spec)
 
@@ -250,21 +236,6 @@ def test_a_block_that_does_not_fit_in_memory_is_one_line(own, monkeypatch):
     monkeypatch.setattr(extraction.Extractor, "__call__", too_large)
     with pytest.raises(UserError, match=r"^wrn10-1-s4 needs more memory .* 64 images of 32x32 .*model.input_size"):
         obtain_features(wanted, None, "cpu")
-
-
-def test_a_cached_extraction_reads_no_weights(own, monkeypatch):
-    from types import SimpleNamespace
-
-    from hierbench.execution import train_job as before_jobs
-
-    job = job_of(own)
-    monkeypatch.setattr(before_jobs, "data_of", lambda job, setting: own)
-    setting = SimpleNamespace(executor="local", store=Store(own.folder), device="cpu", weights=None)
-    read = []
-    monkeypatch.setattr(before_jobs, "weights_of", lambda job, setting: read.append(job))
-    before_jobs.extract_features([job], setting)
-    before_jobs.extract_features([job], setting)
-    assert len(read) == 1
 
 
 def test_caches_of_a_dataset_that_is_not_prepared_stay(own):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cosine_similarity, cross_entropy
 
@@ -123,7 +123,6 @@ def test_barz_denzler_is_the_published_one(arrays, cifar100):
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_cosines_of_classes_are_those_of_the_heights(data, reference):
     tree = data.draw(reference.ragged_trees())
     paths = [tuple(Nodes(tree).paths[y][: tree.num_levels].tolist()) for y in range(tree.num_classes)]
@@ -198,7 +197,6 @@ def test_hiercos_is_the_published_one(shared, arrays, cifar100, reference):
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_hiercos_is_a_loop_over_nodes(data, reference):
     tree = data.draw(reference.ragged_trees())
     torch.manual_seed(data.draw(st.integers(0, 2**31)))

@@ -8,7 +8,8 @@ from hierbench.api.registry import BrokenMethodError, digest_of_code, find_metho
 from hierbench.config.recipe import load_recipe
 from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
-from hierbench.runs.store import Run, Store
+from hierbench.records.reading import read_records
+from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
 
@@ -84,20 +85,13 @@ def test_the_digest_sees_code_beside_a_docstring_and_no_docstring(tmp_path):
     assert digests[2] == digests[3] == digests[4]
 
 
-@pytest.mark.parametrize("text", ["{}", '{"test": {}}', '{"test": {"top1": "x"}}', "[]", '{"test": 3}'])
-def test_a_damaged_metrics_file_is_named(tmp_path, text):
-    (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"metrics\.json is damaged"):
-        Run(tmp_path).metrics()
-
-
 def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
     recipe = load_recipe("shapes")
     plan = make_plan(recipe, shapes, [find_method("crm")], ["type-I"], 1)
     crm = next(job for job in plan if not job.trains)
     Store(tmp_path).run(crm.id).plan(crm.spec.content())
     with pytest.raises(UserError, match="have lost their bases"):
-        Board.of("shapes", Store(tmp_path))
+        Board.of("shapes", read_records(tmp_path))
 
 
 def test_a_file_that_is_given_without_its_path_is_suggested(tmp_path, monkeypatch):

@@ -241,26 +241,10 @@ def test_more_classes_than_columns_at_a_time(monkeypatch):
     assert whole.distances.dtype == np.int16
 
 
-SIZES = {
-    "inaturalist19_isa": (3, 4, 9, 34, 57, 72, 1010),
-    "tiered_imagenet_isa": (2, 5, 21, 35, 86, 159, 270, 422, 510, 584, 607, 608),
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_published_trees(shared, name):
-    tree = Hierarchy.read(shared / f"data/making-better-mistakes/{name}.txt")
-    assert tree.level_sizes == SIZES[name]
-
-
 def test_height_and_depth_differ_on_tiered_imagenet(shared):
     path = shared / "data/making-better-mistakes/tiered_imagenet_isa.txt"
     height, depth = (Hierarchy.read(path, distance=kind).distances for kind in ("height", "depth"))
     assert np.triu(height != depth, 1).sum() == 50_383
-
-
-def test_fgvc(shared):
-    assert Hierarchy.read(shared / "facts/fgvc-aircraft.csv").level_sizes == (30, 70, 100)
 
 
 def test_cifar100_equals_the_oracle(shared, cifar100):

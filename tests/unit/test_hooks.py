@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -11,13 +10,12 @@ from hierbench import Method, PostHoc
 from hierbench.api.contract import check_method
 from hierbench.api.contract_setup import TREE
 from hierbench.api.method import groups_of
-from hierbench.api.registry import find_method, method_group, method_names
+from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
 from hierbench.planning.plan import make_plan
-from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Store
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import make_optimizer, set_rates
@@ -178,34 +176,6 @@ def test_level_predictions_take_the_lower_of_equals():
         level_predictions(method, scores)
 
 
-@pytest.mark.parametrize("name", ["flamingo", "hafeature"])
-def test_level_scores_end_in_the_scores(name):
-    torch.manual_seed(0)
-    method = find_method(name).cls(TREE, 20)
-    outputs = method(torch.randn(5, 20))
-    levels = method.level_scores(outputs)
-    assert [level.shape[1] for level in levels] == list(TREE.level_sizes)
-    assert torch.equal(levels[-1], method.scores(outputs))
-
-
-def test_stored_level_predictions_are_checked_when_they_are_read(tmp_path):
-    run, scores, targets = Store(tmp_path).run("a" * 64), np.zeros((4, 3), np.float32), np.zeros(4, np.int64)
-    run.folder.mkdir()
-    run.write_predictions(scores, targets)
-    assert run.level_predictions() is None
-    levels = np.arange(8).reshape(4, 2)
-    run.write_predictions(scores, targets, levels)
-    assert (run.level_predictions() == levels).all() and (run.predictions()[0] == scores).all()
-    for damaged in (levels[:3], levels[:, 0], levels.astype(float), -levels):
-        run.write_predictions(scores, targets, damaged)
-        with pytest.raises(ValueError, match="are damaged: the level-wise ones"):
-            run.level_predictions()
-    path = run.folder / "predictions.npz"
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ValueError, match="cannot be read"):
-        run.level_predictions()
-
-
 class Twice(PostHoc):
     name = title = source = "twice"
     base = ("ce", "haframe")
@@ -247,38 +217,6 @@ def test_one_base_in_a_tuple_is_one_id_and_several_are_a_list(shapes, tmp_path):
 def test_a_base_that_cannot_use_a_type_is_said_before_anything_is_trained(shapes, tmp_path):
     with pytest.raises(UserError, match="mine cannot use type-I: it re-ranks haframe, which does not"):
         planned(shapes, posthoc_file(tmp_path, '("ce", "haframe")'))
-
-
-def test_a_job_is_finished_while_every_base_has_the_predictions_that_it_took(shapes, tmp_path):
-    plan = make_plan(
-        load_recipe("shapes", QUICK), shapes, [posthoc_file(tmp_path, '("ce", "flamingo")')], ["type-I"], 1
-    )
-    store, targets = Store(tmp_path / "runs"), np.zeros(4, np.int64)
-    *bases, job = plan
-    from hierbench.runs.integrity import fingerprints
-
-    def end(one, value, **details):
-        run = store.run(one.id)
-        run.plan(one.spec.content())
-        run.write_predictions(np.full((4, 3), value), targets)
-        run.write_record("metrics.json", {})
-        run.set_status("done", files=fingerprints(run.folder), **details)
-        return run.digest_of("predictions.npz")
-
-    used = [end(base, value) for value, base in enumerate(bases)]
-    end(job, 5.0, base_predictions=used)
-    assert is_finished(job.spec, store)
-    end(bases[1], 7.0)
-    assert not is_finished(job.spec, store)
-    end(job, 5.0, base_predictions=[used[0], store.run(bases[1].id).digest_of("predictions.npz")])
-    assert is_finished(job.spec, store)
-
-
-def test_groups_of_methods_by_name():
-    assert method_group("paper") == ["ce", "crm", "flamingo", "hafeature", "haframe"]
-    every = method_group("all")
-    assert every[:5] == method_group("paper") and sorted(every) == method_names() and "hie" in every[5:]
-    assert method_group("ce") == ["ce"] and not [name for name in every if name.startswith("_")]
 
 
 def test_the_tested_epoch_is_the_one_of_most_merit(shapes, tmp_path):

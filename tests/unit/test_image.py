@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from hierbench.data.image import UnreadableImageError, _plain_jpeg, decode, pixels_of, stretched
+from hierbench.data.image import UnreadableImageError, decode, pixels_of, stretched
 from hierbench.speed.bench import photograph
 
 SIZE = (224, 224)
@@ -57,6 +57,8 @@ def test_kinds_of_files():
     kinds = {
         "progressive": saved(plain, progressive=True),
         "full colour": saved(plain, subsampling=0),
+        "half colour": saved(plain, subsampling=1),
+        "RGB in a JPEG": saved(plain, keep_rgb=True),
         "grey": saved(noise[..., 0]),
         "CMYK": saved(Image.fromarray(plain).convert("CMYK")),
         "PNG": saved(plain, "PNG"),
@@ -76,34 +78,6 @@ def test_kinds_of_files():
         assert (exact[0] == pillow(content)).all(), name  # one that has the size is not resampled
         if name in ("grey and alpha", "transparent palette"):
             assert (pixels_of(content).numpy() == torchvision_pixels(content)).all(), name
-
-
-def test_the_fast_decoder_takes_plain_photographs_and_leaves_the_rest(tmp_path, monkeypatch):
-    """What it takes has torchvision's pixels; grey, CMYK, large and odd files go the other way."""
-    from torchvision.io import ImageReadMode, decode_jpeg
-
-    content = photograph(tmp_path / "a.jpg", 53, 37, seed=1).read_bytes()
-    picture = Image.open(io.BytesIO(content))
-    noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8)
-    for image in (picture, Image.fromarray(noise)):
-        for how in ({}, {"subsampling": 0}, {"subsampling": 1}, {"progressive": True}, {"keep_rgb": True}):
-            plain = saved(image, quality=80, **how)
-            planes = decode_jpeg(torch.frombuffer(bytearray(plain), dtype=torch.uint8), ImageReadMode.RGB)
-            assert (_plain_jpeg(plain) == planes.permute(1, 2, 0).numpy()).all(), how
-    others = [
-        saved(noise[..., 0]),
-        saved(Image.fromarray(noise).convert("CMYK")),
-        saved(noise, "PNG"),
-        content[:-9],
-        content[: len(content) // 2],
-        b"\xff\xd8\xff",
-        b"",
-    ]
-    assert all(_plain_jpeg(other) is None for other in others)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 53 * 37 - 1)
-    assert _plain_jpeg(content) is None
-    with pytest.raises(UnreadableImageError, match="exceeds limit"):
-        decode(content, "large", SIZE)
 
 
 def test_a_photograph_that_ends_early_is_no_photograph(tmp_path):

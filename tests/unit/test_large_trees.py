@@ -74,17 +74,3 @@ def test_memory_grows_as_the_nodes(cls, trees):
         step(cls, trees[1])
     else:
         require_linear(cls, *trees)
-
-
-def test_a_square_matrix_would_be_found(trees):
-    """The published projections of Hier-COS, [K, N - 1, N - 1], are a square more; one [N, N] is enough."""
-
-    class Dense(trained_methods()[0]):
-        name = "dense"
-
-        def loss(self, outputs, targets):
-            num_nodes = nodes_of(self.hierarchy)
-            return {"term": outputs[0].mean() * torch.ones(num_nodes, num_nodes).mean()}
-
-    with pytest.raises(AssertionError):
-        require_linear(Dense, *trees)

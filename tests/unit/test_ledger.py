@@ -11,6 +11,7 @@ from hierbench.leaderboard.ledger import Difference, build_ledger, known_differe
 from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.planning.plan import make_spec
+from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 
 
@@ -160,6 +161,6 @@ def test_a_switch_set_by_itself_changes_what_touches(tmp_path, shapes):
     recipe = load_recipe("shapes", ["evaluation.drop_last=true", "train.lr.type-I.backbone=0.5"])
     spec = make_spec(recipe, shapes, find_method("ce"), "type-I", 0)
     Store(tmp_path).run(spec.id).plan(spec.content())
-    remark = Board.of("shapes", Store(tmp_path)).remark
+    remark = Board.of("shapes", read_records(tmp_path)).remark
     assert "evaluation.drop_last = True" in remark and "train.lr.type-I.backbone = 0.5" in remark
     assert "ddof" not in remark

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
@@ -41,7 +41,6 @@ def test_equal_to_the_reference_with_many_ties(reference, case):
         assert same(ours, expected)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from([1, 2, 7, 39, 40]))
 def test_top_classes_is_a_stable_sort(seed, num_values, k):
     generator = torch.Generator().manual_seed(seed)

@@ -1,7 +1,6 @@
 """The MLflow mirror: no duplicate and no partial runs, whichever process is killed. The server is a fake."""
 
 import contextlib
-import json
 import re
 import sqlite3
 import subprocess
@@ -12,11 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from hierbench.config.spec import DatasetSpec
-from hierbench.runs.integrity import fingerprints
+from hierbench.records.record import Record
 from hierbench.runs.mlflow_mirror import Mirror
-from hierbench.runs.store import Store
-from hierbench.utils.files import write_json
-from hierbench.utils.lock import this_process
+from hierbench.utils.processes import this_machine
 
 
 class Server:
@@ -91,38 +88,40 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def job(tmp_path):
+def record(tmp_path):
+    """A finished run; `base` is of one that re-ranks."""
     dataset = DatasetSpec(name="shapes", digest="0123456789abcdef" * 4, hierarchy="h", distance="height")
-    method = SimpleNamespace(name="ce")
-    spec = SimpleNamespace(
-        content=lambda: {"seed": 0}, label="x", method=method, type="type-I", dataset=dataset, base=None
-    )
-    run = Store(tmp_path).run("job")
-    run.folder.mkdir()
-    result = {"top1": 50.0, "mistake_severity": 1.0, "hierdist@1": 0.5}
-    write_json(run.folder / "metrics.json", {"title": "x", "test": result})
-    write_json(run.folder / "spec.json", {})
-    run.set_status("done", started=0.0, seconds=1.0, files=fingerprints(run.folder))
-    return SimpleNamespace(id="job", spec=spec)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/spec.json").write_text("{}")
+
+    def made(state="recorded", base=None):
+        method = SimpleNamespace(name="ce")
+        spec = SimpleNamespace(
+            content=lambda: {"seed": 0}, label="x", method=method, type="type-I", dataset=dataset, base=base
+        )
+        result = {"test": {"top1": 50.0, "mistake_severity": 1.0, "hierdist@1": 0.5}}
+        return Record(tmp_path / "job", state, spec, status={"started": 0.0, "seconds": 1.0}, result=result)
+
+    return made
 
 
 def mirror(folder, warnings):
     return Mirror("http://server", folder, "shapes", "title", warnings.append)
 
 
-def test_of_many_at_once_one_writes(tmp_path, server, job):
+def test_of_many_at_once_one_writes(tmp_path, server, record):
     mirrors = [mirror(tmp_path, []) for _ in range(6)]
-    assert mirrors[0].missing([job]) == [job]
-    threads = [threading.Thread(target=each.write, args=[job, "x"]) for each in mirrors]
+    assert not mirrors[0].has("job")
+    threads = [threading.Thread(target=each.write, args=[record(), "x"]) for each in mirrors]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert server.runs == {"run-0": "FINISHED"}
-    assert mirrors[0].missing([job]) == [] and not list(tmp_path.glob(".*"))
+    assert mirrors[0].has("job") and not list(tmp_path.glob(".*"))
 
 
-def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_half(tmp_path, server, job, monkeypatch):
+def test_a_server_killed_in_the_middle_costs_one_warning_and_keeps_no_half(tmp_path, server, record, monkeypatch):
     def dies(*_):
         server.down = True
         raise ConnectionError("connection reset")
@@ -131,21 +130,21 @@ def test_a_server_that_is_killed_in_the_middle_costs_one_warning_and_keeps_no_ha
     with monkeypatch.context() as patch:
         patch.setattr(server, "log_artifact", dies)
         first = mirror(tmp_path, warnings)
-        first.write(job, "x")
-        first.write(job, "x")
+        first.write(record(), "x")
+        first.write(record(), "x")
         first.close("FINISHED")
     assert len(warnings) == 1 and "connection reset" in warnings[0] and server.runs == {"run-0": "RUNNING"}
     server.down = False
     second = mirror(tmp_path, warnings)
-    assert second.missing([job]) == [job]
+    assert not second.has("job")
     server.runs["other"], server.tags["other"] = "FINISHED", {}
-    second.write(job, "x")
+    second.write(record(), "x")
     assert server.runs == {"other": "FINISHED", "run-2": "FINISHED"} and len(warnings) == 1
     assert server.models == {"model of run-2": "READY"}  # that of the half is deleted with it
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, job, monkeypatch, answered):
+def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, record, monkeypatch, answered):
     make = server.create_child
 
     def killed(tags):
@@ -156,90 +155,82 @@ def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, j
     with monkeypatch.context() as patch:
         patch.setattr(server, "create_child", killed)
         with pytest.raises(KeyboardInterrupt):
-            mirror(tmp_path, []).write(job, "x")
+            mirror(tmp_path, []).write(record(), "x")
     assert len(server.runs) == answered
-    mirror(tmp_path, []).write(job, "x")
+    mirror(tmp_path, []).write(record(), "x")
     assert list(server.runs.values()) == ["FINISHED"]
 
 
-def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, job):
-    Store(tmp_path).run("job").set_status("failed", error="x")
+def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, record):
     for _ in range(2):
-        mirror(tmp_path, []).write(job, "x")
+        mirror(tmp_path, []).write(record("unfinished"), "x")
     assert server.runs == {"run-0": "FAILED", "run-1": "FAILED"}
 
 
-def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_write(tmp_path, server, job):
+def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_write(tmp_path, server, record):
     warnings = []
     server.down = True
     down = mirror(tmp_path, warnings)
-    assert down.missing([job]) == [] and down.has("job")
-    down.write(job, "x")
+    assert down.has("job")
+    down.write(record(), "x")
     assert len(warnings) == 1 and "connection refused" in warnings[0] and not server.runs
 
 
-def children(folder):
+@pytest.fixture
+def database(cli, tmp_path, monkeypatch):
+    """The address of a database of MLflow, whose tables are made once for all."""
+    monkeypatch.setattr("hierbench.runs.mlflow_mirror.make_database", cli._make_database)
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def children(database):
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    client = MlflowClient(database)
     experiment = client.get_experiment_by_name("shapes").experiment_id
     return client.search_runs([experiment], "tags.`hierbench.id` = 'job'")
 
 
 @pytest.mark.parametrize(("base", "context"), [(None, "training"), ("another job", "test")])
-def test_the_dataset_is_an_input_of_the_run(tmp_path, job, base, context):
+def test_what_the_page_of_a_run_shows(tmp_path, record, database, base, context):
+    """Its label, the dataset as an input, the columns source and models; of its parent what was asked for."""
+    from mlflow import MlflowClient
     from mlflow.data import get_source
 
-    job.spec.base, warnings = base, []
-    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job, "x")
-    (run,) = children(tmp_path)
+    client, warnings, asked = MlflowClient(database), [], {"methods": "ce", "set.train.epochs": "1"}
+    finished = record(base=base)
+    Mirror(database, tmp_path, "shapes", "title", warnings.append, params=asked).write(finished, "ce type-I alpha 0.3")
+    (run,) = children(database)
+    assert run.info.run_name == "ce type-I alpha 0.3" and not warnings
+    assert client.get_run(run.data.tags["mlflow.parentRunId"]).data.params == asked
     (found,) = run.inputs.dataset_inputs
     assert (found.dataset.name, found.dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
-    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context} and not warnings
+    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context}
     source = get_source(found).to_dict()["tags"]
-    assert source["digest"] == job.spec.dataset.digest and source["tool"] == "hierbench data prepare"
-
-
-def test_the_columns_source_and_models_of_the_page_are_filled(tmp_path, job):
-    from mlflow import MlflowClient
-
-    warnings = []
-    Mirror(f"sqlite:///{tmp_path}/mlflow.db", tmp_path, "shapes", "title", warnings.append).write(job, "x")
-    (run,) = children(tmp_path)
+    assert source["digest"] == finished.dataset.digest and source["tool"] == "hierbench data prepare"
     assert run.data.tags["mlflow.source.name"] == "hierbench" and run.data.tags["mlflow.source.type"] == "LOCAL"
-    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     (output,) = run.outputs.model_outputs
     model = client.get_logged_model(output.model_id)
     assert (model.name, model.model_type, model.status) == ("x", "ce type-I", "READY")
     assert model.source_run_id == run.info.run_id and model.tags["hierbench.id"] == "job"
     assert {metric.key: metric.value for metric in model.metrics}["test_top1"] == 50.0
-    assert run.data.metrics["test_top1"] == 50.0 and not warnings
+    assert run.data.metrics["test_top1"] == 50.0
 
 
-def test_the_parent_has_what_was_asked_for_and_a_child_its_label(tmp_path, job):
-    from mlflow import MlflowClient
-
-    warnings, uri, asked = [], f"sqlite:///{tmp_path}/mlflow.db", {"methods": "ce", "set.train.epochs": "1"}
-    Mirror(uri, tmp_path, "shapes", "title", warnings.append, params=asked).write(job, "ce type-I alpha 0.3 seed 0")
-    (run,) = children(tmp_path)
-    assert run.info.run_name == "ce type-I alpha 0.3 seed 0" and not warnings
-    assert MlflowClient(tracking_uri=uri).get_run(run.data.tags["mlflow.parentRunId"]).data.params == asked
-
-
-def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, job):
-    uri, warnings = f"sqlite:///{tmp_path}/mlflow.db", []
-    Mirror(uri, tmp_path, "shapes", "title", warnings.append).write(job, "x")
+def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, record, database):
+    warnings = []
+    Mirror(database, tmp_path, "shapes", "title", warnings.append).write(record(), "x")
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    dead = this_process() | {"pid": ended.pid}
-    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
-        database.execute("update runs set status = 'RUNNING'")
-        database.execute("update tags set value = ? where key = 'hierbench.process'", (json.dumps(dead),))
-    again = Mirror(uri, tmp_path, "shapes", "title", warnings.append)
-    assert again.has_dead_runs() and again.missing([job]) == [job]
-    (half,) = children(tmp_path)
-    again.write(job, "x")
+    dead = f"{this_machine()} {ended.pid}"
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as opened, opened:
+        opened.execute("update runs set status = 'RUNNING'")
+        opened.execute("update tags set value = ? where key = 'hierbench.process'", (dead,))
+    again = Mirror(database, tmp_path, "shapes", "title", warnings.append)
+    assert again.has_dead_runs() and not again.has("job")
+    (half,) = children(database)
+    again.write(record(), "x")
     again.close("FINISHED")
-    (child,) = children(tmp_path)
+    (child,) = children(database)
     assert child.info.run_id != half.info.run_id and child.info.status == "FINISHED" and not warnings
-    assert not Mirror(uri, tmp_path, "shapes", "title", warnings.append).has_dead_runs()
+    assert not Mirror(database, tmp_path, "shapes", "title", warnings.append).has_dead_runs()

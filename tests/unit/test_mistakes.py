@@ -1,29 +1,26 @@
 import base64
 import io
 import json
-import re
-from hashlib import sha256
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.selection import named_run
-from hierbench.reports.mistakes.page import (
+from hierbench.figures.mistakes.page import (
     THUMBNAIL,
-    describe_choice,
     page_data,
     read_names,
     render,
     thumbnail,
 )
-from hierbench.reports.mistakes.pair import choose, read_pair
-from hierbench.runs.store import Run, Store
+from hierbench.figures.mistakes.pair import choose, read_pair
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.selection import named_run
+from hierbench.records.reading import read_records
+from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests import mistake_runs
-from tests.browser import Page
-from tests.mistake_runs import HOSTILE, PATHS
+from tests.tamperings import respecify
 
 ROBIN, BOLD, COD, SCRIPT, OAK, FERN = range(6)
 
@@ -49,10 +46,8 @@ def work(tmp_path):
 
 
 def pair_of(work, a="ce", b="haframe", **how):
-    store = Store(work / "runs")
-    return read_pair(
-        *(named_run(name, Board.of("shapes", store), store) for name in (a, b)), work / "data", store, **how
-    )
+    board = Board.of("shapes", read_records(work / "runs"))
+    return read_pair(named_run(a, board), named_run(b, board), work / "data", board.records, **how)
 
 
 def mistakes(cli, work, *arguments):
@@ -90,25 +85,14 @@ def test_distance_by_depth(tmp_path):
         assert (">Mistakes by LCA height</h2>" in page) == (distance == "height")
 
 
-def test_ties_go_to_the_lower_class(work):
-    prepared = pair_of(work).prepared
-    _, labels = prepared.arrays("test")
-    scores = np.zeros((6, 6), dtype=np.float32)
-    scores[:, ROBIN] = -1
-    mistake_runs.store_run(Store(work / "runs"), prepared, "flamingo", "type-I", scores, labels)
-    pair = pair_of(work, b="flamingo")
-    assert pair.predicted[1].tolist() == [BOLD] * 6
-    assert pair.confidence[1] == pytest.approx(1 / (5 + np.exp(-1)))
-
-
 def test_a_re_ranked_run_has_the_confidence_of_its_base(tmp_path):
     prepared = mistake_runs.prepare(tmp_path / "data", per_class=1)
     _, labels = prepared.arrays("test")
     store = Store(tmp_path / "runs")
     mistake_runs.store_run(store, prepared, "crm", "type-I", one_hot([FERN] * 6), labels)
-    crm, _ = named_run("crm", Board.of("shapes", store), store)
-    store.run(crm.base).write_predictions(np.log(np.tile([0.3, 0.1, 0.1, 0.1, 0.25, 0.15], (6, 1))), labels)
-    mistake_runs.seal(store.run(crm.base))
+    (base,) = named_run("crm", Board.of("shapes", read_records(store.root))).bases
+    store.run(base).write_predictions(np.log(np.tile([0.3, 0.1, 0.1, 0.1, 0.25, 0.15], (6, 1))), labels)
+    mistake_runs.seal(store.run(base))
     pair = pair_of(tmp_path, "ce", "crm")
     assert pair.predicted.tolist() == [[ROBIN] * 6, [FERN] * 6]
     assert pair.confidence == pytest.approx(np.repeat([[0.3], [0.15]], 6, axis=1))
@@ -183,20 +167,6 @@ def test_choice_of_a_part_has_each_height_of_each_run():
         assert ({(a, b) for a, b in heights[:, chosen].T.tolist()} == every) == complete
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 5])
-def test_choice_of_fewer_than_there_are_heights(work, limit):
-    pair = pair_of(work)
-    chosen = choose(pair.heights, pair.between, pair.confidence, limit)
-    text = describe_choice(pair, chosen)
-    if limit == 5:
-        assert text == "All 5 test images that A or B gets wrong, 3 of them both."
-        return
-    assert len(chosen) == limit and f"{limit} of the 5 test images" in text
-    shown = {f"{name} at {h}" for name, heights in zip("AB", pair.heights, strict=True) for h in heights[chosen]}
-    every = {"A at 1", "A at 2", "A at 3", "B at 1", "B at 3"}
-    assert text.endswith(f"and none of {', '.join(sorted(every - shown))}.")
-
-
 def test_a_page_of_the_statistics_alone(cli, work, tmp_path):
     whole, alone = tmp_path / "whole.html", tmp_path / "alone.html"
     command = ["mistakes", "--dataset", "shapes", "ce", "haframe", "--output"]
@@ -235,55 +205,6 @@ def test_names(work):
         read_names(work / "nowhere", pair)
 
 
-@pytest.fixture
-def read(work):
-    """Reads a page as a browser does."""
-
-    def read(page):
-        (work / "page.html").write_text(page, encoding="utf-8")
-        return Page(work / "page.html")
-
-    return read
-
-
-def test_a_seed_of_more_digits_than_python_turns_into_a_number(work):
-    with pytest.raises(UserError, match="a run is an id or METHOD"):
-        pair_of(work, "ce:type-I:" + "9" * 5000)
-
-
-def test_names_of_the_data_stay_text(work, read):
-    """Class names, titles and remarks: none of them becomes markup, all of them are said as they are."""
-    for path in (work / "runs").glob("*/metrics.json"):
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps(content | {"title": HOSTILE}))
-        mistake_runs.seal(Run(path.parent))
-    meta = work / "data/prepared/shapes/meta.json"
-    remarks = {"remark": mistake_runs.MARKUP, "notice": HOSTILE + "\ud800"}
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | remarks))
-    pair = pair_of(work)
-    elements = read(page := render(pair, np.arange(6))).elements
-    tags, attributes = [tag for tag, _ in elements], {name for _, of_tag in elements for name in of_tag}
-    assert tags.count("script") == 2 and not {"img", "b", "iframe"} & set(tags)
-    assert not {name for name in attributes if name.startswith("on")} | {"style", "src"} & attributes
-    assert page.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") == 5 and "&lt;b&gt;&amp;&#34;&#39;" in page
-    data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
-    tree = data["tree"]  # classes first
-    assert tree["names"][:6] == [path[-1] for path in PATHS] and tree["parents"][:2] == [6 + 1, 6 + 1]
-    assert data["counts"] == pair.counts().tolist()
-
-
-def test_the_policy_allows_the_page_s_own_script_and_style_alone(work, read):
-    elements = read(page := render(pair_of(work), np.arange(6))).elements
-    (policy,) = [of_tag["content"] for _, of_tag in elements if of_tag.get("http-equiv") == "Content-Security-Policy"]
-    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
-    for kind in ("script", "style"):
-        (text,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.S)
-        digest = base64.b64encode(sha256(text.encode()).digest()).decode()
-        assert allowed[f"{kind}-src"] == f"'sha256-{digest}'"
-    assert allowed["default-src"] == "'none'" and allowed["img-src"] == "data:"
-    assert not re.findall(r"https?:|[\"'(]//|url\(|@import|<link(?! rel=\"icon\" href=\"data:,\")", page)
-
-
 def test_a_run_by_method_and_by_id(work):
     store = Store(work / "runs")
     prepared = pair_of(work).prepared
@@ -292,7 +213,7 @@ def test_a_run_by_method_and_by_id(work):
     other = mistake_runs.store_run(store, prepared, "ce", "type-II", one_hot(labels), labels, seed=3)
 
     def label(name):
-        return named_run(name, Board.of("shapes", store), store)[0].label
+        return named_run(name, Board.of("shapes", read_records(store.root))).label
 
     assert label("ce") == label("ce:type-I") == label("ce:type-I:0") == "ce type-I seed 0"
     assert label("ce:type-II") == label(second[:8]) == "ce type-II seed 0"
@@ -342,54 +263,22 @@ def refused(cli, work, names, problem):
 
 def run_of(work, method):
     store = Store(work / "runs")
-    return named_run(method, Board.of("shapes", store), store)[1]
+    return store.run(named_run(method, Board.of("shapes", read_records(store.root))).id)
 
 
-def sealed(change):
-    """A change of HAFrame's run that its record names as its own."""
-
-    def damage(work):
-        run = run_of(work, "haframe")
-        change(run)
-        mistake_runs.seal(run)
-
-    return damage
+def with_another_digest(work):
+    meta = work / "data/prepared/shapes/meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"digest": "0123456789abcdef"}))
 
 
-def with_nan(run):
-    scores, targets = run.predictions()
-    scores[2, 1] = np.nan
-    run.write_predictions(scores, targets)
-
-
-def with_meta(**changes):
-    def damage(work):
-        meta = work / "data/prepared/shapes/meta.json"
-        meta.write_text(json.dumps(json.loads(meta.read_text()) | changes))
-
-    return damage
-
-
-OTHER_TREE = [["animal", "fish", "robin"], *PATHS[1:]]
 DAMAGES = [
     (lambda work: run_of(work, "haframe").set_status("failed"), "haframe type-II seed 0) is not finished: failed"),
     (lambda work: (run_of(work, "haframe").folder / "predictions.npz").unlink(), "cannot be read: [Errno 2]"),
-    (sealed(lambda run: (run.folder / "predictions.npz").write_bytes(b"\x00" * 300)), "cannot be read"),
-    (sealed(with_nan), "are damaged: a score is NaN; remove the folder"),
-    (
-        sealed(lambda run: run.write_predictions(run.predictions()[0], run.predictions()[1][::-1])),
-        "are damaged: (6, 6) scores and their targets are not those of 6 test examples, 6 classes",
-    ),
-    (
-        sealed(lambda run: run.write_predictions(*(array[:4] for array in run.predictions()))),
-        "are damaged: (4, 6) scores",
-    ),
     (
         lambda work: (work / "data/prepared/shapes").rename(work / "data/prepared/elsewhere"),
         "the images of shapes are not prepared in",
     ),
-    (with_meta(digest="0123456789abcdef"), "is not the data of the runs: its digest is 0123456789ab, theirs is"),
-    (with_meta(paths=OTHER_TREE), "is not the data of the runs"),
+    (with_another_digest, "is not the data of the runs: its digest is 0123456789ab, theirs is"),
 ]
 
 
@@ -397,6 +286,13 @@ DAMAGES = [
 def test_what_is_missing_or_damaged_is_one_line(cli, work, damage, problem):
     damage(work)
     refused(cli, work, ["ce", "haframe"], problem)
+
+
+def respecified(run, **changes):
+    """Change the spec of a run, name its folder after it, and seal it; return its id."""
+    run = respecify(run, **changes)
+    mistake_runs.seal(run)
+    return run.folder.name
 
 
 def test_runs_that_cannot_be_compared(cli, work):
@@ -415,24 +311,16 @@ def test_runs_that_cannot_be_compared(cli, work):
     refused(cli, work, [a, other(protocol="authors")], "under two protocols, paper and authors")
     longer = other("train.epochs=9")  # other settings on the same data may be compared
     assert mistakes(cli, work, "--runs", work / "runs", a, longer)[0] == 0
-    path = store.run(longer).folder / "spec.json"
-    content = json.loads(path.read_text())
-    content["dataset"]["digest"] = "f" * 64
-    path.write_text(json.dumps(content))
-    mistake_runs.seal(store.run(longer))
-    refused(cli, work, [a, longer], "are of different data")
-    content["dataset"]["name"] = "fgvc"
-    path.write_text(json.dumps(content))
-    mistake_runs.seal(store.run(longer))
-    refused(cli, work, [a, longer[:10]], "is of fgvc, not of shapes")
+    elsewhere = respecified(store.run(longer), dataset__digest="f" * 64)
+    refused(cli, work, [a, elsewhere], "are of different data")
+    refused(cli, work, [a, respecified(store.run(elsewhere), dataset__name="fgvc")[:10]], "is of fgvc, not of shapes")
 
 
 def test_a_run_of_tuning_has_no_mistakes_to_show(cli, work):
     run = run_of(work, "haframe")
-    path = run.folder / "spec.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"split": "val"}))
-    mistake_runs.seal(run)
-    refused(cli, work, ["ce", run.folder.name[:12]], "is a tuning run, which has no test results")
+    metrics = run.folder / "metrics.json"
+    metrics.write_text(metrics.read_text().replace('"test"', '"val"'))
+    refused(cli, work, ["ce", respecified(run, split="val")[:12]], "is a tuning run, which has no test results")
 
 
 def test_the_page_is_written_where_it_is_asked_for(cli, work, monkeypatch):

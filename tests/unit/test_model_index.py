@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from hierbench.experiments.verification.checked import checked_board
-from hierbench.reports.model_index import check_exportable
+from hierbench.config.options import Place
 from hierbench.runs.store import Store
+from hierbench.sharing.model_index import check_exportable
+from hierbench.sharing.verification.checked import checked_board
 from hierbench.utils.errors import UserError
 
 
@@ -17,7 +18,7 @@ def test_a_row_is_read_back_with_its_numbers(cli, trained, data_dir, tmp_path):
     cli(tmp_path, *asked, "--output", "card.md", "--name", "mine").ok()
     card = hub.ModelCard.load(tmp_path / "card.md")
     assert card.data.model_name == "mine"
-    board = checked_board("shapes", Store(trained), data_dir).board
+    board = checked_board("shapes", Place(trained, data_dir)).board
     row = next(row for row in board.rows if (row.method, row.type) == ("ce", "type-I"))
     found = {result.metric_type: result for result in card.data.eval_results}
     assert found["accuracy"].metric_value == row.metrics["top1"].mean
@@ -30,7 +31,7 @@ def test_a_row_is_read_back_with_its_numbers(cli, trained, data_dir, tmp_path):
 
 
 def test_what_is_not_verified_is_refused(trained, data_dir):
-    board = checked_board("shapes", Store(trained), data_dir).board
+    board = checked_board("shapes", Place(trained, data_dir)).board
     row = board.rows[0]
     check_exportable(row)
     for change, why in (

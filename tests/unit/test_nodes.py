@@ -5,19 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy
 from hierbench.hierarchy import Nodes
 
 TREES = ("cifar100", "fgvc", "inat19", "tieredimagenet-h")
-
-
-def as_dict(tree):
-    """Return {node: parent} with nodes as paths of names; a name that follows itself is another node."""
-    nodes = Nodes(tree)
-    return nodes, nodes.parent.tolist()
 
 
 def ancestors(parent, node):
@@ -36,10 +30,10 @@ def child_to(parent, node, nodes, y):
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_tables_follow_from_the_parents(data, reference):
     tree = data.draw(reference.ragged_trees())
-    nodes, parent = as_dict(tree)
+    nodes = Nodes(tree)
+    parent = nodes.parent.tolist()
     names = {path for y in range(tree.num_classes) for path in [tuple(nodes.paths[y][nodes.on_path[y]].tolist())]}
     assert len(names) == tree.num_classes
     assert all(parent[n] < n for n in range(1, nodes.num_nodes))
@@ -58,10 +52,10 @@ def test_tables_follow_from_the_parents(data, reference):
 
 
 @given(data=st.data())
-@settings(deadline=None)
 def test_sums_are_those_of_a_loop(data, reference):
     tree = data.draw(reference.ragged_trees())
-    nodes, parent = as_dict(tree)
+    nodes = Nodes(tree)
+    parent = nodes.parent.tolist()
     rng = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
     leaves = torch.randn(3, tree.num_classes, generator=rng, dtype=torch.float64)
     values = torch.randn(3, nodes.num_nodes, generator=rng, dtype=torch.float64)

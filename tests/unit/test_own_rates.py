@@ -4,13 +4,14 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.experiments.ablation import plan_variants
 from hierbench.leaderboard import board
 from hierbench.leaderboard.ablation import VARIANTS
 from hierbench.planning.plan import check_request, make_plan, with_params
+from hierbench.records.reading import read_records
+from hierbench.runs.requests import record_request
 from hierbench.runs.store import Store
+from hierbench.studies.ablation import plan_variants
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import write_json
 
 FAST = ["train.precision=float32"]
 OWN = ["methods.ce.lr.classifier=0.2"]
@@ -89,13 +90,13 @@ def table(shapes, tmp_path):
 
     def made(*steps, tuned=()):
         for overrides, methods in steps:
-            for job in planned(shapes, overrides, methods):
+            plan = planned(shapes, overrides, methods)
+            for job in plan:
                 store.run(job.id).plan(job.spec.content())
-                store.ask_for([job.id])
-                if job.spec.method.name in tuned:
-                    budget = {"trials": 4, "runs": 3, "study": "s"}
-                    write_json(store.run(job.id).folder / "tuning.json", budget)
-        found = board.Board.of("shapes", store)
+            rows = [f"{job.spec.method.name}:{job.spec.type}" for job in plan if job.spec.method.name in tuned]
+            budget = {row: {"trials": 4, "runs": 3, "study": "s"} for row in rows}
+            record_request(tmp_path, "comparison", "shapes", {}, [job.id for job in plan], budget)
+        found = board.Board.of("shapes", read_records(store.root))
         return {(row.method, row.type): row.runs for row in found.rows}, found.remark
 
     return made
@@ -118,8 +119,7 @@ def test_weights_are_named_with_their_digest(shapes, tmp_path):
     recipe, store = load_recipe("shapes", ["model.weights=file"]), Store(tmp_path)
     (job,) = make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54)
     store.run(job.id).plan(job.spec.content())
-    store.ask_for([job.id])
-    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", store).remark
+    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", read_records(store.root)).remark
 
 
 def test_of_several_rates_of_a_method_the_newest_count(table, shapes):

@@ -15,7 +15,7 @@ import yaml
 
 import hierbench
 from hierbench.__main__ import main
-from hierbench.experiments.site.citing import PAPER
+from hierbench.sharing.site.citing import PAPER
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {

@@ -1,17 +1,13 @@
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import pdist
 
 from hierbench import Hierarchy
 from hierbench.config.spec import Spec
-from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.reports.plots import (
+from hierbench.figures.plots import (
     confusion,
     curves,
     frame,
@@ -22,12 +18,14 @@ from hierbench.reports.plots import (
     tradeoff,
     tree,
 )
-from hierbench.reports.plots.source import Request
+from hierbench.figures.plots.source import Request
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.integrity import fingerprints
-from hierbench.runs.store import Run, Store
+from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, write_json
-from tests.mistake_runs import of_runs, seal
+from tests.mistake_runs import of_runs
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
@@ -73,18 +71,6 @@ def test_classes_of_every_node_are_together_and_named(small):
                 assert len(tree.block_bounds(hierarchy, order, level)) == hierarchy.level_sizes[level] + 1
 
 
-def test_branches_by_hand(small):
-    lines = tree.branches(small.distances, tree.class_order(small))
-    assert sorted(lines) == sorted(
-        [((x, 0.0), (x, 1.0)) for x in (0.0, 1.0, 2.0, 3.0)]  # trout, carp, cat, dog up to fish and mammal
-        + [((0.0, 1.0), (1.0, 1.0)), ((2.0, 1.0), (3.0, 1.0))]
-        + [((0.5, 1.0), (0.5, 2.0)), ((2.5, 1.0), (2.5, 2.0)), ((0.5, 2.0), (2.5, 2.0))]  # fish and mammal to animal
-        + [((1.5, 2.0), (1.5, 3.0)), ((4.0, 0.0), (4.0, 3.0)), ((1.5, 3.0), (4.0, 3.0))]  # animal and oak to the root
-    )
-    places, heights = tree.as_polyline(lines)
-    assert len(places) == len(heights) == 3 * len(lines) and np.isnan(places[2::3]).all()
-
-
 # Similarity
 
 
@@ -110,30 +96,15 @@ def test_mapping_curves_follow_the_formula(cifar100):
 # Frame
 
 
-@pytest.mark.parametrize("num_classes", [2, 3, 4, 9])
-def test_directions_of_equal_variance_do_not_depend_on_the_solver(num_classes):
-    points = frame.simplex_frame(num_classes)
-    assert np.allclose(points @ points.T, np.where(np.eye(num_classes), 1.0, -1.0 / (num_classes - 1)))
-    found = frame.project(points, 3)
-    shifted = frame.project(points @ np.linalg.qr(np.random.default_rng(0).random(points.shape))[0], 3)
-    assert found.shape == (num_classes + 1, 3)
-    assert np.allclose(found[:-1], shifted[:-1], atol=1e-8)
-    assert np.allclose(found[-1], 0.0)
-    if num_classes <= 4:  # the picture of few points is exact
-        assert pdist(found[:-1]) == pytest.approx(pdist(points))
-    for picture in frame.seen_together([points, points]):
-        assert picture.shape == (num_classes + 1, 2) and np.isfinite(picture).all()
-
-
 # Severity
 
 
 def test_bars_have_the_interval_of_the_table():
     assert severity.mistake_shares([0, 0, 0], 100.0).tolist() == [0.0, 0.0]
-    means, half_widths = severity.bars_of([np.array([10.0, 1.0]), np.array([20.0, 1.0])], ddof=1)
+    means, half_widths = source.over_runs([[10.0, 1.0], [20.0, 1.0]], ddof=1)
     assert means.tolist() == [15.0, 1.0]
     assert half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
-    assert np.isnan(severity.bars_of([np.array([10.0])], ddof=1)[1]).all()
+    assert np.isnan(source.over_runs([[10.0]], ddof=1)[1]).all()
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():
@@ -202,6 +173,9 @@ def fake_run(folder, hierarchy):
     run.write_predictions(rng.random((len(targets), num_classes)).astype(np.float32), targets)
     test = {"top1": 1.0, "mistake_severity": None, "hierdist@1": 2.0}
     write_json(run.folder / "metrics.json", {"title": spec.method.name, "test": test})
+    run.write_history([{"epoch": 1, "train_loss": 1.0, "val_top1": 1.0, "val_hierdist@1": 1.0}])
+    data = {"digest": spec.dataset.digest, "splits": {"test": len(targets)}, "remark": ""}
+    run.write_record("environment.json", {"device": "cpu", "data": data})
     run.set_status("done", files=fingerprints(run.folder))
     return run, spec
 
@@ -214,7 +188,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
     run, spec = fake_run(tmp_path, hierarchy)
     monkeypatch.setattr(confusion, "tree_of", lambda *a: source.Tree(hierarchy, tuple(paths.values())))
     with style.house_style():
-        figure = confusion.draw(Request("shapes", store=Store(tmp_path), run=run.folder.name[:6])).figure
+        figure = confusion.draw(of_runs("shapes", tmp_path, run=run.folder.name[:6])).figure
         style.write_figure(figure, tmp_path / "a.svg")
     shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
     order = tree.class_order(hierarchy)
@@ -232,18 +206,13 @@ def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
         found = confusion.run_of(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
-        assert (found[0], found[1].folder) == (spec, run.folder)
+        assert (found.job, found.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec, _ = confusion.run_of(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind))
+        spec = confusion.run_of(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     for request, problem in (
-        (Request("fgvc", store=Store(tmp_path), run=run.folder.name), "is of shapes, not of fgvc"),
-        (
-            of_runs("tiny-imagenet-frozen", PUBLISHED),
-            r"^tiny-imagenet-frozen matches 27 runs: barz_denzler type-I seed 0 \(\w{12}.*"
-            r"\) and 21 more; give more of method, type and seed, or the id of one$",
-        ),
-        (Request("tiny-imagenet-frozen", store=Store(PUBLISHED), run="a"), r"\d runs have an id that begins with 'a'"),
+        (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
+        (of_runs("tiny-imagenet-frozen", PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
         (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
         (of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path, method="haframe"), "is not prepared"),
     ):
@@ -267,24 +236,6 @@ def test_curves_of_the_published_runs():
 # Look and files
 
 
-def test_looks_are_those_of_the_method_and_no_two_are_equal():
-    rows = [row(title, method=method) for method, title in [("ce", "CE"), ("haframe", "HAFrame (gamma=1)")]]
-    rows += [row("HAFrame (gamma=2)", method="haframe"), row("mine"), row("yours"), row("CE", method="ce")]
-    looks = style.looks_of(rows)
-    assert looks["ce", "CE"] == style.LOOKS["ce"] and looks["haframe", "HAFrame (gamma=1)"] == style.LOOKS["haframe"]
-    assert len(looks) == 5
-    for part in ("marker", "hatch", "dashes"):
-        assert len({str(getattr(look, part)) for look in looks.values()}) >= 4
-
-
-def test_text_is_drawn_as_it_stands():
-    assert style.plain("a$b$\nc") == r"a\$b\$ c"
-    assert style.plain("x" * 70) == "x" * 59 + "…"
-    assert style.plain("_a").endswith("_a") and not style.plain("_a").startswith("_")
-    assert style.readable("n00002684 living_thing") == "living thing"
-    assert style.readable("n00002684") == "n00002684"
-
-
 @pytest.mark.parametrize(
     ("kind", "request_"),
     [
@@ -304,53 +255,11 @@ def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
     assert b"<dc:date>" not in written[0] and len(written[0]) < 1_500_000
 
 
-def test_other_formats_and_odd_names(tmp_path):
-    board = Board.paper("fgvc")
-    titles = ("a$b$ \\x", "_b", "漢字", "x" * 99)
-    rows = [replace(found, title=title) for found, title in zip(board.rows, titles, strict=False)]
-    with style.house_style():
-        figure = tradeoff.draw(Request("fgvc", board=replace(board, rows=rows))).figure
-        for suffix, start in ((".pdf", b"%PDF"), (".png", b"\x89PNG"), (".SVG", b"<?xml")):
-            style.write_figure(figure, tmp_path / f"a{suffix}")
-            content = (tmp_path / f"a{suffix}").read_bytes()
-            assert content.startswith(start) and b"CreationDate" not in content
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_an_output_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder.svg").mkdir()
-    for name, problem in (("a", "suffix must be one of .svg, .pdf, .png"), ("folder.svg", "not a file")):
-        with pytest.raises(UserError, match=problem):
-            style.check_output(tmp_path / name)
-    with pytest.raises(UserError, match="cannot be written"):
-        style.write_figure(style.new_figure(1, 1), tmp_path / "file/plots/a.svg")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.svg"]
-
-
-def test_the_users_settings_do_not_show():
-    import matplotlib as mpl
-
-    with mpl.rc_context({"font.size": 30.0, "axes.facecolor": "red"}):
-        with style.house_style():
-            assert mpl.rcParams["font.size"] == 8.0 and mpl.rcParams["axes.facecolor"] == "white"
-        assert mpl.rcParams["font.size"] == 30.0
-
-
 def test_no_finished_run_and_damaged_records_are_named(tmp_path, small):
     run, _ = fake_run(tmp_path, small)
     with pytest.raises(UserError, match="no mistakes_by_distance"):
         severity.draw(of_runs("shapes", tmp_path))
-    with pytest.raises(UserError, match="the history of flamingo, type-I, cannot be read"):
-        curves.draw(of_runs("shapes", tmp_path))
     run.set_status("running")
     for kind in (severity, curves, tradeoff):
         with pytest.raises(UserError, match=r"no run of shapes in .* is finished yet"):
             kind.draw(of_runs("shapes", tmp_path))
-    shutil.copytree(PUBLISHED, tmp_path / "published")
-    path = min((tmp_path / "published").glob("*/metrics.json"))
-    content = read_json(path)
-    write_json(path, content | {"mistakes_by_distance": content["mistakes_by_distance"][:-1]})
-    seal(Run(path.parent))
-    with pytest.raises(UserError, match="on a tree of another height"):
-        severity.draw(of_runs("tiny-imagenet-frozen", tmp_path / "published"))

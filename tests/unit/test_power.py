@@ -20,7 +20,7 @@ from hierbench.leaderboard.power import (
     seeds_needed,
 )
 from hierbench.leaderboard.statistics import summarise
-from hierbench.runs.store import Store
+from hierbench.records.reading import read_records
 
 
 def by_integration(effect, n, level=0.05):
@@ -106,7 +106,7 @@ def test_the_command_with_runs(cli, tmp_path, copied):
     found = json.loads(done.out)
     assert (found["metric"], found["power"], found["level"], found["most"]) == ("top1", 0.8, 0.05, MOST_SEEDS)
     assert [one["type"] for one in found["plans"]] == ["type-I", "type-II"]
-    rows = {(row.method, row.type): row for row in Board.of("tiny-imagenet-frozen", Store(published)).rows}
+    rows = {(row.method, row.type): row for row in Board.of("tiny-imagenet-frozen", read_records(published)).rows}
     for one in found["plans"]:
         row, reference = (values_by_seed(rows[name, one["type"]], ["top1"])["top1"] for name in ("flamingo", "ce"))
         gaps = np.array([row[seed] - reference[seed] for seed in row])

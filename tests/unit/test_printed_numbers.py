@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from hierbench.experiments.separation.design import LEVEL, crossing, look_at, make_design
-from hierbench.experiments.separation.record import Plan, Record
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import column_of
 from hierbench.leaderboard.paired import difference, holm
-from hierbench.leaderboard.power import Effect, effect_of_values, effects_of_paper, plan, power_of, seeds_needed
+from hierbench.leaderboard.power import Effect, effect_of_values, effects_of, plan, power_of, seeds_needed
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.leaderboard.ties import with_letters
 from hierbench.metrics import compute_metrics, hops, known_metrics, selective
 from hierbench.metrics import registry as registry_module
+from hierbench.studies.separation.design import LEVEL, crossing, look_at, make_design
+from hierbench.studies.separation.record import Plan, Record
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))
@@ -70,7 +70,7 @@ def test_the_plan_of_the_statistics(values):
         f"seeds: {seeds_needed(paired)} seeds would separate them, {seeds_needed(apart)} if they shared no seeds"
     ) in flat(STATISTICS)
     names = ("haframe:type-II", "hafeature:type-I")
-    ((row, reference, effect),) = effects_of_paper(Board.paper("cifar100"), names, SEVERITY)
+    ((row, reference, effect),) = effects_of(Board.paper("cifar100"), names, SEVERITY)
     severities = [of.metrics[SEVERITY.name] for of in (row, reference)]
     texts = [f"{cell.mean:.2f} +/- {cell.ci95:.4f}" for cell in severities]
     assert (
@@ -110,6 +110,7 @@ def test_the_example_of_seeds():
             dataset="shapes", protocol="paper", rows=("a:type-I", "b:type-I"), settings=("0", "1"), start=3, most=10,
             metric="mistake_severity", level=LEVEL, nominal=design.nominal,
         ),
+        None,
     )  # fmt: skip
     lines = []
     for n in (3, 4):

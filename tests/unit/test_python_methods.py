@@ -11,9 +11,9 @@ import pytest
 
 from hierbench import Method
 from hierbench.api.registry import find_method
-from hierbench.experiments.interface.methods import options_of
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame
+from hierbench.python.methods import options_of
 from hierbench.utils.errors import UserError
 
 IMPORTS = (

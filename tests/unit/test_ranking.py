@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierbench.experiments.verification.checked import checked_board
+from hierbench.config.options import Place
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.formats import render
@@ -16,7 +16,9 @@ from hierbench.leaderboard.ranking import marked, rank, table_seeds
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.leaderboard.ties import tied_rows
+from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
+from hierbench.sharing.verification.checked import checked_board
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import without
 
@@ -92,7 +94,7 @@ def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     said = "the recipe plans 5 seeds"
     kept = dict.fromkeys(("ce", "soft_labels", "hxe"), range(5)) | {"hiercos": (1, 3)}
     store = Store(copied(tmp_path, lambda spec: of_type_one(spec, kept)))
-    found = Board.of("tiny-imagenet-frozen", store)
+    found = Board.of("tiny-imagenet-frozen", read_records(store.root))
     rows = {row.method: row for row in found.rows}
     assert found.seeds == (0, 1, 2, 3, 4) and rows["hiercos"].lacking == (0, 2, 4) and rows["hiercos"].n == 2
     assert rows["hiercos"].planned == 2  # its missing seeds are unknown to its own records
@@ -100,10 +102,10 @@ def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     assert least.method == "hiercos" and not least.competitive
     assert {row.method for row in found.rows if row.competitive} == {"ce", "soft_labels", "hxe"}
     # In the table of one command, the seeds are those that it planned.
-    of_command = Board.of("tiny-imagenet-frozen", store, rows["hiercos"].runs)
+    of_command = Board.of("tiny-imagenet-frozen", read_records(store.root), rows["hiercos"].runs)
     assert of_command.seeds == (1,) and of_command.rows[0].competitive
     assert said not in of_command.remark and said not in found.remark  # a command says itself how many
-    rejected = Board.of("tiny-imagenet-frozen", without(store, rows["ce"].runs[:1]))
+    rejected = Board.of("tiny-imagenet-frozen", without(store.root, rows["ce"].runs[:1]))
     ce = next(row for row in rejected.rows if row.method == "ce")
     assert (ce.n, ce.planned, ce.lacking, ce.competitive) == (4, 5, (0,), False)
 
@@ -128,7 +130,7 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
     for path in copied(tmp_path, lambda spec: of_type_one(spec, kept)).glob("*/spec.json"):
         if json.loads(path.read_text())["method"]["name"] == "soft_labels":
             path.with_name("predictions-compact.npz").unlink()
-    opened = checked_board("tiny-imagenet-frozen", Store(tmp_path), tmp_path / "no-data")
+    opened = checked_board("tiny-imagenet-frozen", Place(tmp_path, tmp_path / "no-data"))
     found, report = opened.board, opened.report
     rows = {row.method: row for row in found.rows}
     assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-I"]

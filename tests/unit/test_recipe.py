@@ -5,7 +5,7 @@ import tomllib
 from importlib import resources
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench.config.recipe import Recipe, load_recipe, parse_recipe, recipe_names
@@ -92,6 +92,7 @@ def test_overrides():
     ("override", "message"),
     [
         ("train.epoch=3", "unknown key 'train.epoch'; did you mean 'train.epochs'"),
+        ("epochs=3", "unknown key 'epochs'; did you mean 'train.epochs'"),
         ("trian.epochs=3", "unknown key 'trian'"),
         ("train.lr.type-III.backbone=1", "unknown key 'train.lr.type-III'"),
         ("train.epochs=0", "train.epochs = 0: input should be greater than or equal to 1"),
@@ -104,6 +105,8 @@ def test_overrides():
         ("tune.grid.ce.lr.backbone=[1, true]", "input should be a valid number"),
         ("seeds=1001", "seeds = 1001: input should be less than or equal to 1000"),
         ("train.weight_decay=nan", "train.weight_decay"),
+        ("train.epochs=\ud800", "is not valid UTF-8"),
+        ("train.epochs=3\nseeds=1", "train.epochs = "),  # a second line was read and left out
         ("train.epochs", "--set takes KEY=VALUE"),
         ("=3", "--set takes KEY=VALUE"),
         ("title.x=3", "title is a value, not a section"),
@@ -123,12 +126,6 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
     ("override", "hint", "known"),
     [
         (
-            "train.epoch=3",
-            "did you mean 'train.epochs'? ",
-            "train.batch_size, train.epochs, train.layer_decay, train.lr, train.micro_batch, train.momentum, "
-            "train.optimizer, train.precision, train.sampling, train.warmup_epochs, train.weight_decay",
-        ),
-        (
             "train.lr.type-I.head=1",
             "",
             "train.lr.type-I.backbone, train.lr.type-I.classifier, train.lr.type-I.transform",
@@ -140,12 +137,6 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
         ),
         # A key of another section: that one is meant.
         ("data.backbone=x", "did you mean 'model.backbone'? ", "data.jpeg_quality"),
-        (
-            "epochs=3",
-            "did you mean 'train.epochs'? ",
-            "augment, collapse, data, dataset, distance, evaluation, expected, methods, model, protocol, remark, "
-            "seeds, source, title, train, tune",
-        ),
     ],
 )
 def test_an_unknown_key_lists_the_keys_of_its_section(override, hint, known):
@@ -208,12 +199,6 @@ def test_a_recipe_names_its_weights_once(tmp_path):
         parse_recipe(content, "x")
 
 
-FUZZED = settings(
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-
-
 def keys(model=Recipe, prefix=""):
     for name, field in model.model_fields.items():
         yield prefix + (field.alias or name)
@@ -243,41 +228,14 @@ TUNED_FILES = st.binary(max_size=80).map(lambda content: b"T" + content)
 
 
 @given(st.one_of(TEXTS, TUNED_FILES))
-@FUZZED
 def test_any_override_and_any_file_of_tuned_hyperparameters(targets, folder, content):
     targets.recipes(content, folder)
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        "train.epochs=" + "9" * 5000,  # more digits than Python turns into a number
-        "train.epochs=" + "9" * 30,
-        "train.batch_size=" + "9" * 30,
-        "model.type_i_units=1000000000000",
-        "augment.pad=1000000000000",
-        "seeds=100000000000",
-        "train.epochs=" + "[" * 100_000,
-        "train.epochs=" + "{a=" * 20_000,
-        "a." * 5000 + "b=1",
-        "train.epochs=3\nseeds=1",  # a second line was read and left out
-        "train.lr.type-I.backbone=nan",
-        "train.epochs=\ud800",
-        "train.epochs=3\0",
-        "train.epochs=__import__('os').getcwd()",
-    ],
-    ids=range(14),
-)
-def test_an_override_that_asks_too_much_is_one_error(override):
-    with pytest.raises(UserError):
-        load_recipe("shapes", [override])
 
 
 TUNED = Tuned(params={"gamma": 2.0}, study="s", date="d", sampler="tpe", trials=1, pruned=0, runs=1, mean=1.0)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-@FUZZED
 def test_tuned_hyperparameters_come_back_as_they_were(folder, name, study):
     """JSON's strings are TOML's but for a few characters."""
     if any("\ud800" <= char <= "\udfff" for char in name + study):

@@ -15,12 +15,11 @@ from hierbench.config.overrides import apply_override, override_of
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.config.tuned import read_tuned
-from hierbench.experiments.comparison import find_methods, names_asked
-from hierbench.experiments.reproduction import command_of
-from hierbench.experiments.reproduction.command import options_of
-from hierbench.experiments.reproduction.rows import split_name
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.plan import make_plan
+from hierbench.planning.plan import find_methods, make_plan, names_asked
+from hierbench.reproduction import command_of
+from hierbench.reproduction.command import options_of
+from hierbench.reproduction.rows import split_name
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 
@@ -205,7 +204,7 @@ def test_the_file_of_a_user_s_dataset_is_its_recipe(shapes, tmp_path):
 
 def test_no_pytorch_is_imported():
     code = (
-        "import sys; from hierbench.experiments.reproduction import command_of; from hierbench.config.spec import Spec;"
+        "import sys; from hierbench.reproduction import command_of; from hierbench.config.spec import Spec;"
         f"import json; spec = Spec.model_validate(json.load(open({str(next(PUBLISHED.glob('*/spec.json')))!r})));"
         "\ntry: command_of([spec], 'tiny-imagenet-frozen')\nexcept ValueError as error: assert 're-ranks' in str(error)"
         "\nassert 'torch' not in sys.modules"

@@ -1,6 +1,5 @@
 """Operating curves and accuracy by level: the numbers behind the figures and the mistakes page."""
 
-import math
 import re
 from pathlib import Path
 
@@ -9,13 +8,15 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
+from hierbench.figures.mistakes import page
+from hierbench.figures.mistakes.pair import choose, read_pair
+from hierbench.figures.plots import levels, operating, style
+from hierbench.figures.selection import COVERAGES, level_names, risk_over_coverage
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.metrics import Evidence, compute_metrics
-from hierbench.reports.mistakes import page
-from hierbench.reports.mistakes.pair import choose, read_pair
-from hierbench.reports.plots import levels, operating, style
-from hierbench.reports.selection import COVERAGES, level_names, risk_over_coverage
+from hierbench.metrics.selective import operating_curve
+from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import PATHS as PATHS_OF_CLASSES
@@ -30,49 +31,16 @@ def evidence_of(scores, targets):
     return Evidence(scores, targets, Hierarchy.from_paths(PATHS), scores.double().softmax(dim=1))
 
 
-def below(node):
-    """The classes below a node, given by its path."""
-    return [i for i, name in enumerate(CLASSES) if PATHS[name][: len(node)] == node]
-
-
-def at_threshold(given, theta):
-    """Risk and coverage of the climbing rule at a threshold, one example after the other."""
-    wrong = coverage = 0.0
-    for top, target, p in zip(given.top.tolist(), given.targets.tolist(), given.probabilities.tolist(), strict=True):
-        node = PATHS[CLASSES[top]]
-        while node and sum(p[i] for i in below(node)) < theta:
-            node = node[:-1]
-        wrong += target not in below(node)
-        coverage += 1.0 - math.log2(len(below(node))) / math.log2(len(CLASSES))
-    return coverage / len(given.targets), wrong / len(given.targets)
-
-
 def test_curves_are_those_of_the_climbing_rule():
     targets = np.random.default_rng(1).integers(len(CLASSES), size=40)
     given = evidence_of(torch.from_numpy(random_scores(targets, len(CLASSES), 2)), torch.from_numpy(targets))
-    nodes = {PATHS[name][:depth] for name in CLASSES for depth in range(1, len(PATHS[name]) + 1)}
-    sums = {sum(p[i] for i in below(node)) for p in given.probabilities.tolist() for node in nodes}
-    thresholds = sorted({0.0, 2.0} | {value + 1e-12 for value in sums})
-    points = sorted(at_threshold(given, theta) for theta in thresholds)
+    curve = operating_curve(given.top, given.targets, given.climb, given.hierarchy)
+    coverage, expected = np.array(sorted(zip(curve.coverage.tolist(), curve.risk.tolist(), strict=True))).T
     risk = risk_over_coverage(given)
-    coverage, expected = np.array(points).T
     assert risk == pytest.approx(np.interp(COVERAGES, coverage, expected), abs=1e-9)
     assert risk[0] == 0.0 and risk[-1] == pytest.approx(1.0 - compute_metrics(["top1"], given)["top1"] / 100.0)
     area = compute_metrics(["haurc_climbing"], given)["haurc_climbing"]
     assert np.trapezoid(risk, COVERAGES) == pytest.approx(area, abs=2e-3)
-
-
-def test_bands_have_the_interval_of_the_table():
-    band = operating.band_of([np.array([0.0, 0.2]), np.array([0.0, 0.4])], 1)
-    assert band[0].tolist() == [0.0, pytest.approx(0.3)]
-    assert band[1].tolist() == [0.0, pytest.approx(12.706204736 * 0.1, rel=1e-6)]
-    assert np.isnan(operating.band_of([np.array([0.5])], 1)[1]).all()
-    values = [
-        dict(zip(level_names(2), row, strict=True)) for row in ([80.0, 60.0, 90.0, 50.0], [82.0, 64.0, 90.0, 50.0])
-    ]
-    cells = levels.level_cells(values, "level_accuracy", 2, 1)
-    assert cells[0].tolist() == [81.0, 62.0] and cells[1] == pytest.approx(12.706204736 * np.array([1.0, 2.0]))
-    assert levels.level_cells(values, "level_accuracy_lifted", 2, 1)[1].tolist() == [0.0, 0.0]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +74,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     content = (tmp_path / "a.svg").read_bytes()
     assert content == (tmp_path / "b.svg").read_bytes() and len(content) < 300_000
     store = Store(work / "runs")
-    _, run = named_run("haframe", Board.of("shapes", store), store)
+    run = named_run("haframe", Board.of("shapes", read_records(store.root)))
     given = evidence_of(*map(torch.from_numpy, run.predictions()))
     if kind is operating:
         first, second = figure.axes
@@ -131,8 +99,8 @@ def test_records_without_predictions(tmp_path, kind):
 
 def test_the_mistakes_page_draws_both(work):
     store = Store(work / "runs")
-    a, b = (named_run(name, Board.of("shapes", store), store) for name in ("ce", "haframe"))
-    pair = read_pair(a, b, work / "data", store)
+    a, b = (named_run(name, Board.of("shapes", read_records(store.root))) for name in ("ce", "haframe"))
+    pair = read_pair(a, b, work / "data", read_records(store.root))
     text = page.render(pair, choose(pair.heights, pair.between, pair.confidence, 0))
     plot, ticks = page.PLOT, page.risk_ticks(pair.sides)
     assert ticks[0] == 0.0 and ticks[-1] >= max(side.risk.max() for side in pair.sides) > ticks[-2]

@@ -2,14 +2,16 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from hierbench.experiments.separation.design import LEVEL, Design, adjusted_p, crossing, look_at, make_design
-from hierbench.experiments.separation.record import Plan, Record, open_record, record_file
 from hierbench.leaderboard.power import Effect, power_of
+from hierbench.runs.requests import extend_request, read_requests
+from hierbench.studies.separation.design import LEVEL, Design, adjusted_p, crossing, look_at, make_design
+from hierbench.studies.separation.record import Plan, open_record
 from hierbench.utils.errors import UserError
 
 PATHS = 40_000  # simulated: a share of 5 % has a standard error of 0.11 %
@@ -126,28 +128,46 @@ def plan(**changes):
 
 
 def test_the_record_of_a_plan(tmp_path):
-    file = record_file(tmp_path, "shapes", ("b:type-I", "a:type-I"))
-    assert file.name == "separation-shapes-a-type-I-b-type-I.json"
-    record = open_record(file, plan(there={"a:type-I": (3, 4)}))
-    record.write()
-    assert json.loads(file.read_text())["outcome"] == "open"
-    same = open_record(file, plan())
+    record = open_record(tmp_path, plan(there={"a:type-I": (3, 4)}), {})
+    assert record.content()["outcome"] == "open"
+    same = open_record(tmp_path, plan(), {})
     assert same.plan == record.plan and same.plan.there == {"a:type-I": (3, 4)}
-    swapped = open_record(file, plan(rows=("b:type-I", "a:type-I"), settings=("1", "0")))
+    looks = [look_at(np.array([0.3, -0.1, 0.2]), 0.01), look_at(np.array([0.3, -0.1, 0.2, 0.1]), 0.01)]
+    for of in (record, same):  # what is there already is not written again
+        for number, look in enumerate(looks):
+            of.add(look, [f"{number}" * 64])
+    (request,) = read_requests(tmp_path)
+    assert request.ids == ("0" * 64, "1" * 64) and [*request.budget["looks"]] == ["3", "4"]
+    assert len((tmp_path / "requests.jsonl").read_text().splitlines()) == 3
+    swapped = open_record(tmp_path, plan(rows=("b:type-I", "a:type-I"), settings=("1", "0")), {})
     assert swapped.plan.rows == ("a:type-I", "b:type-I")
     for changes, what in (
         ({"most": 7}, "most 6"), ({"metric": "hierdist@1"}, "metric top1"), ({"start": 4}, "start 3"),
         ({"settings": ("2", "1")}, "other settings of a row"), ({"protocol": "authors"}, "protocol paper"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=f"with {what}: a second plan would add its own chance"):
-            open_record(file, plan(**changes))
-    file.write_text("{}")
-    with pytest.raises(UserError, match="damaged"):
-        open_record(file, plan())
+            open_record(tmp_path, plan(**changes), {})
+    extend_request(tmp_path, request, budget={"start": "x"})
+    with pytest.raises(UserError, match="is damaged"):
+        open_record(tmp_path, plan(), {})
+
+
+def test_the_record_of_a_folder_of_before(tmp_path):
+    file = tmp_path / "separation-shapes-a-type-I-b-type-I.json"
+    look = {"seeds": 3, **asdict(look_at(np.array([0.3, -0.1, 0.2]), 0.01))}
+    file.write_text(json.dumps(plan().model_dump(mode="json", by_alias=True) | {"looks": [look], "outcome": "open"}))
+    record = open_record(tmp_path, plan(), {})
+    assert record.plan == plan() and record.request.budget["looks"] == {"3": look}
+    record.add(look_at(np.array([0.3, -0.1, 0.2]), 0.01), [])
+    assert not (tmp_path / "requests.jsonl").exists()
+    record.add(look_at(np.array([0.3, -0.1, 0.2, 0.4]), 0.01), [])
+    assert [*read_requests(tmp_path)[0].budget["looks"]] == ["3", "4"]
+    with pytest.raises(UserError, match="with most 6: a second plan"):
+        open_record(tmp_path, plan(most=7), {})
 
 
 def test_what_is_said(tmp_path):
-    record = Record(tmp_path / "x", plan())
+    record = open_record(tmp_path, plan(), {})
     assert "no look was made" in record.conclusion() and record.outcome == "open"
     nominal = record.plan.nominal
     record.looks = [look_at(np.array([0.3, -0.1, 0.2]), nominal)]

@@ -1,24 +1,26 @@
 """The parts of a site: names, citations, sources, pictures, the folder that is replaced, and tampered tables."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from hierbench.experiments.site import folders, svg
-from hierbench.experiments.site.build import MARKER, build_site, write_site
-from hierbench.experiments.site.comparisons import pairs_of
-from hierbench.experiments.site.content import Table, find_tables, read_table
-from hierbench.experiments.site.runs import time_of
-from hierbench.experiments.verification.findings import Report
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
-from hierbench.runs.further_metrics import write_further
+from hierbench.records.findings import Report
+from hierbench.records.further_metrics import FILE, content_of
 from hierbench.runs.store import Store
+from hierbench.sharing.site import folders, svg
+from hierbench.sharing.site.build import MARKER, build_site, write_site
+from hierbench.sharing.site.comparisons import pairs_of
+from hierbench.sharing.site.content import Table, find_tables, read_table
+from hierbench.sharing.site.runs import time_of
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json
 from tests import site_records as records
 
 ROWS = [("ce", "cross-entropy", "type-I", 60.0), ("mine", "Mine", "type-I", 64.0), ("mine", "Mine", "type-II", 61.0)]
@@ -51,16 +53,22 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_two_builds_of_the_same_records_are_equal_wherever_they_are(birds, copy, tmp_path):
-    build(birds, tmp_path / "a", tmp_path / "data")
-    build(copy, tmp_path / "deeper/b", tmp_path / "other data")
-    one, other = contents(tmp_path / "a"), contents(tmp_path / "deeper/b")
-    assert one == other and len(one) >= 30
-    assert not [name for name, content in one.items() if str(tmp_path).encode() in content]
-    before = (tmp_path / "a").stat().st_ino
-    build(birds, tmp_path / "a", tmp_path / "data")  # replaced as a whole
-    assert contents(tmp_path / "a") == one and (tmp_path / "a").stat().st_ino != before
-    assert {path.name for path in tmp_path.iterdir()} == {"a", "deeper", "published"}
+def test_two_builds_of_the_same_records_are_equal_to_the_byte(cli, birds, tmp_path):
+    """In two places, with other file times, hashes of strings and settings of the machine."""
+    sites = []
+    for place, settings in (
+        ("a", {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C"}),
+        ("deeper/b", {"PYTHONHASHSEED": "2", "TZ": "America/Lima", "LC_ALL": "C.UTF-8"}),
+    ):
+        folder = shutil.copytree(birds, tmp_path / place / "published")
+        for number, path in enumerate(sorted(folder.rglob("*"), reverse=place == "a")):
+            os.utime(path, (10**9 + number, 10**9 + number))
+        options = ("--output", "site", "--data-dir", tmp_path / place / "data")
+        cli.real(folder.parent, "site", "build", "published", *options, **settings).ok()
+        sites.append(contents(folder.parent / "site"))
+    assert sites[0] == sites[1] and len(sites[0]) >= 30
+    assert sum(name.endswith("tradeoff.svg") for name in sites[0]) == 1
+    assert not [name for name, content in sites[0].items() if str(tmp_path).encode() in content]
 
 
 def test_nobody_s_files_are_replaced(birds, tmp_path):
@@ -88,10 +96,13 @@ def test_a_failure_leaves_the_site_that_was(birds, copy, tmp_path, monkeypatch):
     site = tmp_path / "site"
     build(birds, site, tmp_path)
     before = contents(site)
-    monkeypatch.setattr("hierbench.experiments.site.build.write_json", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("hierbench.sharing.site.build.write_json", lambda *_: 1 / 0)
         build(copy, site, tmp_path)
     assert contents(site) == before and {path.name for path in tmp_path.iterdir()} == {"site", "published"}
+    place = site.stat().st_ino
+    build(copy, site, tmp_path)  # replaced as a whole
+    assert contents(site) == before and site.stat().st_ino != place
 
 
 def test_a_mistake_is_one_line(cli, birds, tmp_path):
@@ -125,7 +136,7 @@ def test_tampering_is_shown_as_what_it_is(copy, tmp_path):
     assert "2 of 10 runs are rejected" in board and "97.25" not in board
     page = pages[f"tables/birds/run-{run.folder.name[:16]}.html"]
     assert "Rejected:" in page and '<span class="verdict rejected">rejected</span>' in page
-    assert "its spec cannot be read" in pages["tables/birds/checks.html"] and "<img src=x" not in "".join(
+    assert "spec.json cannot be read" in pages["tables/birds/checks.html"] and "<img src=x" not in "".join(
         pages.values()
     )
 
@@ -181,7 +192,7 @@ def test_the_paper_s_numbers_are_beside_ours(tmp_path):
 def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path):
     claimed = read_table(birds, "birds", "", tmp_path).board  # without predictions
     assert not any(row.competitive for row in claimed.rows)
-    board = Board.of("birds", Store(birds / "birds"))
+    board = Board.of("birds", records.as_recorded(birds / "birds"))
     pairs = {(pair.row.method, pair.row.type, pair.reference.method): pair for pair in pairs_of(board)}
     assert set(pairs) == {("mine", "type-I", "ce"), ("mine", "type-II", "ce")}  # ce is both
     pair = pairs["mine", "type-I", "ce"]
@@ -193,12 +204,11 @@ def test_a_row_is_compared_with_the_best_and_with_cross_entropy(birds, tmp_path)
 
 
 def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, monkeypatch):
-    store = Store(copy / "birds")
-    for run in store.runs():
-        spec = run.spec()
-        value = 0.25 + 0.2 * (spec["method"]["name"] == "mine") + 0.001 * spec["seed"] * (spec["type"] == "type-I")
-        write_further(run, store, {"ece": value})
-    board = with_columns(Board.of("birds", store), [*PAPER, column_of("ece")], store, tmp_path)
+    found = records.as_recorded(copy / "birds")
+    for run in found:
+        value = 0.25 + 0.2 * (run.job.method.name == "mine") + 0.001 * run.job.seed * (run.job.type == "type-I")
+        write_json(run.folder / FILE, content_of(run, found, {"ece": value}))
+    board = with_columns(Board.of("birds", found), [*PAPER, column_of("ece")], tmp_path)
     records.write_board(copy, board)
     before = contents(copy)
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
@@ -213,9 +223,7 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
     )  # the mean of three seeds
     assert ",0.451" in (tmp_path / "site/tables/birds/table.csv").read_text()
     assert {pair.tests for pair in pairs_of(board)} == {3 * 6}
-    for run in store.runs():
-        (run.folder / "further-metrics.json").unlink()
-    monkeypatch.setattr("hierbench.experiments.site.content.has_predictions", lambda _: True)  # they could be computed
+    monkeypatch.setattr("hierbench.sharing.site.content.values_are_kept", lambda *_: False)  # they could be computed
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
     assert "columns are left out" in (tmp_path / "site/tables/birds/index.html").read_text()
 

@@ -1,5 +1,6 @@
 """The digests of test targets that ship, each from its source, and what verification makes of them without data."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +11,12 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.data.datasets import inat19, shapes, tieredimagenet_h
 from hierbench.data.datasets.split_lists import read_lists
 from hierbench.data.loader import evaluated_rows
-from hierbench.experiments.verification import together
-from hierbench.experiments.verification.findings import Finding
-from hierbench.experiments.verification.records import Record
-from hierbench.experiments.verification.targets import expected_sizes, shipped_targets, shipped_trees
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.runs.compact import digest_of_targets
+from hierbench.records.compact import digest_of_targets
+from hierbench.records.inspected import Inspected
+from hierbench.records.record import Record
+from hierbench.records.together import check_targets, expected_sizes, shipped_targets, shipped_trees
 
 
 def labels_of(dataset, request, tmp_path):
@@ -54,12 +54,11 @@ def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
 def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole, dropped):
     data = DatasetSpec(name="shapes", digest="d", hierarchy="h", distance="height")
     how = SimpleNamespace(drop_last=dropped, drop_order="class")
-    spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, method=None)
-    run = SimpleNamespace(folder=SimpleNamespace(name="r"))
-    record = Record(run, Finding("r", "r", "claimed"), spec=spec, metrics={"test": {}})
-    remark = "" if whole else "not the whole dataset"
-    record.environment["data"] = {"splits": {"test": 1920 if whole else 384}, "remark": remark}
-    record.targets = shipped_targets()["shapes", "class" if dropped else ""][1] if right else "0" * 64
-    together._check_targets([record])
-    assert record.finding.rejected == (not right and whole)
-    assert bool(record.finding.notes) == right
+    spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, label="r")
+    splits = {"test": 1920 if whole else 384}
+    environment = {"data": {"splits": splits, "remark": "" if whole else "not the whole dataset"}}
+    one = Inspected.of(Record(Path("r"), "recorded", spec=spec, result={"test": {}}, environment=environment))
+    one.targets = shipped_targets()["shapes", "class" if dropped else ""][1] if right else "0" * 64
+    check_targets([one])
+    assert one.finding.rejected == (not right and whole)
+    assert bool(one.finding.notes) == right

@@ -20,6 +20,7 @@ from hierbench.leaderboard.statistics import METRICS, Row, summarise
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.leaderboard.ties import pairwise_p, tied_rows, with_letters
+from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import without
@@ -144,7 +145,7 @@ def test_columns_that_are_shown_and_further_seeds():
     cut = {name: {m: dict(list(of.items())[:5]) for m, of in of_row.items()} for name, of_row in values.items()}
     one = board_of({name: {"top1": of["top1"]} for name, of in values.items()})
     found = tied_rows(board_of(values), column_of("top1"))
-    assert found.num_tests == 6 and tied_rows(one, column_of("top1")).num_tests == 3
+    assert found.family.number == 6 and tied_rows(one, column_of("top1")).family.number == 3
     assert [row.n for row in found.rows] == [9, 9, 9, 1] and found.groups[-1] == ()
     assert found.groups == tied_rows(board_of(cut), column_of("top1")).groups
 
@@ -157,7 +158,7 @@ def published(copied, tmp_path_factory):
 
 
 def test_two_rows_share_a_letter_exactly_if_they_do_not_differ():
-    board = Board.of(NAME, Store(SHIPPED))
+    board = Board.of(NAME, read_records(SHIPPED))
     values = [values_by_seed(row, METRICS) for row in board.rows]
     pairs = list(itertools.combinations(range(len(values)), 2))
     gaps = {(name, i, j): difference(values[i][name], values[j][name]) for name in METRICS for i, j in pairs}
@@ -171,7 +172,7 @@ def test_two_rows_share_a_letter_exactly_if_they_do_not_differ():
         means = [row.metrics[column.name].mean for row in ties.rows]
         assert means == sorted(means, reverse=column.higher) and ties.groups[0][0] == "a"
         assert ties.groups == [row.metrics[column.name].groups for row in ties.rows]  # as the table has them
-        assert ties.num_tests == len(gaps)
+        assert ties.family.number == len(gaps)
 
 
 def test_the_command(cli, tmp_path, published):
@@ -203,8 +204,8 @@ def test_the_command(cli, tmp_path, published):
 
 def test_differences_from_a_reference_are_one_family(published):
     store = Store(published)
-    board = Board.of(NAME, store)
-    pairs = compare_rows(board, store, "ce")
+    board = Board.of(NAME, read_records(store.root))
+    pairs = compare_rows(board, "ce")
     gaps = [gap for pair in pairs for gap in pair.differences.values()]
     assert len(pairs) == 4 and len(gaps) == 20 and {gap.test for gap in gaps} == {"paired"}
     assert [gap.p_holm for gap in gaps] == holm([gap.p for gap in gaps])
@@ -213,9 +214,9 @@ def test_differences_from_a_reference_are_one_family(published):
     assert 0 < sum(gap.significant for gap in gaps) == text.count(" **")
     content = json.loads(render(differences_table(board, pairs), "json"))
     assert len(content["differences"]) == 20 and len(content["specs"]) == 4
-    two = compare_rows(board, store, "ce:type-I", ["soft_labels:type-I"])
+    two = compare_rows(board, "ce:type-I", ["soft_labels:type-I"])
     assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
     said = "- soft labels type-I is not cross-entropy in: method.name: ce -> soft_labels"
     assert said in render(differences_table(board, two))
-    fewer = compare_rows(Board.of(NAME, without(store, board.rows[0].runs[:4])), store, "ce")
+    fewer = compare_rows(Board.of(NAME, without(store.root, board.rows[0].runs[:4])), "ce")
     assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference

@@ -1,10 +1,7 @@
 import csv
-import errno
 import hashlib
 import json
-import os
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -14,15 +11,12 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find
-from hierbench.execution.run_job import execute
 from hierbench.metrics import evaluate
 from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate
 from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
-from hierbench.utils import files
 
 QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4", "seeds=1"]
 
@@ -159,38 +153,6 @@ def test_a_kill_between_history_and_checkpoint_loses_nothing(shapes, tmp_path, m
     stopped = run_job(job, shapes, tmp_path / "stopped")
     for name in ("history.csv", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
-
-
-@pytest.mark.parametrize("name", ["checkpoint.pt", "history.csv", "predictions.npz", "metrics.json", "status.json"])
-def test_a_disk_that_is_full_at_any_write_fails_the_job_and_tears_nothing(
-    shapes, data_dir, tmp_path, monkeypatch, name
-):
-    job = job_for(shapes)
-    setting = Setting(tmp_path, data_dir)
-    real = os.fsync
-    open_files = []
-
-    def full(descriptor):
-        if name in os.readlink(f"/proc/self/fd/{descriptor}"):
-            open_files.append(descriptor)
-            if name != "status.json" or len(open_files) > 2:  # planned and running are written
-                raise OSError(errno.ENOSPC, "No space left on device", name)
-        real(descriptor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.os, "fsync", full)
-        assert "No space left on device" in execute(job, setting, lambda done, total: None).error
-    run = Store(tmp_path).run(job.id)
-    assert not run.done
-    assert not list(run.folder.glob(".*.tmp"))
-    assert execute(job, setting, lambda done, total: None).state == "done"
-    assert run.done and len(run.predictions()[1]) == 96
-
-
-def test_a_method_that_changed_since_the_plan_is_not_run_under_the_old_id(shapes, data_dir, tmp_path):
-    job = job_for(shapes)
-    changed = replace(job, found=replace(job.found, code="other"))
-    assert "has changed since the plan" in execute(changed, Setting(tmp_path, data_dir), lambda done, total: None).error
 
 
 def test_a_resumed_run_keeps_its_number_of_threads(shapes, tmp_path):

@@ -20,6 +20,7 @@ from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training.step import make_optimizer, set_rates
 from hierbench.training.trainer import seed_for, train
+from tests import published
 
 MODELS = [(name, kind) for name in ("ce", "flamingo", "hafeature", "haframe") for kind in find_method(name).cls.types]
 DISSIMILAR = {"cifar100": (1, 2, 3, 4), "fgvc": (2,)}
@@ -66,7 +67,7 @@ def new_model(job, hierarchy):
     return build_classifier(cls, hierarchy, job.spec.type, job.spec.model, params)
 
 
-def counterpart(published, model, job):
+def counterpart(model, job):
     """The published network with a model's parameters, and its loss of features, targets and an order of the batch."""
     method, hierarchy, dataset = model.method, model.method.hierarchy, job.spec.dataset.name
     sizes, name, width = hierarchy.level_sizes, job.spec.method.name, method.num_features
@@ -115,10 +116,10 @@ def losses_of_training(job, prepared, folder):
     return [row["train_loss"] for row in run.history()]
 
 
-def losses_of_published(published, job, prepared):
+def losses_of_published(job, prepared):
     """From the same initial weights, on the same batches; the augmentation is switched off."""
     torch.manual_seed(seed_for(job.spec.seed, 0))
-    network, loss = counterpart(published, new_model(job, prepared.hierarchy("height")), job)
+    network, loss = counterpart(new_model(job, prepared.hierarchy("height")), job)
     pixels, labels = (torch.from_numpy(np.array(array)) for array in prepared.arrays("train"))
     mean, std = (torch.tensor(values)[:, None, None] for values in (job.spec.augment.mean, job.spec.augment.std))
     batches, orders = [], []
@@ -132,9 +133,9 @@ def losses_of_published(published, job, prepared):
 
 @pytest.mark.usefixtures("_float64")
 @pytest.mark.parametrize(("method", "kind"), MODELS)
-def test_cifar100_trains_as_published(published, noise, tmp_path, method, kind):
+def test_cifar100_trains_as_published(noise, tmp_path, method, kind):
     job = planned(noise, "cifar100", method, kind, PLAIN)
-    ours, theirs = losses_of_training(job, noise, tmp_path), losses_of_published(published, job, noise)
+    ours, theirs = losses_of_training(job, noise, tmp_path), losses_of_published(job, noise)
     assert len(ours) == STEPS and np.abs(np.subtract(ours, theirs)).max() < 1e-10
     assert theirs[-1] < theirs[0]
 
@@ -143,20 +144,20 @@ def test_cifar100_trains_as_published(published, noise, tmp_path, method, kind):
 @pytest.mark.parametrize(
     "override", ["model.wrn_group_input=activated", "train.lr.type-II.transform=0.02", "train.weight_decay=0"]
 )
-def test_a_difference_shows(published, noise, tmp_path, override):
+def test_a_difference_shows(noise, tmp_path, override):
     job = planned(noise, "cifar100", "ce", "type-II", [*PLAIN, override])
-    ours, theirs = losses_of_training(job, noise, tmp_path), losses_of_published(published, job, noise)
+    ours, theirs = losses_of_training(job, noise, tmp_path), losses_of_published(job, noise)
     assert np.abs(np.subtract(ours, theirs)).max() > 1e-6
 
 
-def largest_difference(published, job, hierarchy, steps, size=32):
+def largest_difference(job, hierarchy, steps, size=32):
     """Of the losses of a float32 model from the published ones, when both go on in float64; one epoch per step."""
     torch.manual_seed(0)
     model = new_model(job, hierarchy).double()
     for block in model.backbone.modules():
         if hasattr(block, "bn3"):  # as in trained weights; a network just drawn magnifies rounding tenfold each step
             nn.init.constant_(block.bn3.weight, 0.1)
-    network, loss = counterpart(published, model, job)
+    network, loss = counterpart(model, job)
     images, targets = torch.randn(4, 3, size, size, dtype=torch.float64), torch.randperm(100)[:4]
     how = job.spec.train.model_copy(update={"epochs": steps})
     optimizer, ours, orders = make_optimizer(model, how), [], []
@@ -176,17 +177,17 @@ def largest_difference(published, job, hierarchy, steps, size=32):
 
 
 @pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-I"), ("haframe", "type-II")])
-def test_fgvc_trains_as_published(request, published, shapes, method, kind):
+def test_fgvc_trains_as_published(request, shapes, method, kind):
     steps = 3 if request.config.option.thorough else 2
     tree = stand_in_tree(load_recipe("fgvc").expected.level_sizes)
-    assert largest_difference(published, planned(shapes, "fgvc", method, kind), tree, steps) < 1e-10
+    assert largest_difference(planned(shapes, "fgvc", method, kind), tree, steps) < 1e-10
 
 
 @pytest.mark.fidelity
 @pytest.mark.parametrize("dataset", ["cifar100", "fgvc"])
 @pytest.mark.parametrize(("method", "kind"), MODELS)
-def test_the_whole_networks_train_as_published(published, shapes, cifar100, dataset, method, kind):
+def test_the_whole_networks_train_as_published(shapes, cifar100, dataset, method, kind):
     tree = cifar100 if dataset == "cifar100" else stand_in_tree(load_recipe(dataset).expected.level_sizes)
-    difference = largest_difference(published, planned(shapes, dataset, method, kind), tree, steps=20)
+    difference = largest_difference(planned(shapes, dataset, method, kind), tree, steps=20)
     print(f"{dataset} {method} {kind}: {difference:.1e}")
     assert difference < 1e-10

@@ -207,7 +207,7 @@ def check_loop(reference, cls, params, tree, targets, seed, scale=2.0):
 
 @pytest.mark.parametrize(("cls", "params"), METHODS)
 @given(data=st.data())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_losses_are_those_of_loops_on_ragged_trees(data, reference, cls, params):
     tree = data.draw(reference.ragged_trees())
     targets = data.draw(st.lists(st.integers(0, tree.num_classes - 1), min_size=1, max_size=4))

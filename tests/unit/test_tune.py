@@ -10,12 +10,12 @@ from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file, wr
 from hierbench.data.prepared import Prepared
 from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan
-from hierbench.experiments.tuning.study import FIRST_SEED, Record, Search, Space, Target, search_space
-from hierbench.experiments.tuning.tune import winner
 from hierbench.leaderboard.board import Board
-from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting
+from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
+from hierbench.studies.tuning.study import Record, Search, Space, Target, search_space
+from hierbench.studies.tuning.tune import winner
 from hierbench.utils.errors import UserError
 
 QUICK = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
@@ -119,12 +119,6 @@ def tried(search, value_of=value_of):
     return found
 
 
-def test_every_point_is_tried_once():
-    search = Search(GRID, "grid")
-    assert tried(search) == GRID.points and search.next() == []
-    assert search.finished()[0].params == {"alpha": 0.3, "gamma": 2.0}
-
-
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
 def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
     """What a killed command has trained is found again, and two commands share the work."""
@@ -136,40 +130,6 @@ def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
         assert found[10:] != tried(Search(space, sampler), lambda params: -value_of(params))[10:]
 
 
-def test_a_point_that_fails_does_not_win():
-    search = Search(GRID, "grid")
-    first, *rest = search.next()
-    search.end(first, [], "diverged")
-    for trial in rest:
-        search.end(trial, [value_of(trial.params)])
-    assert len(search.finished()) == 3 and first.params not in [trial.params for trial in search.finished()]
-    assert search.trials()[0].state == TrialState.FAIL and search.trials()[0].user_attrs["error"] == "diverged"
-
-
-def test_a_record_has_every_result_once(storage, tmp_path):
-    """Two commands write it, and a third one finds it; a point that failed before may be complete later."""
-    one, two = Record(storage, "s", tmp_path), Record(storage, "s", tmp_path)
-    search = Search(GRID, "grid")
-    for trial in search.next()[:3]:
-        search.end(trial, [1.5, 2.5])
-    first, second, third, _ = search.trials()
-    assert one.add(first, ["a", "b"]) and not two.add(first, ["a", "b"])
-    assert two.add(second, ["c", "d"]) and not one.add(second, ["c", "d"])
-    again = Search(GRID, "grid")
-    again.end(again.next()[2], [], "diverged")
-    failed = again.trials()[2]
-    assert one.add(failed, ["e", "f"]) and not two.add(failed, ["e", "f"]) and two.add(third, ["e", "f"])
-    found = Record(storage, "s", tmp_path).trials()
-    assert [(trial.params, trial.state) for trial in found] == [
-        (GRID.points[0], TrialState.COMPLETE),
-        (GRID.points[1], TrialState.COMPLETE),
-        (GRID.points[2], TrialState.FAIL),
-        (GRID.points[2], TrialState.COMPLETE),
-    ]
-    assert found[0].value == 2.0 and found[0].user_attrs == {"values": [1.5, 2.5], "runs": ["a", "b"]}
-    assert not list(tmp_path.glob(".study*"))
-
-
 def test_the_winner_and_how_sure_it_is():
     search = Search(GRID, "grid")
     tried(search)
@@ -178,13 +138,6 @@ def test_the_winner_and_how_sure_it_is():
     assert best.mean == pytest.approx(2.3) and best.runner_up_mean == pytest.approx(2.5)
     assert best.ci95 == pytest.approx(12.706204736 * 0.1414213562 / 2**0.5) and not best.separated
     assert (best.trials, best.runs, best.budget) == (4, 2, "4 x 2")
-
-
-def test_equal_values_go_to_the_first_of_the_grid():
-    search = Search(GRID, "grid")
-    for trial in reversed(search.next()):
-        search.end(trial, [1.0, 1.0])
-    assert search.finished()[0].params == GRID.points[0]
 
 
 def test_a_storage_that_is_none(tmp_path):
@@ -199,14 +152,6 @@ def target(shapes):
     return Target(load_recipe("shapes", QUICK), shapes, find_method("haframe"), "type-II", None)
 
 
-def test_tuning_seeds_are_not_those_of_final_runs(target, shapes):
-    jobs = target.jobs({"alpha": 0.3})
-    assert [job.spec.seed for job in jobs] == [FIRST_SEED, FIRST_SEED + 1]
-    assert all(job.spec.split == "val" and job.spec.method.params["alpha"] == 0.3 for job in jobs)
-    final = make_plan(target.recipe, shapes, [target.found], ["type-II"], target.recipe.seeds)
-    assert not {job.spec.seed for job in final} & {job.spec.seed for job in jobs}
-
-
 def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(target, shapes):
     names = {target.study(GRID, "grid"), target.study(GRID, "tpe")}
     longer = load_recipe("shapes", [*QUICK, "train.epochs=2"])
@@ -214,23 +159,6 @@ def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(
     other = load_recipe("shapes", [*QUICK, "methods.haframe.gamma=7"])
     same = Target(other, shapes, target.found, "type-II", None).study(GRID, "grid")
     assert len(names) == 3 and same == target.study(GRID, "grid")
-
-
-def test_the_study_of_learning_rates_does_not_depend_on_those_that_it_searches(shapes):
-    def study(*overrides):
-        quick = ["train.precision=float32", "tune.grid.ce.lr.classifier=[0.1,0.2]", *overrides]
-        target = Target(load_recipe("shapes", quick), shapes, find_method("ce"), "type-II", None)
-        return target.study(search_space(target.recipe, target.found), "grid")
-
-    same = {study(), study("methods.ce.lr.classifier=9"), study("train.lr.type-II.classifier=9")}
-    assert len(same) == 1
-    assert study("methods.ce.lr.backbone=9") not in same and study("tune.grid.ce.lr.classifier=[0.1]") not in same
-
-
-def test_a_configuration_of_learning_rates_trains_with_them(target):
-    (job, _) = target.jobs({"alpha": 0.3, "lr.transform": 0.25})
-    assert job.spec.train.lr.model_dump() == {"backbone": 0.1, "transform": 0.25, "classifier": 0.15}
-    assert job.spec.method.params["alpha"] == 0.3 and "lr.transform" not in job.spec.method.params
 
 
 def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
@@ -251,7 +179,7 @@ def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
     assert "test" not in metrics and not (run.folder / "predictions.npz").exists()
     assert metrics["val"]["hierdist@1"] == run.history()[-1]["val_hierdist@1"]
     with pytest.raises(UserError, match="no runs of shapes"):
-        Board.of("shapes", Store(tmp_path / "runs"))
+        Board.of("shapes", read_records(tmp_path / "runs"))
 
 
 TUNED = Tuned(
@@ -264,17 +192,6 @@ TUNED = Tuned(
     runs=3,
     mean=1.25,
 )
-
-
-def test_tuned_files_keep_what_others_found(tmp_path):
-    file = tmp_path / "tuned/shapes.toml"
-    assert read_tuned(file) == {}
-    write_tuned(file, {("paper", "haframe", "type-II"): TUNED})
-    other = TUNED.model_copy(update={"mean": 1.0, "runner_up": {"alpha": 0.5, "lr.classifier": 0.1}, "ci95": 0.125})
-    write_tuned(file, {("authors", "haframe", "type-II"): other, ("paper", "my method", "type-I"): other})
-    found = read_tuned(file)
-    assert found[("paper", "haframe", "type-II")] == TUNED and len(found) == 3
-    assert found[("authors", "haframe", "type-II")] == other
 
 
 def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """`hierbench verify`: why it rejects what was tampered with, beyond the fifteen ways of `test_tamperings.py`."""
 
-import csv
 import json
 import re
 import shutil
@@ -9,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierbench.api.registry import find_method
-from hierbench.experiments.verification.findings import CAVEAT, TARGETS_ALONE
-from hierbench.experiments.verification.records import read_record
-from hierbench.experiments.verification.report import as_text
-from hierbench.experiments.verification.retrain import _compare
-from hierbench.experiments.verification.verify import verify
-from hierbench.runs.compact import FILE, write_compact, write_targets
-from hierbench.runs.further_metrics import read_further, write_further
+from hierbench.records.compact import FILE, write_compact, write_targets
+from hierbench.records.findings import CAVEAT, TARGETS_ALONE
+from hierbench.records.further_metrics import content_of
+from hierbench.records.inspected import Inspected
+from hierbench.records.reading import read_record, read_records
+from hierbench.reproduction.retrain import _compare
 from hierbench.runs.store import Run, Store
-from tests.tamperings import Folder, edit, predict, rename, reseal, respecify, targets_from_predictions
+from hierbench.sharing.verification.verify import verify
+from tests.tamperings import Folder, edit, predict, reseal, respecify
 
 SHIPPED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 RECORDED = ("metrics.json", "predictions.npz", "history.csv", "environment.json")
@@ -94,29 +92,22 @@ def test_the_table_that_the_project_publishes_is_what_its_records_give(tmp_path)
         assert report.counts()["recomputed"] == len(list(SHIPPED.glob("*/spec.json"))) == 145
         assert [(table.verdict, table.notes) for table in report.tables] == [("consistent", [])]
         notes = [note for run in report.runs for note in run.notes]
-        known = {"other code", "not re-ranked again", TARGETS_ALONE}
+        known = {"other code", TARGETS_ALONE}
         assert {note.partition(": ")[0] for note in notes} <= known
         assert notes.count(TARGETS_ALONE) == 145  # its tree is found, and values are checked
 
 
-@pytest.mark.parametrize(("change", "what"), [("scores", "ranked classes"), ("order", "first classes")])
-def test_the_best_seed_copied_over_all(runs, shapes, change, what):
-    """In another file that ranks alike, or in which two classes at the end of the first twenty change places."""
+def test_the_best_seed_copied_over_all_in_another_file_that_ranks_alike(runs, shapes):
     best, copies = runs.run("flamingo", 0), [runs.run("flamingo", 1), runs.run("flamingo", 2)]
     scores, targets = best.predictions()
     for copy in copies:
         for name in RECORDED:
             shutil.copy(best.folder / name, copy.folder / name)
-        forged = scores * copy.spec()["seed"] * 1.01
-        if change == "order":
-            order, rows = np.argsort(-scores, axis=1), np.arange(50)
-            a, b = order[:50, 16 + copy.spec()["seed"]], order[:50, 19]
-            forged[rows, a], forged[rows, b] = forged[rows, b], forged[rows, a].copy()
-        predict(copy, forged, targets, shapes.hierarchy("height"))
+        predict(copy, scores * copy.spec()["seed"] * 1.01, targets, shapes.hierarchy("height"))
         reseal(copy)
     for run in copies:
-        runs.rejected(run, f"it has the same {what} as seed 0")
-    runs.rejected(best, f"it has the same {what} as seed 1")
+        runs.rejected(run, "it has the same ranked classes as seed 0")
+    runs.rejected(best, "it has the same ranked classes as seed 1")
 
 
 def test_what_rows_lack_is_named(runs):
@@ -132,27 +123,6 @@ def test_what_rows_lack_is_named(runs):
     assert reasons == ["seeds 0, 1, 3, 4, 5, 6, 7, 8, 9, 10, ... of 0..40 are missing"]
 
 
-def test_what_a_relabelled_method_and_forged_code_show(either):
-    copied = either.run("ce", 1)
-    copy = Run(shutil.copytree(copied.folder, copied.folder.with_name("copy")))
-    edit(copy, "spec.json", seed=8, method__name="flamingo", method__code=find_method("flamingo").code)
-    copy = rename(copy)
-    reseal(copy)
-    titled = "metrics.json is titled 'cross-entropy', and flamingo is 'Flamingo'"
-    either.rejected(copy, titled, "it has the same predictions as ce type-I seed 1")
-    run = respecify(either.run("flamingo", 0), method__code="0" * 64)
-    (run.folder / "flamingo.py").write_text("x = 1\n")
-    either.rejected(run, "flamingo.py beside it is not the code that its spec names")
-
-
-def test_targets_set_to_the_predictions(runs, shapes, tmp_path):
-    targets_from_predictions(runs)
-    found = runs.rejected(runs.run("flamingo", 1), "its targets are not those of the dataset's test split")
-    assert found.notes == ["every prediction of its 384 equals the target"]
-    runs.data_dir = tmp_path / "no-data"
-    runs.rejected(runs.run("flamingo", 1), "its targets are not those of the other runs of the same data")
-
-
 def test_a_part_of_the_test_split_is_said(runs, shapes, tmp_path):
     run = runs.run("flamingo", 1)
     edit(run, "environment.json", data__remark="")
@@ -162,10 +132,14 @@ def test_a_part_of_the_test_split_is_said(runs, shapes, tmp_path):
 
 
 OTHER = " is not what this version writes of these records; the .json is"
+AGAIN = "it cannot be made again from its records: "
 EDITS = (
     (".json", '"title": "Flamingo"', '"title": "Better"', "the row Better type-I: title is 'Better', the records "),
     (".json", r'"rows": \[.*?(\{\s*"type": "type-I",\s*"method": "crm")', r'"rows": [\1', "the row cross-entropy "),
     (".json", '"distance": "height"', '"distance": "depth"', "distance is 'depth', the records give 'height'"),
+    (".json", r'"runs": \[', '"runs": 5, "x": [', f"{AGAIN}its rows do not name their runs"),
+    (".json", '"shapes"', '"/etc/x.toml"', f"{AGAIN}shapes.json: dataset: '/etc/x.toml' is the name of a file"),
+    (".json", '"top1"', '"top2"', f"{AGAIN}unknown metric 'top2'"),
     (".md", "Evidence: ", "Evidence: 99.2 by an independent laboratory, ", f"shapes.md{OTHER}"),
     (".csv", ",recomputed", ",reproduced", f"shapes.csv{OTHER}"),
     (".tex", "not the whole dataset", "the whole dataset", f"shapes.tex{OTHER}"),
@@ -186,15 +160,11 @@ def test_an_edited_table_is_rejected_and_an_edited_page_named(made, tmp_path, su
     assert number == 1 and not none and [one[: len(found)] for one in said] == [found] * bool(found), table
 
 
-def test_a_base_of_another_seed_and_scores_that_do_not_follow(runs, shapes):
-    crm, other = runs.run("crm", 0), runs.run("ce", 1)
+def test_a_base_of_another_seed(runs):
+    other = runs.run("ce", 1)
     moved = respecify(runs.run("crm", 2), base=other.folder.name)
     reseal(moved)
     runs.rejected(moved, f"its base {other.folder.name[:12]} is of other data, settings, type or seed")
-    scores, targets = crm.predictions()
-    predict(crm, scores[::-1].copy(), targets, shapes.hierarchy("height"))
-    reseal(crm)
-    runs.rejected(crm, "re-ranking the predictions of its base again gives other scores")
 
 
 def test_scored_ranks_are_recomputed_and_their_digest_compared(runs, shapes, cli, tmp_path):
@@ -205,6 +175,8 @@ def test_scored_ranks_are_recomputed_and_their_digest_compared(runs, shapes, cli
     cli(tmp_path, "score", "five.npz", *options).ok()
     (run,) = (run for run in Store(runs.path).runs() if run.spec().get("kind") == "scored")
     assert runs.of(run).verdict == "recomputed"
+    copy = Run(shutil.copytree(run.folder, run.folder.with_name("f" * 64)))
+    runs.rejected(copy, "its folder is not named after its spec")
     np.savez(run.folder / "predictions.npz", classes=ranked[:, ::-1], targets=targets)
     reseal(run)
     runs.rejected(run, "its predictions are not those whose digest is in spec.json", "by its predictions")
@@ -222,15 +194,10 @@ def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_pa
     assert found.reasons == ["its folder is a symbolic link, which is not followed"]
 
 
-def test_a_kept_metric_that_does_not_follow(runs, cli):
-    run = runs.run("ce", 0)
-    options = ("--dataset", "shapes", "--runs", runs.path, "--data-dir", runs.data_dir)
-    cli(runs.path, "leaderboard", *options, "--metrics", "+hf_macro").ok()
-    assert runs.report().counts()["recomputed"] == 9
-    store = Store(runs.path)
-    write_further(run, store, {"hf_macro": read_further(run, store)["hf_macro"] + 1.0})
-    found = cli(runs.path, "leaderboard", *options, "--metrics", "+hf_macro").ok()
-    assert f"run {run.folder.name[:12]} (ce type-I seed 0) is rejected and not counted: hf_macro is " in found.err
+def test_a_kept_metric_that_does_not_follow(runs):
+    run, records = runs.run("ce", 0), read_records(runs.path)
+    content = content_of(records[run.folder.name], records, {"hf_macro": 1.0})
+    (run.folder / "further-metrics.json").write_text(json.dumps(content))
     report = runs.report()  # no table here shows it
     assert not report.num_rejected and report.notes[0].startswith("Not computed again: ")
     (report,) = verify([runs.path], runs.data_dir, all_metrics=True)
@@ -247,21 +214,6 @@ def test_a_published_table_with_more_columns_is_compared_too(made, data_dir, tmp
     content["rows"][0]["metrics"]["ece"]["values"][0] /= 2
     table.write_text(json.dumps(content))
     assert "metrics ece values is " in published.report().tables[0].reasons[0]
-
-
-def test_an_epoch_that_was_not_the_best_is_not_tested(runs):
-    other, run = runs.run("ce", 0), runs.run("flamingo", 0)
-    shutil.copy(runs.run("ce", 1).folder / "history.csv", other.folder / "history.csv")
-    reseal(other)
-    runs.rejected(other, "the validation metrics in metrics.json are not those of epoch")
-    with (run.folder / "history.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    worst = min(rows, key=lambda row: float(row["val_top1"]))
-    val = {name.removeprefix("val_"): float(value) for name, value in worst.items() if name.startswith("val_")}
-    edit(run, "metrics.json", val=val, best_epoch=int(worst["epoch"]))
-    reseal(run)
-    if len({row["val_top1"] for row in rows}) > 1:
-        runs.rejected(run, f"it was tested after epoch {worst['epoch']}, and epoch")
 
 
 def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
@@ -293,8 +245,7 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     report = published.report()
     assert report.counts()["recomputed"] == 9
     notes = {run.label: run.notes for run in report.runs}
-    assert notes["crm type-I seed 0"][0] == "not re-ranked again: its base has no scores here"
-    assert notes["ce type-I seed 0"] == [TARGETS_ALONE] and "its base has no scores here" in as_text([report])
+    assert notes["crm type-I seed 0"] == notes["ce type-I seed 0"] == [TARGETS_ALONE]
     forged = compared.metrics()["test"]
     edit(compared, "metrics.json", test={**forged, "hierdist@20": forged["hierdist@20"] - 1 / (384 * 20)})
     reseal(compared)
@@ -304,33 +255,6 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     published.rejected(other, f"{FILE} was not made from the predictions.npz that status.json records")
     shutil.copy(published.path / compared.folder.name / FILE, runs.run("flamingo", 1).folder / FILE)
     runs.rejected(runs.run("flamingo", 1), f"{FILE} ranks other classes than predictions.npz")
-
-
-def test_malformed_records_are_rejected_and_never_a_traceback(runs):
-    run = runs.run("ce", 0)
-    honest = {name: (run.folder / name).read_text() for name in ("metrics.json", "environment.json", "history.csv")}
-    changes = {
-        "environment.json": ['{"data": 3}', "[]", '{"data": {"splits": {"test": "x"}, "digest": []}}', "{"],
-        "metrics.json": [
-            honest["metrics.json"].replace('"val": {', '"val": {"x": [], '),
-            honest["metrics.json"].replace('"best_epoch": ', '"best_epoch": 1e5, "x": '),
-        ],
-        "history.csv": ["epoch\n1\n", "", "\0"],
-    }
-    for name, contents in changes.items():
-        for content in contents:
-            (run.folder / name).write_text(content)
-            reseal(run)
-            runs.rejected(run)
-        (run.folder / name).write_text(honest[name])
-    run.folder.joinpath("spec.json").unlink()
-    runs.rejected(run, "spec.json is missing")
-    run.folder.joinpath("spec.json").write_text("{}")
-    runs.rejected(run, "spec.json is not a spec of this version")
-    status = (run := runs.run("flamingo", 0)).status
-    del status["files"]["predictions.npz"]
-    run.write_record("status.json", status)
-    runs.rejected(run, "status.json has no digest of predictions.npz")
 
 
 def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
@@ -346,9 +270,9 @@ def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
 
     def compared(**environment):
         edit(run, "environment.json", **(there | environment))
-        record = read_record(run)
-        record.finding.verdict, record.finding.reasons = "recomputed", []
-        _compare(record, again, record.spec)
+        reseal(run)
+        record = Inspected.of(read_record(run.folder))
+        _compare(record, read_record(again.folder))
         return record.finding
 
     assert compared().verdict == "rejected" and "in the same environment: " in compared().reasons[0]
@@ -360,18 +284,13 @@ def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
     assert compared().notes[-1] == "trained again in the same environment: within tolerance, not bitwise"
 
 
-def test_processors_are_compared_where_all_runs_name_one(runs):
+def test_another_processor_is_another_environment(runs):
     first = runs.run("flamingo", 0)
-    there = json.loads((first.folder / "environment.json").read_text())
     edit(first, "environment.json", processor="another")
     reseal(first)
     notes = {row.label: row.notes for row in runs.report().rows}["shapes flamingo type-I"]
     assert notes[0].startswith("several environments: seed 1, 2 with processor ")
     assert any(note.startswith("another environment than most rows: ") and "another" in note for note in notes)
-    del there["processor"]
-    first.write_record("environment.json", there)
-    reseal(first)
-    assert not any(row.notes for row in runs.report().rows)
 
 
 def test_a_table_with_many_differences_names_three(either, cli):
@@ -382,10 +301,8 @@ def test_a_table_with_many_differences_names_three(either, cli):
     assert len(either.report().tables[0].reasons) == 5
     options = ("--data-dir", either.data_dir)
     said = cli(either.path, "verify", ".", *options).out
-    board = cli(either.path, "leaderboard", "--dataset", "shapes", "--runs", ".", *options).ok().err
-    for text in (said, board):
-        (line,) = (line for line in text.splitlines() if "the records give" in line)
-        assert line.endswith(" and 2 more") and line.count("; ") == 2, line
+    (line,) = (line for line in said.splitlines() if "the records give" in line)
+    assert line.endswith(" and 2 more") and line.count("; ") == 2, line
 
 
 def test_a_page_without_values_is_compared_with_nothing(runs):

@@ -105,10 +105,9 @@ def read_pickle(path: Path) -> dict[Any, Any]:
     try:
         _check_memo(content)
         found = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
-    except UserError as error:
-        raise UserError(f"{path} {error}") from None
     except Exception as error:  # damaged pickles fail in many ways
-        raise UserError(f"{path} is truncated or damaged ({type(error).__name__}: {error})") from None
+        damage = f"is truncated or damaged ({type(error).__name__}: {error})"
+        raise UserError(f"{path} {error if isinstance(error, UserError) else damage}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path} holds a {type(found).__name__}: it is not a CIFAR-100 file")
     return found

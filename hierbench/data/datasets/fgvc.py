@@ -15,7 +15,7 @@ from hierbench.data.source import Piece, Request, Source, identity_of, root_of
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import file_digest, read_text
+from hierbench.utils.files import file_digest, read_given
 
 FOLDER = "fgvc-aircraft-2013b"
 SHA256 = "e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834"
@@ -69,10 +69,7 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return read_text(path, follow=True).splitlines()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 ({error})") from None
+    return read_given(path, str(path)).splitlines()
 
 
 def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:

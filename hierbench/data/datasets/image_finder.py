@@ -12,7 +12,7 @@ from typing import Any
 
 from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
 from hierbench.data.source import DamagedArchiveError, KeptError, Piece
-from hierbench.utils.archives import DAMAGED, Counted, open_tar, tar_members
+from hierbench.utils.archives import DAMAGED, open_tar, tar_members
 from hierbench.utils.errors import UserError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
@@ -68,7 +68,7 @@ class Locator:
         given: list[tuple[str, int]] = []
         with open_tar(archive) as stream:
             try:
-                for piece in self._in_tar(stream, stream.raw, str(archive), NESTED):
+                for piece in self._in_tar(stream, str(archive), NESTED):
                     given.append((piece.split, piece.start))
                     yield piece
             except DAMAGED as error:
@@ -79,8 +79,8 @@ class Locator:
                 ) from None
             self.md5s[archive.name] = stream.raw.md5.hexdigest()
 
-    def _in_tar(self, stream: Any, counted: Counted, where: str, nested: int) -> Iterator[Piece]:
-        for tar, member in tar_members(stream, counted):
+    def _in_tar(self, stream: Any, where: str, nested: int) -> Iterator[Piece]:
+        for tar, member in tar_members(stream):
             name, place = member.name.rpartition("/")[2], f"{where}/{member.name}"
             content = tar.extractfile(member) if member.isfile() else None
             if content is None:
@@ -91,7 +91,7 @@ class Locator:
                 else:
                     yield self._piece(name, place, partial(decode, content.read(), place, self.image_size))
             elif name.endswith(ARCHIVES) and nested:
-                yield from self._in_tar(content, counted, place, nested - 1)
+                yield from self._in_tar(content, place, nested - 1)
 
     def _piece(self, name: str, place: str, load: Callable[[], Images]) -> Piece:
         self.found[name] = place

@@ -126,7 +126,7 @@ def _devkit(source: Path) -> tuple[str, bytes]:
         elif DEVKIT in path.name and path.name.endswith(ARCHIVES):
             try:
                 with open_tar(path) as stream:
-                    for tar, member in tar_members(stream, stream.raw):
+                    for tar, member in tar_members(stream):
                         name = member.name.rpartition("/")[2]
                         content = tar.extractfile(member) if name in (TRUTH, META) else None
                         if content is not None and member.size <= LARGEST:

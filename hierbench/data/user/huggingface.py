@@ -10,9 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from hierbench.data.image import UnreadableImageError
+from hierbench.data.image import UnreadableImageError, reason_of
 from hierbench.data.missing import unreadable_images
 from hierbench.data.user.opening import LARGEST
 from hierbench.data.writer import SPLITS
@@ -102,8 +102,6 @@ def _loaded(name: str) -> dict[str, Any]:
     saved = any(Path(name, file).is_file() for file in ("dataset_dict.json", "state.json"))
     try:
         found = load_from_disk(name) if saved else load_dataset(name)
-    except MemoryError:
-        raise
     except Exception as error:  # files, the hub and Arrow fail in many ways
         cause = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
         raise UserError(f"dataset {name} cannot be loaded ({one_line_of(cause or error)})") from None
@@ -188,9 +186,8 @@ def write_files(parts: list[Part], folder: Path, progress: Callable[[float], Non
         table.to_csv(staging / "manifest.csv", index=False, lineterminator="\n")
         os.sync()  # once for all files: the folder is not to appear before its content
         staging.rename(folder)
-    except BaseException:
+    finally:
         shutil.rmtree(staging, ignore_errors=True)
-        raise
     sync_folder(folder.parent)
     return folder / "manifest.csv"
 
@@ -213,9 +210,5 @@ def _file_of(cell: dict[str, Any] | None, places: tuple[Path, ...]) -> tuple[byt
                 return content, SUFFIXES[kind]
             (picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr") else picture).save(file, "PNG")
         return file.getvalue(), ".png"
-    except MemoryError:
-        raise
-    except UnidentifiedImageError:  # its text names an object of Python
-        raise UnreadableImageError("the format is unknown, or the file is damaged") from None
     except Exception as error:  # decoders fail in many ways
-        raise UnreadableImageError(str(error).strip().partition("\n")[0]) from None
+        raise UnreadableImageError(reason_of(error, "the format is unknown, or the file is damaged")) from None

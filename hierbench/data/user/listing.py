@@ -181,10 +181,7 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
 
 
 def _photograph(name: str, path: str, label: str, split: str) -> Photograph:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise UserError(f"image {path} cannot be read ({error.strerror or error})") from None
+    status = os.stat(path)
     return Photograph(name, label, split, status.st_size, status.st_mtime_ns)
 
 
@@ -245,8 +242,6 @@ def _table(manifest: Path) -> "pd.DataFrame":
         table.columns = [str(name).strip() for name in table.columns]
         table = table.map(lambda cell: str(cell).strip())
         return table[(table != "").any(axis=1)]
-    except MemoryError:
-        raise
     except Exception as error:  # pandas and pyarrow raise errors of their own for a damaged file
         header = content.getvalue()[: 1 << 16].decode("utf-8-sig", "replace").partition("\n")[0]
         if separator := next((sep for sep in SEPARATORS if "image" in map(str.strip, header.split(sep))), ""):

@@ -19,10 +19,10 @@ from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.user.listing import SEPARATORS, SHOWN, GoneError, Listing, divide, imbalance, list_images
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges
+from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_text
+from hierbench.utils.files import parse_json_object, read_given, read_text
 
 Announce = Callable[[str], None]
 Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
@@ -165,14 +165,9 @@ def tree_text(tree: str) -> str:
     """Return a file's content, or the name of a shipped tree: what changes with the tree."""
     if "/" not in tree:
         return tree
-    try:
-        return read_text(Path(tree), "utf-8-sig", follow=True)
-    except FileNotFoundError:
-        raise GoneError(f"no tree {tree}") from None
-    except OSError as error:
-        raise UserError(f"the tree {tree} cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise UserError(f"the tree {tree} is not UTF-8 text ({error})") from None
+    if not Path(tree).exists():
+        raise GoneError(f"no tree {tree}")
+    return read_given(Path(tree), f"the tree {tree}", "utf-8-sig")
 
 
 def read_tree(tree: str) -> tuple[Paths, str]:
@@ -183,10 +178,9 @@ def read_tree(tree: str) -> tuple[Paths, str]:
     """
     text = tree_text(tree)
     if "/" not in tree:
-        try:
-            return shipped_paths(tree), "paths"
-        except FileNotFoundError:
-            raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench") from None
+        if tree not in shipped_names():
+            raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench")
+        return shipped_paths(tree), "paths"
     try:
         if Path(tree).suffix.lower() == ".csv":
             paths, kind = paths_from_csv(text, None)

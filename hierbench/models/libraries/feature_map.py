@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from hierbench.models.backbones import Backbone
 from hierbench.utils.errors import UserError
 
 Run = Callable[[nn.Module, Tensor], Tensor]  # (network, images) to what the network ends in
+# The channels of an output as a map, and what makes it one [B, C, h, w].
+Layout = tuple[int, Callable[[Tensor], Tensor]]
+Network = TypeVar("Network", bound=nn.Module)
 # Of ImageNet's training images, which the libraries normalise by.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -58,27 +61,6 @@ class Output:
     grid: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How an output becomes a map of `num_channels` channels."""
-
-    kind: Literal["channels-first", "channels-last", "patch-tokens", "class-token"]
-    num_channels: int
-    num_prefix: int = 0
-    grid: tuple[int, int] = (1, 1)
-
-    def map_of(self, output: Tensor) -> Tensor:
-        """Return [B, C, h, w]."""
-        if self.kind == "channels-first":
-            return output
-        if self.kind == "channels-last":
-            return output.permute(0, 3, 1, 2)
-        if self.kind == "class-token":
-            return output[:, 0, :, None, None]
-        patches: Tensor = output[:, self.num_prefix :].transpose(1, 2).unflatten(2, self.grid)
-        return patches
-
-
 def layout_of(
     backbone: str, shape: tuple[int, ...], output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]
 ) -> Layout:
@@ -90,20 +72,25 @@ def layout_of(
     if tokens == "class" and (len(shape) != 2 or output.num_prefix == 0):
         raise UserError(f"{backbone} has no class token: add --set model.tokens=patch")
     if len(shape) == 3:
-        return Layout("channels-last", shape[2]) if output.channels_last else Layout("channels-first", shape[0])
+        return (
+            (shape[2], lambda found: found.permute(0, 3, 1, 2))
+            if output.channels_last
+            else (shape[0], lambda found: found)
+        )
     if len(shape) != 2:
         shown = "x".join(map(str, shape)) or "one value"
         raise UserError(f"{backbone} has no feature map: it ends in {shown} per image")
     num_tokens, num_channels = shape
     if tokens == "class":
-        return Layout("class-token", num_channels)
-    patches = num_tokens - output.num_prefix
+        return num_channels, lambda every: every[:, 0, :, None, None]
+    first = output.num_prefix
+    patches = num_tokens - first
     height = round((patches * size[0] / size[1]) ** 0.5)  # of a grid in the images' proportions
     grids = [grid for grid in (output.grid, (height, patches // max(height, 1))) if grid]
     fitting = [(rows, columns) for rows, columns in grids if rows * columns == patches > 0]
     if not fitting:
         raise UserError(f"{backbone} has no feature map: its {num_tokens} tokens lie on no grid")
-    return Layout("patch-tokens", num_channels, output.num_prefix, fitting[0])
+    return num_channels, lambda every: every[:, first:].transpose(1, 2).unflatten(2, fitting[0])
 
 
 class LibraryBackbone(Backbone):
@@ -114,12 +101,13 @@ class LibraryBackbone(Backbone):
     """
 
     def __init__(self, layers: nn.Module, run: Run, layout: Layout, dropped: frozenset[str]) -> None:
-        super().__init__(layers, layout.num_channels)
-        self.run, self.layout, self.dropped = run, layout, dropped
+        num_channels, map_of = layout
+        super().__init__(layers, num_channels)
+        self.run, self.map_of, self.dropped = run, map_of, dropped
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] to a feature map [B, C, h, w]."""
-        return self.layout.map_of(self.run(self.layers, images))
+        return self.map_of(self.run(self.layers, images))
 
 
 @dataclass(frozen=True)
@@ -184,14 +172,12 @@ def _idle_modules(parent: nn.Module, prefix: str, called: set[nn.Module], idle: 
     return found
 
 
-def on_meta(create: Callable[[], nn.Module]) -> nn.Module:
+def on_meta(create: Callable[[], Network]) -> Network:
     """Return what `create` builds, without values; the random generator stays as it is."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
                 return create().to("meta")
-        except UserError:
-            raise
         except Exception:  # it computes with values while it is built
             with torch.device("cpu"):
                 return create().to("meta")

@@ -2,6 +2,7 @@
 
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Literal, cast
 
@@ -23,7 +24,7 @@ from hierbench.models.libraries.feature_map import (
     on_meta,
 )
 from hierbench.utils.console import installing
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import UserError, foreign, one_line_of
 
 LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
 Tokens = Literal["patch", "class"]
@@ -40,13 +41,9 @@ def library_of(backbone: str) -> tuple[ModuleType, str] | None:
         return None
     if prefix not in LIBRARIES:
         raise UserError(f"unknown backbone {backbone!r}; a library's is torchvision:NAME or timm:NAME")
-    try:  # only here, because either import takes seconds
-        module = import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}")
-    except ModuleNotFoundError as error:
-        if error.name != prefix:
-            raise
-        raise UserError(f"{backbone} needs the package {prefix}; run: {installing(prefix)}") from None
-    return module, name
+    if find_spec(prefix) is None:
+        raise UserError(f"{backbone} needs the package {prefix}; run: {installing(prefix)}")
+    return import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}"), name  # here: it takes seconds
 
 
 def resolve_model(recipe: Recipe) -> Recipe:
@@ -80,15 +77,13 @@ def resolve_model(recipe: Recipe) -> Recipe:
 def check_backbone(model: Model) -> None:
     """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
     found = library_of(model.backbone)
-    if found is None:
-        check_own(model)
     if model.wrn_group_input == "raw" and not WIDE_RESNET.fullmatch(model.backbone):
         raise UserError(
             f"model.wrn_group_input = raw is a switch of wide ResNets, not of {model.backbone}: add "
             "--set model.wrn_group_input=activated"
         )
     if found is None:
-        return
+        return check_own(model)
     library, name = found
     _inspected(model.backbone, input_size(model), model.tokens)
     if model.weights not in ("none", "default", "file"):
@@ -142,7 +137,7 @@ def cached_backbone(model: Model) -> Backbone:
     in place of a map.
     """
     if library_of(model.backbone) is not None:
-        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0].num_channels)
+        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0][0])
     with torch.device("meta"):  # only its attributes are needed
         own = build_backbone(model)
     return Backbone(nn.Identity(), own.num_channels, own.norm_momentum, own.init_convolution)
@@ -159,22 +154,16 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> tuple[La
     assert found is not None
     library, name = found
     library.configuration(name)  # raises for a name that does not exist
-    images = empty_images(size)
-    try:
+    images, refused = empty_images(size), f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
+    with foreign(lambda error: UserError(f"{refused}; set model.input_size ({one_line_of(error)})")):
         layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
         with called_modules(layers) as called:
             output = library.run(layers.train(), images)
-    except UserError:
-        raise
-    except Exception as error:  # libraries raise errors of any type
-        raise UserError(
-            f"{backbone} cannot be built for images of {size[0]}x{size[1]}; set model.input_size ({one_line_of(error)})"
-        ) from None
     if not isinstance(output, Tensor):
         raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
     layout = layout_of(backbone, tuple(output.shape[1:]), library.output_of(layers), tokens, size)
     names = [name for name, _ in layers.named_parameters()]
-    idle = find_idle(layers, layout.map_of(output), called)
+    idle = find_idle(layers, layout[1](output), called)
     if not idle.modules:
         return layout, idle
     try:

@@ -1,0 +1,212 @@
+"""A command that trains, from its options to a plan that is run and mirrored in MLflow."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Self, TypeAlias, TypeVar
+
+from hierbench.api.registry import Found
+from hierbench.config.options import Device, Options, is_path
+from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
+from hierbench.data.user.opening import with_sizes
+from hierbench.execution.ray_connection import device_on_cluster
+from hierbench.execution.run_job import Outcome
+from hierbench.execution.scheduler import run_plan
+from hierbench.execution.train_job import extract_features
+from hierbench.models.libraries.lookup import resolve_model
+from hierbench.planning.inputs import Inputs, obtain
+from hierbench.planning.plan import check_request
+from hierbench.planning.resources import Setting, choose_device
+from hierbench.records.reading import read_record
+from hierbench.records.record import Record
+from hierbench.runs.job import Job
+from hierbench.runs.mlflow_mirror import Mirror, default_uri
+from hierbench.runs.repair import is_finished
+from hierbench.runs.store import Store
+from hierbench.training.fabric import resolve_precision
+from hierbench.utils.console import Meter, duration
+from hierbench.utils.errors import UserError
+
+RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
+MOST_SEEDS = 1000  # also of a recipe
+Result = TypeVar("Result")
+Further: TypeAlias = Callable[["Execution"], None]
+
+
+class Session:
+    """What a command was asked to do, what it needs, and where it runs.
+
+    Attributes:
+        recipe: of the dataset, with the command's overrides; `open` resolves "auto" in it.
+        num_seeds: as requested, or the recipe's.
+        inputs: data and weights, after `open`.
+        setting: where and on what the plan runs; set when the plan is announced.
+
+    Raises:
+        UserError: the options do not fit.
+    """
+
+    inputs: Inputs
+    setting: Setting
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        recipe = load_recipe(options.dataset, options.overrides, options.protocol)
+        self.recipe = with_weights_file(recipe, options.weights)
+        self.num_seeds = self.recipe.seeds if options.seeds is None else options.seeds
+        if self.num_seeds < 1:
+            raise UserError(f"--seeds must be at least 1, got {self.num_seeds}")
+        if self.num_seeds > MOST_SEEDS:
+            raise UserError(
+                f"--seeds {self.num_seeds}: it is how many seeds there are, from 0 on, and at most {MOST_SEEDS:,}; was "
+                "one seed meant? --seeds 1 trains seed 0, and a seed cannot be chosen"
+            )
+        self.types = chosen_types(options.types)
+
+    @property
+    def store(self) -> Store:
+        """The runs."""
+        return Store(self.options.runs.resolve())
+
+    def open(self, methods: Sequence[Found]) -> Inputs:
+        """Check the request, resolve device and precision, and return data and weights; a dry run may lack them."""
+        check_request(self.recipe, methods, self.types, self.options.overrides)
+        options = self.options
+        if options.executor == "ray" and not options.dry_run:
+            device: Device = device_on_cluster(options.address, options.device)
+        else:  # jobs that run elsewhere keep the device as asked
+            device = options.device if options.remote else choose_device(options.device)
+        precision = resolve_precision(self.recipe.train.precision, device)
+        train = self.recipe.train.model_copy(update={"precision": precision})
+        self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
+        self.options = replace(options, device=device)
+        self.inputs = obtain(self.recipe, self.options)
+        self.recipe = with_sizes(self.recipe, self.inputs.prepared)
+        return self.inputs
+
+    def carry_out(
+        self,
+        plan: list[Job],
+        what: str,
+        labels: Mapping[str, str],
+        finish: Callable[[], tuple[Result, Path]],
+        further: Further = lambda execution: None,
+    ) -> tuple[Result, list[str]]:
+        """Run what is not cached; return the result of `finish`, and a line for each job that failed.
+
+        Args:
+            plan: the jobs.
+            what: the name of the parent run in MLflow, before the time.
+            labels: {id: what users see}.
+            finish: called when all jobs have ended; returns a result, and a file to attach to the parent run.
+            further: called before that, to run what the results of the plan call for.
+        """
+        work = sum(work_of(job) for job in plan if not is_finished(job.spec, self.setting.store))
+        with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
+            execution.run(plan, labels)
+            further(execution)
+            result, table = finish()  # after the progress bars, as it may show its own
+            execution.mirror.attach(table)
+        store = Store(self.options.runs, self.setting.apart)
+        return result, [
+            f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)"
+            for job_id, error in execution.failed.items()
+        ]
+
+
+class Execution:
+    """Plans that are run with progress bars and mirrored under one parent run in MLflow.
+
+    `what` begins the parent run's name, `work` is that of all plans (see `work_of`), and `failed` has {id: error}.
+    """
+
+    def __init__(self, session: Session, what: str, work: float) -> None:
+        options, setting, dataset = session.options, session.setting, session.recipe.dataset
+        self.setting, self.failed = setting, dict[str, str]()
+        self.meter = Meter(dataset, max(work, RESCORE_WORK))
+        title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs, setting.apart)
+        self.mirror = Mirror(
+            uri,
+            options.runs,
+            dataset,
+            title,
+            lambda line: self.meter.say(f"warning: {line}"),
+            _parameters_of(session),
+        )
+        self._counted: set[str] = set()
+        self._status = "KILLED"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mirror.close(self._status)
+
+    def run(
+        self,
+        plan: list[Job],
+        labels: Mapping[str, str],
+        on_end: Callable[[Job], None] = lambda job: None,
+        is_over: Callable[[Job], bool] = lambda job: False,
+    ) -> None:
+        """Run what is not cached, and mirror it; `labels` are {id: what users see}, for the rest see `run_plan`."""
+        self._status = "KILLED"
+
+        def progress(job: Job, done: float, total: int) -> None:
+            self.meter.part(labels[job.id], done, total)
+
+        def ended(job: Job, outcome: Outcome) -> None:
+            self.count(job, labels[job.id])
+            record = self._record(job)
+            if outcome.state == "failed":
+                self.meter.say(f"failed: {labels[job.id]}: {outcome.error}")
+            else:
+                severity = record.metrics["mistake_severity"]
+                shown = "-" if severity is None else f"{severity:.2f}"
+                said = f"top-1 {record.metrics['top1']:.2f} %, severity {shown} ({duration(record.seconds)})"
+                self.meter.say(f"done: {labels[job.id]}: {said}")
+            self.mirror.write(record, labels[job.id])
+            on_end(job)
+
+        extract_features(plan, self.setting)
+        with self.meter:
+            self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
+            for job in plan:  # what an earlier command could not mirror
+                if not self.mirror.has(job.id) and (record := self._record(job)).done:
+                    self.mirror.write(record, labels[job.id])
+        self._status = "FAILED" if self.failed else "FINISHED"
+
+    def _record(self, job: Job) -> Record:
+        record = read_record(self._store.run(job.id).folder)
+        assert record is not None, "of any dataset"
+        return record
+
+    def count(self, job: Job, label: str) -> None:
+        """Count a job as done in the progress bar, once."""
+        if job.id not in self._counted:
+            self._counted.add(job.id)
+            self.meter.end_part(label, work_of(job))
+
+
+def _parameters_of(session: Session) -> dict[str, str]:
+    """Return what a command was asked for, without folders: a path reveals the user's, and MLflow may be shared."""
+    options, given = session.options, [override.split("=", 1) for override in session.options.overrides]
+    methods = [Path(name).stem if is_path(name) else name for name in options.methods.split(",")]
+    return {
+        "dataset": session.recipe.dataset,
+        "methods": ",".join(methods),
+        "types": options.types,
+        "seeds": str(session.num_seeds),
+        "protocol": session.recipe.protocol,
+        "device": options.device,
+        **{f"set.{key.strip()}": value.rpartition("/")[2] if value.startswith("/") else value for key, value in given},
+    }
+
+
+def work_of(job: Job) -> float:
+    """Return what a job counts in the progress bar: its epochs."""
+    return float(job.spec.train.epochs) if job.trains else RESCORE_WORK

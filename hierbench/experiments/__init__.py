@@ -1,1 +1,0 @@
-"""One file or folder per experiment: comparison, ablation, collapse, tuning, bench."""

@@ -1,1 +1,0 @@
-"""Publication: tables with the evidence behind them, submissions, and the repositories that collect these."""

@@ -1,0 +1,73 @@
+"""Accuracy at every level of the tree, of the class ranked first and of lifted probabilities."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from hierbench.figures.plots import style
+from hierbench.figures.plots.source import Request, board_of, heading, over_runs, remarks_on, tree_of
+from hierbench.figures.selection import BY_LEVEL, Floats, level_names
+from hierbench.leaderboard.measured import counted_runs, measure
+from hierbench.leaderboard.statistics import Row
+from hierbench.records.further_metrics import read_further
+from hierbench.utils.errors import UserError
+
+NOTHING = "the runs of {} have no predictions.npz: published records have none"
+SPREAD = 0.5  # of the room of a level, shared by the markers of all methods
+FEW = 8  # levels, up to which the ticks say how many nodes there are
+
+
+def draw(request: Request) -> style.Drawing:
+    """Draw a row of panels per type of model, one panel per way to predict a node, in each a line per method."""
+    board = board_of(request)
+    runs = {id(row): counted_runs(row, board.records) for row in board.rows}
+    if not any(run.has_predictions or read_further(run, board.records) for of in runs.values() for run in of):
+        raise UserError(NOTHING.format(request.dataset))
+    sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
+    names = level_names(len(sizes))
+    measured = measure([run for of in runs.values() for run in of], names, board.records, request.data_dir)
+    known = {key: [measured[run.id] for run in of] for key, of in runs.items()}
+    shown = [row for row in board.rows if row.n and all(of.keys() >= set(names) for of in known[id(row)])]
+    if not shown:
+        raise UserError(NOTHING.format(request.dataset))
+    lines: list[tuple[Row, dict[str, Floats]]] = []
+    for row in shown:
+        values = [[of_run[name] for name in names] for of_run in known[id(row)]]
+        cells = over_runs(values, runs[id(row)][0].job.evaluation.ddof)
+        lines.append((row, dict(zip(BY_LEVEL, np.split(cells, len(BY_LEVEL), axis=1), strict=True))))
+    types = list(dict.fromkeys(row.type for row in shown))
+    looks = style.looks_of(shown)
+    figure = style.new_figure(style.DOUBLE, 0.9 + 2.0 * len(types))
+    grid = figure.subplots(len(types), len(BY_LEVEL), sharex=True, sharey=True, squeeze=False)
+    for panels, type_ in zip(grid, types, strict=True):
+        for axes, (kind, about) in zip(panels, BY_LEVEL.items(), strict=True):
+            _panel(axes, [(row, of[kind]) for row, of in lines if row.type == type_], looks, sizes)
+            axes.set_title(f"{type_}: {about}", loc="left")
+        panels[0].set_ylabel("accuracy (%)")
+    for axes in grid[-1]:
+        axes.set_xlabel("level, from the coarsest to the classes")
+    figure.suptitle(f"{heading(board, request.dataset)}. Mean over seeds, whiskers: 95% t-interval", fontsize=8.0)
+    style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **style.line_of(look)))
+    absent = [row for row in board.rows if row.n and row not in shown]
+    remarks = remarks_on(board, absent, "no predictions.npz")
+    if any(run.bases for row in shown for run in runs[id(row)]):
+        remarks.append("probabilities of rows that re-rank, unless they are a distribution, are those of their base")
+    return style.Drawing(figure, remarks)
+
+
+def _panel(
+    axes: Axes, lines: Sequence[tuple[Row, Floats]], looks: Mapping[tuple[str, str], style.Look], sizes: Sequence[int]
+) -> None:
+    levels = np.arange(1, len(sizes) + 1)
+    step = SPREAD / max(len(lines), 3)
+    for i, (row, (means, half_widths)) in enumerate(lines):
+        look: dict[str, Any] = style.line_of(looks[style.key_of(row)])
+        at = levels + (i - (len(lines) - 1) / 2.0) * step
+        axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **look)
+    few = len(sizes) <= FEW
+    labels = [f"{level}\n{size} nodes" if few else f"{level}" for level, size in zip(levels, sizes, strict=True)]
+    axes.set_xticks(levels, labels)
+    axes.set_xlim(0.5, len(sizes) + 0.5)

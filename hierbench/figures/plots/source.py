@@ -1,0 +1,110 @@
+"""What figures are drawn from: runs as the leaderboard selects them, and trees that are known without images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hierbench.config.recipe import protocols_of, title_of
+from hierbench.config.sections import Protocol
+from hierbench.data.prepared import find, variant_name
+from hierbench.data.source import shipped_paths
+from hierbench.figures.selection import Floats
+from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.statistics import Row, summarise
+from hierbench.leaderboard.tables.board import lacking
+from hierbench.utils.errors import UserError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `hierbench plot` draws."""
+
+    dataset: str  # "all" or "" where the kind allows it
+    data_dir: Path = Path("data")
+    board: Board | None = None  # whose rows are shown; of the kinds similarity and frame, none
+    protocol: Protocol = "paper"  # of the mapping and the frame
+    run: str | None = None  # beginning of an id; this and what follows select the run of a confusion matrix
+    method: str | None = None
+    type: str | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A hierarchy over K classes, and the path of each of them: coarsest first, the class last."""
+
+    hierarchy: Hierarchy
+    paths: tuple[tuple[str, ...], ...]
+
+    def names(self, level: int) -> list[str]:
+        """Return the names of a level's nodes; a leaf above the level is a node of it."""
+        found = dict(zip(self.hierarchy.level_targets[:, level].tolist(), self.paths, strict=True))
+        return [path[min(level, len(path) - 1)] for _, path in sorted(found.items())]
+
+
+def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree | None:
+    """Return the tree of a dataset's prepared form, else the one that the project ships, else None.
+
+    The distance is that of the recipe unless given. A UserError says that there is no such dataset, or that its
+    prepared form is damaged.
+    """
+    recipes = protocols_of(dataset)
+    names = dict.fromkeys(variant_name(recipe.dataset, recipe.data.jpeg_quality) for recipe in recipes)
+    prepared = next(filter(None, (find(name, data_dir) for name in names)), None)
+    try:
+        paths = prepared.meta["paths"] if prepared else shipped_paths(recipes[0].dataset).values()
+    except FileNotFoundError:
+        return None
+    found = {path[-1]: tuple(path) for path in paths}
+    return Tree(Hierarchy.from_paths(found, distance or recipes[0].distance), tuple(found.values()))
+
+
+def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree:
+    """Return a dataset's tree as `find_tree`; the error says how to get it."""
+    tree = find_tree(dataset, data_dir, distance)
+    if tree is None:
+        raise UserError(
+            f"the tree of {dataset} comes with its data, and {dataset} is not prepared in {data_dir}; "
+            f"run: hierbench data prepare {dataset}"
+        )
+    return tree
+
+
+def board_of(request: Request) -> Board:
+    """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
+    assert request.board is not None, "the kinds that need none do not ask for it"
+    if not any(row.n for row in request.board.rows):
+        raise UserError(f"no run of {request.dataset} in {request.board.records.root} is finished yet")
+    return request.board
+
+
+def over_runs(values: Sequence[ArrayLike], ddof: int) -> Floats:
+    """Return [2, n], mean and half-width of the interval over runs (NaN for one run), from the n values of each."""
+    cells = [summarise(of_all, ddof) for of_all in np.stack(values).T.tolist()]
+    return np.array([[cell.mean for cell in cells], [cell.ci95 for cell in cells]], dtype=np.float64)
+
+
+def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") -> list[str]:
+    """Return a leaderboard's settings, its rows that lack runs, and why the absent rows are not in the figure."""
+    settings = [f"settings: {board.remark}"] if board.remark else []
+    incomplete = [
+        f"{name_of(row)}: {row.n} of {row.planned} runs are finished" for row in board.rows if row.n < row.planned
+    ]
+    incomplete += [f"{name_of(row)}: {lacking(row)}" for row in board.rows if row.lacking]
+    missing = [f"not shown: {'; '.join(map(name_of, absent))}: {reason}"] if absent else []
+    return settings + incomplete + missing
+
+
+def name_of(row: Row) -> str:
+    """Return how a message names a row."""
+    return f"{row.title}, {row.type}"
+
+
+def heading(board: Board, dataset: str) -> str:
+    """Return the title of a leaderboard's figure: the dataset, as the user gave it, and whose numbers these are."""
+    numbers = "published numbers" if board.protocol == "published" else f"protocol {board.protocol}"
+    return f"{title_of(dataset)}, {numbers}"

@@ -1,0 +1,104 @@
+"""`hierbench.score`: predictions made elsewhere, as arrays or files, scored as `hierbench score` does."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.hierarchy.names import named_columns
+from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.python.board import columns_of, whole
+from hierbench.scoring.command import Request, score_files
+from hierbench.scoring.predictions import Arrays
+from hierbench.scoring.report import Report
+from hierbench.utils.errors import UserError
+
+
+def score(
+    scores: Any,
+    targets: Any = None,
+    tree: Hierarchy | str | Path | None = None,
+    *,
+    dataset: str | Path | None = None,
+    name: str | None = None,
+    metrics: str | Sequence[str] | None = None,
+    distance: Distance | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    runs: str | Path = "runs",
+    data_dir: str | Path = "data",
+) -> Report:
+    """Return the metrics of predictions with 95% intervals; with a dataset, add a row to its leaderboard.
+
+    Exactly one of `tree` and `dataset` is given. With `dataset` the predictions are of its test images, in their order
+    or with ids in the file, and are recorded in `runs`.
+
+    Args:
+        scores: [N, K], larger = ranked earlier, a column per class in the tree's order or, in a data frame, as named:
+            an array, a tensor, a data frame, or a file of predictions (.npz .npy .csv .parquet .json). A list of
+            several is a row's seeds: the interval is then over seeds, else over images (bootstrap).
+        targets: [N], class indices or names, or a file of them; by default those of the file or of the dataset.
+        tree: a `Hierarchy`, the file of a tree, or the name of one that the project ships.
+        dataset: a prepared dataset: its name, or the file of yours.
+        name: of the row; by default what the files' names share, or "predictions".
+        metrics: columns, as "hf_macro,ece" or ["hf_macro", "ece"]; with + before each they are added to the paper's.
+        distance: "height" or "depth", for a tree's file or name; by default height.
+        resamples: of the bootstrap, at least 100; 0 for no interval.
+        seed: of the resamples.
+        runs: folder of all runs, for a dataset.
+        data_dir: folder of prepared datasets.
+
+    Returns:
+        A report, which a notebook shows as a table and `print` as markdown: `report["mistake_severity"]` is a value,
+        `report.frame()` a table for pandas.
+
+    Raises:
+        UserError: a ValueError: wrong shapes, a target that is no class, a score that is NaN, an unknown metric.
+    """
+    resamples, seed = whole("resamples", resamples, least=0), whole("seed", seed, least=0)
+    several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
+    given = list(scores) if several else [scores]
+    from_file = targets if isinstance(targets, str | Path) else None
+    of_all = None if targets is None or from_file is not None else _array(targets)
+    files: list[Path | Arrays] = []
+    for number, item in enumerate(given):
+        if isinstance(item, str | Path):
+            if of_all is not None:
+                raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
+            files.append(Path(item))
+        else:
+            where = f"scores {number}" if len(given) > 1 else "scores"
+            files.append(Arrays(where, _array(item), of_all, named_columns(item)))
+    if not any(isinstance(file, Path) for file in files):
+        name = name or "predictions"
+    request = Request(
+        files,
+        None if dataset is None else str(dataset),
+        tree if tree is None or isinstance(tree, Hierarchy) else str(tree),
+        None if from_file is None else Path(from_file),
+        name,
+        distance,
+        resamples,
+        seed,
+        Path(runs),
+        Path(data_dir),
+        columns_of(metrics),
+        dashes="",
+    )
+    return score_files(request)
+
+
+def _is_one(item: Any) -> bool:
+    """Whether it is a file or a matrix, of which a list is several seeds."""
+    return isinstance(item, str | Path) or getattr(item, "ndim", 0) == 2
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Return an array of a list, a pandas object or a tensor on any device."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if values.dtype.is_floating_point and values.dtype.itemsize < 4:
+            values = values.float()  # NumPy has no bfloat16
+    return np.asarray(values)

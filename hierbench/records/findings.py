@@ -1,0 +1,110 @@
+"""What a verification finds, of runs, rows and tables, as data."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hierbench.utils.text import one_line
+
+# From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.
+Verdict = Literal["reproduced", "recomputed", "claimed", "consistent", "unfinished", "rejected"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "recomputed", "claimed", "unfinished", "rejected")
+CAVEAT = (
+    "Not known from any record: whether images of the test split were seen in training, and, of what was not trained "
+    "again, whether the predictions are of the training that the spec describes, and the machine that the environment "
+    "names."
+)
+
+SHOWN = 3  # differences of a table that its line names
+LONGEST = 400  # characters of a line's part that comes from a record
+
+# Parts of notes that a table needs no line for: it shows it itself, or the verdict is none the weaker.
+NOT_FINISHED = "is not finished"
+TARGETS_KNOWN = "its targets are those of"
+# What a table says once, of all runs: whoever makes up targets, and predictions of them, has a run recomputed.
+TARGETS_ALONE = "targets come from the folder and were compared with nothing"
+
+
+@dataclass
+class Finding:
+    """What is said of one run, row or table.
+
+    Attributes:
+        label: its name for people.
+        id: of the run; "" for a row or table.
+        reasons: why it is rejected; empty unless it is.
+        notes: what a reader must know and no reason to reject it.
+        runs: of a row, the ids of its runs.
+    """
+
+    label: str
+    id: str = ""
+    verdict: Verdict = "consistent"
+    reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether there is a reason to reject it."""
+        return self.verdict == "rejected"
+
+    def reject(self, reason: str) -> None:
+        """Add a reason, once."""
+        self.verdict = "rejected"
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def note(self, line: str) -> None:
+        """Add a note, once."""
+        if line not in self.notes:
+            self.notes.append(line)
+
+    def why(self) -> str:
+        """Return the reasons as text; of a table, which may differ in every cell, the first three."""
+        most = len(self.reasons) if self.id or self.runs else SHOWN
+        more = f" and {len(self.reasons) - most} more" if len(self.reasons) > most else ""
+        return "; ".join(one_line(reason, LONGEST) for reason in self.reasons[:most]) + more
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        own = {"id": self.id} if self.id else {}
+        said = {"label": self.label, "verdict": self.verdict, "reasons": self.reasons, "notes": self.notes}
+        return {**own, **said, **({"runs": self.runs} if self.runs else {})}
+
+
+@dataclass
+class Report:
+    """All findings of one folder."""
+
+    folder: Path
+    runs: list[Finding] = field(default_factory=list)
+    rows: list[Finding] = field(default_factory=list)
+    tables: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # about the whole folder
+
+    @property
+    def num_rejected(self) -> int:
+        """How many runs, rows and tables are rejected."""
+        return sum(finding.rejected for finding in (*self.runs, *self.rows, *self.tables))
+
+    @property
+    def rejected_ids(self) -> frozenset[str]:
+        """The ids of the runs that are rejected."""
+        return frozenset(run.id for run in self.runs if run.rejected)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many runs have each verdict."""
+        return {verdict: sum(run.verdict == verdict for run in self.runs) for verdict in VERDICTS}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {
+            "folder": str(self.folder),
+            "counts": self.counts(),
+            "rejected": self.num_rejected,
+            "runs": [finding.as_json() for finding in self.runs],
+            "rows": [finding.as_json() for finding in self.rows],
+            "tables": [finding.as_json() for finding in self.tables],
+            "notes": self.notes,
+        }

@@ -1,0 +1,63 @@
+"""What a run's method says of its record: its code and its title.
+
+Only installed methods are run. A file that came with a run is compared with its digest, and never imported.
+"""
+
+import os
+
+from hierbench.api.registry import Broken, Found, find_or_broken, is_installed, method_names
+from hierbench.config.spec import Spec
+from hierbench.records.inspected import Inspected
+from hierbench.records.sources import kept_source
+
+
+class Methods:
+    """The installed methods, each imported once."""
+
+    def __init__(self) -> None:
+        self._names = frozenset(method_names())  # asking for each name reads the metadata of all packages
+        self._found: dict[str, Found | None] = {}
+
+    def installed(self, name: str) -> Found | None:
+        """Return the installed method of a name, None where there is none that can be imported."""
+        if name not in self._found:
+            known = name in self._names or (name.startswith("_") and is_installed(name))
+            found = find_or_broken(name) if "/" not in name and known else None
+            self._found[name] = None if isinstance(found, Broken) else found
+        return self._found[name]
+
+    def that_ran(self, spec: Spec) -> Found | None:
+        """Return the installed method if its code is that of a run."""
+        found = self.installed(spec.method.name)
+        return found if found is not None and found.code == spec.method.code else None
+
+
+def check_method(record: Inspected, methods: Methods) -> None:
+    """Compare a run with its method: the file kept beside it, or the installed one if that is the code that ran."""
+    finding, spec = record.finding, record.spec
+    assert spec is not None
+    kept = _check_kept_file(record)
+    found, installed = methods.that_ran(spec), methods.installed(spec.method.name)
+    if found is not None:
+        if record.metrics["title"] != found.cls.title:
+            own = record.metrics["title"]
+            finding.reject(f"metrics.json is titled {own!r}, and {found.name} is {found.cls.title!r}")
+    elif installed is not None and not kept:
+        finding.note(
+            f"other code: {spec.method.name} ran with code {spec.method.code[:12]}, and the installed file has "
+            f"{installed.code[:12]}"
+        )
+    elif not kept:
+        finding.note(f"the code of {spec.method.name} is not here: it is not installed, and not kept with the run")
+
+
+def _check_kept_file(record: Inspected) -> bool:
+    """Compare the file of a user's own method with the digest in the spec; return whether there is one."""
+    spec = record.spec
+    assert spec is not None
+    name = f"{spec.method.name}.py"
+    if "/" in name or not os.path.lexists(record.folder / name):
+        return False
+    if kept_source(spec.method.name, spec.method.code, record.record, []) is None:
+        record.finding.reject(f"{name} beside it is not the code that its spec names")
+    return True

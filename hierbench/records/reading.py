@@ -1,0 +1,307 @@
+"""Where a run folder becomes a `Record`: its files are compared with its id, its seal and each other, once.
+
+No other package opens a file of a finished run. What is wrong with a folder becomes a finding of its record, never an
+exception: any file in it may be missing, damaged or made up. Nothing is computed from predictions here, so that
+PyTorch is not needed: `hierbench.records.received` does that, for what is not the user's own.
+"""
+
+import gc
+import json
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from hierbench.config.scored import Scored, is_scored
+from hierbench.config.spec import CODE_VERSION, Spec, digest_of
+from hierbench.records.record import COMPACT, OF_ONE, Record, Records, State, spec_of_row
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
+from hierbench.runs.requests import oldest_first, read_requests
+from hierbench.runs.store import RUN_ID, Run, run_names
+from hierbench.utils.files import open_regular, parse_json_object, read_text
+
+LARGEST_SEED = 100_000  # runs of a table have a thousand at most, those of tuning come after
+LONGEST_TITLE = 100  # characters
+NEEDED = ("top1", "mistake_severity", "hierdist@1")  # every result has these
+OTHER = "is not the file that status.json records"
+Content = Mapping[str, Any]
+
+
+class _ProblemError(Exception):
+    """What ends the reading of a record."""
+
+
+def read_records(
+    root: Path, ids: Collection[str] | None = None, *, dataset: str | None = None, received: bool = False
+) -> Records:
+    """Return the runs of a folder.
+
+    Args:
+        root: the folder; symbolic links in it are findings, and not followed.
+        ids: only these, and those that they re-rank.
+        dataset: only runs of it; what says of no dataset that it is of it is left out too.
+        received: read predictions, too, to compare their digest; of own runs, their size and time tell.
+    """
+    if ids is None:
+        with _without_collection():
+            paths = [root / name for name in run_names(root)]
+            found = {path.name: read_record(path, dataset=dataset, received=received) for path in paths}
+    else:
+        found, left = {}, list(ids)
+        while left:
+            if (name := left.pop(0)) not in found and RUN_ID.fullmatch(name) and os.path.lexists(root / name):
+                found[name] = record = read_record(root / name, received=received)
+                left += record.bases if record else ()
+    known = {name: record for name, record in found.items() if record is not None}
+    requests = read_requests(root)
+    order = oldest_first(known, requests, {name: record.started for name, record in known.items()})
+    return Records(root, {name: known[name] for name in order}, requests=requests)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep Python from looking for cycles in all records again and again: of 5,000, a fourth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def read_record(folder: Path, *, dataset: str | None = None, received: bool = False) -> Record | None:
+    """Return the record of one folder; None where it says that it is of another dataset. Arguments as above."""
+    found: dict[str, Any] = {"folder": folder}
+    findings, notes, damaged = list[str](), list[str](), list[str]()
+    state: State = "rejected"
+    try:
+        if folder.is_symlink() or not folder.is_dir():
+            damaged.append("spec.json")
+            what = "a symbolic link, which is not followed" if folder.is_symlink() else "no folder"
+            raise _ProblemError(f"its folder is {what}")
+        content = _spec_of(folder, damaged)
+        if dataset is not None and _dataset_in(content) != dataset:
+            return None
+        found |= _identified(content, folder.name)
+        if found.get("spec") is not None and found["spec"].code != CODE_VERSION:
+            notes.append(f"made by version {found['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
+        found["status"] = status = _status_of(folder, damaged)
+        if status["state"] != "done":
+            state, why = "unfinished", status.get("error")
+            notes.append(f"{status['state']}: {why}" if why else status["state"])
+        else:
+            files = _files_of(folder, status["files"], findings, damaged, received=received)
+            record = Record(state="rejected", **found)
+            findings += _lacking(record)
+            if not damaged:
+                found |= _contents(record, files, findings, received=received)
+            state = "recorded" if _has_evidence(record) else "claimed"
+    except _ProblemError as problem:
+        findings.append(str(problem))
+        if "status" not in found and not damaged and _differs(folder, "spec.json"):
+            damaged.append("spec.json")
+    if damaged:
+        state = "damaged"
+    elif findings:
+        state = "rejected"
+    return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **found)
+
+
+def _differs(folder: Path, name: str) -> bool:
+    """Whether a file is not the one that status.json records, if it records one."""
+    run = Run(folder)
+    return name in run.status.get("files", {}) and name in run.damaged()
+
+
+def _spec_of(folder: Path, damaged: list[str]) -> dict[str, Any]:
+    try:
+        return parse_json_object(read_text(folder / "spec.json"))
+    except FileNotFoundError:
+        damaged.append("spec.json")
+        raise _ProblemError("spec.json is missing") from None
+    except (OSError, ValueError) as error:
+        damaged.append("spec.json")
+        raise _ProblemError(f"spec.json cannot be read: {error}") from None
+
+
+def _dataset_in(content: Content) -> Any:
+    data = content.get("dataset")
+    return data.get("name") if isinstance(data, dict) else None
+
+
+def _identified(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return what the spec says: `spec` and `row`, or `scored`."""
+    found: dict[str, Any]
+    try:
+        if is_scored(content):
+            scored = Scored.model_validate(content)
+            found, known = {"scored": scored}, scored.content()
+        else:
+            spec, row, known = _spec_in(content)
+            found = {"spec": spec, "row": row}
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise _ProblemError(f"spec.json is not a spec of this version of hierbench ({place})") from None
+    if known != content or digest_of(content) != name:  # it may say anything: no row counts it
+        raise _ProblemError(f"its folder is not named after its spec, whose digest is {digest_of(content)[:12]}")
+    return found
+
+
+def _spec_in(content: dict[str, Any]) -> tuple[Spec, str, dict[str, Any]]:
+    """Return a spec, its row and its content; the specs of a row are validated once and share their sections."""
+    own = {name: content.get(name) for name in OF_ONE}
+    if type(own["seed"]) is int and not 0 <= own["seed"] <= LARGEST_SEED:
+        raise _ProblemError(f"spec.json has the impossible seed {own['seed']}")
+    row = json.dumps({name: value for name, value in content.items() if name not in OF_ONE})
+    first, canonical = _row_in(row)
+    base = own["base"]
+    if type(own["seed"]) is int and (base is None or isinstance(base, str)):
+        return first.model_copy(update=own), canonical, {**json.loads(canonical), **own}
+    spec = Spec.model_validate(content)
+    return spec, canonical, spec.content()
+
+
+@lru_cache(maxsize=4096)
+def _row_in(row: str) -> tuple[Spec, str]:
+    spec = spec_of_row(row)
+    return spec, json.dumps({name: value for name, value in spec.content().items() if name not in OF_ONE})
+
+
+def _status_of(folder: Path, damaged: list[str]) -> dict[str, Any]:
+    try:
+        return parse_status(read_text(folder / "status.json"))
+    except FileNotFoundError:
+        raise _ProblemError("status.json is missing") from None
+    except (OSError, ValueError) as error:
+        damaged.append("status.json")
+        raise _ProblemError(f"status.json: {error}") from None
+
+
+def _files_of(
+    folder: Path, files: Mapping[str, Any], findings: list[str], damaged: list[str], *, received: bool
+) -> dict[str, bytes]:
+    """Return the files that are as status.json records them; predictions, which may be absent, are left on disk."""
+    contents, place = dict[str, bytes](), str(folder)
+    for name in RESULTS:
+        problem = ""
+        if name not in files:
+            problem = f"status.json has no digest of {name}" if os.path.lexists(f"{place}/{name}") else ""
+        elif name == PREDICTIONS:
+            path = folder / name
+            if os.path.lexists(path) and not is_as_recorded(path, files[name], trust_time=not received):
+                problem = f"{name} {OTHER}"
+        else:
+            try:
+                with open_regular(f"{place}/{name}") as file:
+                    contents[name] = file.read(int(files[name]["size"]) + 1)
+            except FileNotFoundError:
+                problem = f"{name} is missing"
+            except OSError:
+                problem = f"{name} {OTHER}"
+            else:
+                problem = "" if sha256(contents[name]).hexdigest() == files[name]["sha256"] else f"{name} {OTHER}"
+        if problem:
+            findings.append(problem)
+            damaged.append(name)
+    return contents
+
+
+def _lacking(record: Record) -> Iterable[str]:
+    """Yield a finding where status.json has no digest of a file that such a run has."""
+    needed = ["spec.json", "metrics.json", "environment.json"]
+    needed += ["history.csv"] if record.spec is not None and not record.bases else []
+    needed += [PREDICTIONS] if record.spec is None or record.spec.split == "test" else []
+    lacking = [name for name in needed if name not in record.status["files"]]
+    if lacking:
+        yield f"status.json has no digest of {' and '.join(lacking)}"
+
+
+def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], *, received: bool) -> dict[str, Any]:
+    """Return `result` and `environment`."""
+    parse = _strict if received else _fast
+    found: dict[str, Any] = {}
+    try:
+        result = parse(files["metrics.json"])
+        problem = _problem_of_result(result, "test" if record.spec is None else record.spec.split)
+    except ValueError as error:
+        result, problem = {}, str(error)
+    if problem:
+        findings.append(f"metrics.json holds no possible result: {problem}")
+    else:
+        found["result"] = result
+    try:
+        environment = parse(files.get("environment.json", b"{}"))
+    except ValueError as error:
+        environment = {}
+        findings.append(f"environment.json cannot be read: {error}")
+    data = environment.get("data")
+    if not isinstance(data, dict) or not isinstance(data.get("splits"), dict):
+        environment["data"] = {"splits": {}}
+        if record.spec is not None:
+            findings.append("environment.json does not say which data it was computed with")
+    return {**found, "environment": environment}
+
+
+def _strict(content: bytes) -> dict[str, Any]:
+    return parse_json_object(content.decode())
+
+
+def _fast(content: bytes) -> dict[str, Any]:
+    """Parse what this program wrote, as its digest says: of 5,000 runs in a third of the time."""
+    try:
+        found = from_json(content, allow_inf_nan=False)
+    except ValueError:  # half a surrogate pair, as in a title made of a file's name, is read by Python's parser alone
+        return _strict(content)
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    return found
+
+
+def _problem_of_result(content: Content, split: str) -> str:
+    """Return what is wrong with the content of metrics.json, "" if nothing is."""
+    result, title, ends = content.get(split), content.get("title"), content.get("intervals", {})
+    val = content.get("val", {})
+    if not isinstance(result, dict) or not result.keys() >= set(NEEDED) or not all(map(_is_metric, result.items())):
+        return f"it has no numbers of the {split} split"
+    if not isinstance(val, dict) or not all(map(_is_metric, val.items())):
+        return "it has no numbers of the validation split"
+    if not isinstance(title, str):
+        return "it has no title"
+    if len(title) > LONGEST_TITLE:
+        return f"its title has {len(title)} characters, more than {LONGEST_TITLE}"
+    if not isinstance(ends, dict) or not all(
+        isinstance(pair, list) and len(pair) == 2 and all(_is_metric((name, end)) for end in pair)
+        for name, pair in ends.items()
+    ):
+        return "its intervals are no pairs of numbers"
+    return ""
+
+
+def _is_metric(entry: tuple[str, Any]) -> bool:
+    """Whether a name and its value are those of a metric: a number, or None for a severity without mistakes."""
+    name, value = entry
+    if value is None:
+        return name == "mistake_severity"
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _has_evidence(record: Record) -> bool:
+    """Whether its metrics follow from predictions that are here; a run of tuning has none, and no table shows it."""
+    if record.spec is not None and record.spec.split != "test":
+        return True
+    return any(_is_file(record.folder / name) for name in (PREDICTIONS, COMPACT))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False

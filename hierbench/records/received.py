@@ -1,0 +1,124 @@
+"""Where a received number becomes trusted: the metrics of each run are computed again from its predictions.
+
+Nothing in the folder is trusted, run or changed. Each run is checked by itself, and then against the others.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hierbench.config.spec import DatasetSpec
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics.registry import compute_metrics
+from hierbench.records.evidence import Trees, evidence_of
+from hierbench.records.findings import Finding
+from hierbench.records.further_metrics import FILE, published_values
+from hierbench.records.inspected import Inspected
+from hierbench.records.methods import Methods, check_method
+from hierbench.records.predictions import Targets, recompute
+from hierbench.records.published_tree import shipped_tree, tree_beside
+from hierbench.records.reading import read_records
+from hierbench.records.record import Records
+from hierbench.records.rows import check_rows, rejected_rows
+from hierbench.records.together import check_copies, check_reranked, check_targets, shipped_trees
+from hierbench.utils.errors import UserError
+
+CLOSE = 1e-9  # relative: sums of floats depend on the number of threads
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The runs of a folder with their states, what was found of each, and of the rows that they make."""
+
+    records: Records
+    inspected: list[Inspected]
+    rows: list[Finding]
+
+
+def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: Collection[str] | None = ()) -> Checked:
+    """Return the runs of a folder with what was found of each, and the findings of the rows that they make.
+
+    Args:
+        root: the folder.
+        data_dir: prepared data, which gives trees and targets where it is that of the runs.
+        dataset: only runs that say they are of it; None for all, and for what says nothing.
+        metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
+    """
+    records = read_records(root, dataset=dataset, received=True)
+    inspected = {record.id: Inspected.of(record) for record in records}
+    checks = _Checks(records, data_dir, metrics)
+    for one in inspected.values():
+        if one.metrics:
+            checks.check(one, inspected)
+    found = list(inspected.values())
+    check_targets(found)
+    check_copies(found)
+    rows = check_rows((one.record for one in found), records)
+    checked = {name: one.as_record() for name, one in inspected.items()}
+    records = replace(records, found=checked, apart=rejected_rows(rows))
+    return Checked(records, sorted(found, key=_place_in_report), rows)
+
+
+class _Checks:
+    """The checks of the runs of one folder, with what they share: trees, targets and methods."""
+
+    def __init__(self, records: Records, data_dir: Path, metrics: Collection[str] | None) -> None:
+        self.records, self.metrics = records, metrics
+        self.methods = Methods()
+        self.known, self.trees = Targets(data_dir, records.root), Trees(data_dir)
+        self._beside: dict[DatasetSpec, Hierarchy | None] = {}
+
+    def check(self, one: Inspected, inspected: Mapping[str, Inspected]) -> None:
+        """Check one finished run; `inspected` has its bases by id."""
+        tree = self._tree_of(one)
+        if tree is not None and one.is_tested and one.is_intact:
+            recompute(one, tree, self.known)
+            _check_further(one, self.records, tree, self.metrics)
+        if one.spec is not None:
+            check_method(one, self.methods)
+            if one.spec.bases:
+                check_reranked(one, inspected)
+
+    def _tree_of(self, one: Inspected) -> Hierarchy | None:
+        """Return the tree that a run is on, None with a note where it is not here.
+
+        A built-in dataset has one tree. Another is that of the data prepared here, which may be a part, or is rejected.
+        """
+        data = one.dataset
+        try:
+            return self.trees.of(data)
+        except UserError as error:
+            known = shipped_trees().get((data.name, data.distance), data.hierarchy)
+            if data.hierarchy != known:
+                given, own = data.hierarchy[:12], known[:12]
+                one.finding.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
+            if data not in self._beside:
+                self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
+            if self._beside[data] is None:
+                one.finding.note(f"nothing is computed: {error}")
+            return self._beside[data]
+
+
+def _check_further(record: Inspected, records: Records, tree: Hierarchy, asked: Collection[str] | None) -> None:
+    """Compute metrics kept with a run again, those that are `asked` for or all, and reject the run if one differs."""
+    if not record.record.has_predictions or record.finding.rejected:
+        return
+    kept = published_values(record.record, records)
+    record.unchecked = sorted(kept.keys() - asked) if asked is not None else []
+    compared = [name for name in kept if name not in record.unchecked]
+    evidence = evidence_of(record.record, records, tree) if compared else None
+    if evidence is None:
+        return
+    for name, value in compute_metrics(compared, evidence).items():
+        both_undefined = math.isnan(value) and math.isnan(kept[name])
+        if not both_undefined and not math.isclose(value, kept[name], rel_tol=CLOSE, abs_tol=CLOSE):
+            record.finding.reject(f"{name} is {kept[name]} in {FILE}, and {value} by its predictions")
+
+
+def _place_in_report(one: Inspected) -> tuple[str, str, int, str, str]:
+    """Return a key that orders runs by dataset, method, type and seed."""
+    spec = one.spec
+    if spec is None:
+        return ("", "", 0, one.finding.label, one.id)
+    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", one.id)

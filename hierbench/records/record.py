@@ -1,0 +1,246 @@
+"""A run as everything that reads results gets it: immutable, read and checked once, by `hierbench.records.reading`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.config.scored import Scored
+from hierbench.config.spec import DatasetSpec, Spec
+from hierbench.hierarchy.tree import IntArray
+from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.requests import Request, budget_of, budgets_of
+from hierbench.runs.store import HistoryRow, Run, read_predictions
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import LARGEST_TEXT, read_bytes, refuse_links
+from hierbench.utils.text import one_line
+
+COMPACT = "predictions-compact.npz"  # see `hierbench.records.compact`
+OF_ONE = ("seed", "base")  # what differs between the specs of a row
+# From the strongest to the weakest. "recorded": an own run, whose files are those that it wrote; "recomputed": its
+# metrics were computed again here; "reproduced": it was trained again; "claimed": nothing here gives its metrics.
+State = Literal["reproduced", "recomputed", "recorded", "claimed", "unfinished", "damaged", "rejected"]
+FINISHED: tuple[State, ...] = ("reproduced", "recomputed", "recorded", "claimed")
+Verdict = Literal["verified", "claimed", "rejected"]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One run, found by its folder and id: a run and its second training for the collapse share an id.
+
+    Attributes:
+        folder: that it was read from.
+        state: of the run; only the first three are ranked.
+        spec: of a job; None for scored predictions, and where it cannot be read.
+        scored: of predictions made elsewhere.
+        row: what the specs of its row have in common, as JSON; "" without a spec.
+        status: content of status.json.
+        result: content of metrics.json, {} where the run is not finished.
+        environment: content of environment.json, {} likewise.
+        findings: why it is rejected or damaged.
+        notes: what a reader must know, and no reason to reject it.
+        damaged: names of the files that are not those which the run wrote.
+    """
+
+    folder: Path
+    state: State
+    spec: Spec | None = None
+    scored: Scored | None = None
+    row: str = ""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The name of its folder: the SHA-256 of its spec."""
+        return self.folder.name
+
+    @property
+    def done(self) -> bool:
+        """Whether it has a result that counts."""
+        return self.state in FINISHED
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What its state amounts to, None where it is not finished."""
+        if self.state in ("reproduced", "recomputed", "recorded"):
+            return "verified"
+        return "claimed" if self.state == "claimed" else None if self.state == "unfinished" else "rejected"
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        if self.spec is not None:
+            return self.spec.label
+        return f"{self.scored.name} scored" if self.scored is not None else self.id[:12]
+
+    @property
+    def job(self) -> Spec:
+        """Its spec, where there must be one: a row's run."""
+        assert self.spec is not None, self.folder
+        return self.spec
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The content of its spec.json, {} where that cannot be read."""
+        known = self.spec or self.scored
+        return {} if known is None else known.content()
+
+    @property
+    def dataset(self) -> DatasetSpec | None:
+        """The data that it is of."""
+        known = self.spec or self.scored
+        return None if known is None else known.dataset
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The ids of the runs that it re-ranks."""
+        return () if self.spec is None else self.spec.bases
+
+    @property
+    def metrics(self) -> Mapping[str, float | None]:
+        """Its metrics on the split of its spec, {} without a result; a severity without mistakes is None."""
+        metrics: Mapping[str, float | None] = self.result.get("test" if self.spec is None else self.spec.split, {})
+        return metrics
+
+    @property
+    def title(self) -> str:
+        """The title of its method, "" without a result."""
+        return str(self.result.get("title", ""))
+
+    @property
+    def started(self) -> float:
+        """When it began, in seconds since 1970; 0 where that is not recorded."""
+        started = self.status.get("started")
+        return float(started) if isinstance(started, int | float) else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        seconds = self.status.get("seconds")
+        return float(seconds) if isinstance(seconds, int | float) else 0.0
+
+    @property
+    def remark(self) -> str:
+        """The remark on its data, e.g. that it is only a part of the dataset."""
+        return str(self.environment.get("data", {}).get("remark") or "")
+
+    @property
+    def comparison(self) -> str:
+        """Digest of what all rows of a table share, see `Spec.comparison`."""
+        return comparison_of_row(self.row)
+
+    @cached_property
+    def has_predictions(self) -> bool:
+        """Whether its predictions are here; published records have them in compact form alone."""
+        return (self.folder / PREDICTIONS).is_file()
+
+    @cached_property
+    def has_ranks(self) -> bool:
+        """Whether its predictions are here in any form."""
+        return self.has_predictions or (self.folder / COMPACT).is_file()
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the recorded SHA-256 of one of its files, or None."""
+        recorded = self.status.get("files", {}).get(name)
+        return None if recorded is None else str(recorded["sha256"])
+
+    def predictions(self) -> tuple[NDArray[np.floating[Any]], IntArray]:
+        """Read the test scores [N, K] and targets [N]; a ValueError if the file is missing or not the one recorded."""
+        scores, targets = self.arrays("scores", "targets")
+        return scores, targets
+
+    def arrays(self, *names: str) -> list[Any]:
+        """Read arrays of the predictions by name, None for one that may be absent, written "NAME?", and is."""
+        return read_predictions(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS), *names)
+
+    def level_predictions(self) -> IntArray | None:
+        """Read the level-wise predictions [N, L], see `Run.level_predictions`."""
+        return Run(self.folder).level_predictions()
+
+    def history(self) -> list[HistoryRow]:
+        """Read history.csv; an OSError or UserError where it cannot be read."""
+        return Run(self.folder).history()
+
+    def read(self, name: str, limit: int = LARGEST_TEXT) -> bytes:
+        """Read a file of the run's folder; an OSError if it is missing, no regular file, or larger than the limit."""
+        return read_bytes(refuse_links(self.folder.parent, self.id) / name, limit)
+
+
+@lru_cache(maxsize=4096)
+def spec_of_row(row: str) -> Spec:
+    """Return the spec of a row's seed 0; a ValidationError unless it is one."""
+    return Spec.model_validate({**json.loads(row), "seed": 0})
+
+
+@lru_cache(maxsize=4096)
+def comparison_of_row(row: str) -> str:
+    """Return the `comparison` of the specs of a row."""
+    return spec_of_row(row).comparison
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The runs of one folder, in the order in which they were asked for.
+
+    Attributes:
+        root: the folder.
+        found: the runs, by id.
+        apart: ids of runs whose rows are rejected as a whole.
+        requests: what was asked of the folder, oldest first.
+    """
+
+    root: Path
+    found: Mapping[str, Record] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
+    requests: tuple[Request, ...] = ()
+
+    def __getitem__(self, run_id: str) -> Record:
+        """Return a run; a UserError where it is not here."""
+        if run_id not in self.found:
+            raise UserError(f"run {one_line(run_id, 12)} is not in {self.root}")
+        return self.found[run_id]
+
+    def __contains__(self, run_id: object) -> bool:
+        """Whether a run is here."""
+        return run_id in self.found
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the runs."""
+        return iter(self.found.values())
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self.found)
+
+    def get(self, run_id: str) -> Record | None:
+        """Return a run, None where it is not here."""
+        return self.found.get(run_id)
+
+    @cached_property
+    def _budgets(self) -> Mapping[str, Mapping[str, Any]]:
+        return budgets_of(self.requests)
+
+    def budget_of(self, record: Record) -> dict[str, Any] | None:
+        """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
+        return budget_of(record.id, record.job, self._budgets)
+
+    def with_bases(self, ids: Iterable[str]) -> list[str]:
+        """Return the ids of runs, and of those that they re-rank, at any remove."""
+        found, left = dict[str, None](), list(ids)
+        while left:
+            if (run_id := left.pop(0)) not in found:
+                found[run_id] = None
+                left += self.found[run_id].bases if run_id in self.found else ()
+        return list(found)

@@ -1,0 +1,130 @@
+"""The rows that runs make: their seeds, environments and tuning budgets; nothing is computed from predictions."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any
+
+from hierbench.records.findings import NOT_FINISHED, Finding
+from hierbench.records.record import Record, Records
+from hierbench.runs.requests import only_ablated
+
+MACHINE = ("device", "devices", "torch", "hierbench", "python")
+PROCESSOR = "processor"  # in environment.json, but for earlier records
+OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
+
+
+def check_rows(records: Iterable[Record], known: Records) -> list[Finding]:
+    """Return the findings of the rows that runs make; unfinished and rejected ones count as seeds of theirs.
+
+    `known` are all runs of their folder, which say what was asked for.
+    """
+    rows = groups([one for one in records if one.spec is not None and one.spec.split == "test"], lambda one: one.row)
+    findings, ablated = [_check_row(row, known) for row in rows], only_ablated(known.requests)
+    for table in groups(
+        list(zip(rows, findings, strict=True)), lambda one: (one[0][0].comparison, one[0][0].id in ablated)
+    ):
+        _check_table([row for row, _ in table], [finding for _, finding in table], known)
+    return findings
+
+
+def rejected_rows(rows: Sequence[Finding]) -> frozenset[str]:
+    """Return the ids of the runs of rows that are rejected as such."""
+    return frozenset(run_id for row in rows if row.rejected for run_id in row.runs)
+
+
+def groups(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
+    """Return the items that share a key together, in the order of their first."""
+    found: dict[Hashable, list[Any]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return list(found.values())
+
+
+def _check_row(row: Sequence[Record], known: Records) -> Finding:
+    """Return the finding of one row: whether its seeds are complete, and where they were run."""
+    spec = row[0].spec
+    assert spec is not None
+    label = f"{spec.dataset.name} {spec.method.name} {spec.type}"
+    finding = Finding(label, runs=[record.id for record in row])
+    seeds = sorted({record.job.seed for record in row})
+    missing = sorted(set(range(seeds[-1] + 1)) - set(seeds))
+    if missing:
+        finding.reject(seeds_missing(missing, seeds[-1] + 1))
+    for record in row:
+        if record.state == "unfinished":
+            finding.note(f"seed {record.job.seed} {NOT_FINISHED}")
+    done = [record for record in row if environment_of(record)]
+    left = _not_in_all(done)
+    environments = _by_environment(done, lambda record: repr(environment_of(record, left)))
+    for places in groups(done, lambda record: environments[id(record.environment)])[1:]:
+        first, other = (environment_of(record, left) for record in (done[0], places[0]))
+        differ = [f"{name} {value}" for name, value in other.items() if first.get(name) != value]
+        shown = ", ".join(str(record.job.seed) for record in places)
+        finding.note(f"several environments: seed {shown} with {', '.join(differ) or 'fewer packages'}")
+    budgets = {_budget(record, known) or "none" for record in done}
+    if len(budgets) > 1:
+        finding.note(f"its runs have several tuning budgets: {', '.join(sorted(budgets))}")
+    return finding
+
+
+def seeds_missing(missing: Sequence[int], num: int) -> str:
+    """Return the line that names missing seeds."""
+    names = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+    return (
+        f"seed{'s' if len(missing) > 1 else ''} {names} of 0..{num - 1} {'are' if len(missing) > 1 else 'is'} missing"
+    )
+
+
+def environment_of(record: Record, left: Collection[str] = ()) -> dict[str, Any]:
+    """Return the software and hardware that a run's environment.json names, but for the keys in `left`."""
+    named = sorted(record.environment.items())
+    return {name: value for name, value in named if name not in OF_ONE_RUN and name not in left}
+
+
+def same_environment(one: Record, other: Record) -> bool:
+    """Whether two runs name the same software and hardware, the processor where both name one."""
+    left = _not_in_all([one, other])
+    return environment_of(one, left) == environment_of(other, left)
+
+
+def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str]) -> dict[int, str]:
+    """Return what a text of the environment is, by the identity of that: thousands of runs may share one object."""
+    return {key: text_of(record) for key, record in {id(record.environment): record for record in records}.items()}
+
+
+def _not_in_all(records: Iterable[Record]) -> tuple[str, ...]:
+    """Return the keys by which runs cannot be compared, as some are from before these were recorded."""
+    return () if all(PROCESSOR in record.environment for record in records) else (PROCESSOR,)
+
+
+def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding], known: Records) -> None:
+    """Compare the rows of one table: the seeds that each has, environments and tuning budgets."""
+    num = max(record.job.seed for row in rows for record in row) + 1
+    for row, finding in zip(rows, findings, strict=True):
+        last = max(record.job.seed for record in row) + 1
+        if last < num:
+            finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
+    there = [record for row in rows for record in row if environment_of(record)]
+    left = _not_in_all(there)
+    names = [name for name in (*MACHINE, PROCESSOR) if name not in left]
+    machines = _by_environment(there, lambda record: _machine(record, names))
+    places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
+    usual = Counter(place for of_row in places for place in of_row).most_common(1)
+    for of_row, finding in zip(places, findings, strict=True):
+        if odd := sorted(of_row - {place for place, _ in usual}):
+            finding.note(f"another environment than most rows: {odd[0]}")
+    budgets = [_budget(next((record for record in row if record.environment), row[0]), known) for row in rows]
+    if len(set(budgets)) > 1:
+        for budget, finding in zip(budgets, findings, strict=True):
+            finding.note(f"tuning budgets differ between rows; this one's is {budget or 'none: not tuned'}")
+
+
+def _machine(record: Record, names: Sequence[str]) -> str:
+    """Return what all rows can be compared by: a package may be loaded for some of them alone."""
+    return ", ".join(f"{name} {record.environment.get(name)}" for name in names)
+
+
+def _budget(record: Record, known: Records) -> str:
+    """Return the tuning budget of a run as a table prints it, "" for one that was not tuned."""
+    found = known.budget_of(record)
+    return f"{found['trials']} x {found['runs']}" if found else ""

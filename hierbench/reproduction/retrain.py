@@ -1,0 +1,142 @@
+"""Training some runs again, in a temporary folder, and comparing the results."""
+
+import math
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hierbench.config.options import Device
+from hierbench.config.spec import CODE_VERSION
+from hierbench.data.prepared import find, variant_name
+from hierbench.execution.run_job import execute
+from hierbench.models.weights import find_weights
+from hierbench.planning.resources import Setting, choose_device
+from hierbench.records.inspected import Inspected
+from hierbench.records.methods import Methods
+from hierbench.records.reading import read_record
+from hierbench.records.record import Record
+from hierbench.records.rows import same_environment
+from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.job import Job
+from hierbench.utils.console import Meter
+from hierbench.utils.errors import UserError
+
+POINTS = 2.0  # of top-1 between two machines, beside three standard errors of a difference of proportions
+SHARE = 0.1  # of a distance, likewise
+
+
+def train_again(records: Sequence[Inspected], num: int, data_dir: Path, asked: Device) -> None:
+    """Train `num` runs, drawn at random, again, and write what came out to their findings.
+
+    For a re-ranked run its bases are trained again, compared like runs that were drawn, and re-ranked.
+
+    Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
+    with a record is never run. Runs that cannot be trained here keep their verdict, and a note says why.
+
+    Raises:
+        UserError: there is no such run, or no such device.
+    """
+    methods, device = Methods(), choose_device(asked)
+    by_id = {record.id: record for record in records}
+    fit = [record for record in records if _may_train(record, by_id, methods, data_dir)]
+    if not fit:
+        raise UserError(
+            "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
+            f"prepared in {data_dir}"
+        )
+    drawn = random.SystemRandom().sample(fit, min(num, len(fit)))
+    # What re-ranks a run is drawn with it, so that it is trained once.
+    groups: dict[tuple[str, ...], list[Inspected]] = {}
+    for record in drawn:
+        groups.setdefault(record.record.bases or (record.id,), []).append(record)
+    for ids, group in groups.items():
+        with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
+            setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device)
+            for record in [*(by_id[run_id] for run_id in ids), *(one for one in group if one.record.bases)]:
+                if not _run_again(record, by_id, methods, setting):
+                    break
+
+
+def _may_train(record: Inspected, records: Mapping[str, Inspected], methods: Methods, data_dir: Path) -> bool:
+    spec = record.spec
+    if spec is None or not record.is_tested or record.finding.rejected:
+        return False
+    if spec.code != CODE_VERSION or methods.that_ran(spec) is None:
+        return False
+    if not all(base in records and _may_train(records[base], records, methods, data_dir) for base in spec.bases):
+        return False
+    try:
+        prepared = find(variant_name(spec.dataset.name, spec.dataset.jpeg_quality), data_dir)
+    except UserError:
+        return False
+    return prepared is not None and prepared.digest == spec.dataset.digest
+
+
+def _run_again(record: Inspected, records: Mapping[str, Inspected], methods: Methods, setting: Setting) -> bool:
+    """Train or re-rank a run and compare the result; return whether there is one."""
+    spec = record.record.job
+    ran = [spec, *(records[run_id].record.job for run_id in spec.bases)]
+    found, *bases = filter(None, map(methods.that_ran, ran))
+    try:
+        weights = None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights")
+    except UserError as error:
+        record.finding.note(f"not trained again: {error}")
+        return False
+    threads = record.environment.get("threads")  # on a CPU, results are rounded as their number says
+    known = record.environment.get("device") == "cpu" and type(threads) is int and threads > 0
+    setting = replace(setting, threads=threads if known else None, weights=weights)
+    job = Job(spec, found, bases=tuple(bases))
+    with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
+        outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
+    if outcome.state != "done":
+        record.finding.note(f"not trained again: {outcome.error or outcome.state}")
+        return False
+    again = read_record(setting.runs / job.id)
+    assert again is not None and again.done
+    _compare(record, again)
+    return True
+
+
+def _compare(record: Inspected, again: Record) -> None:
+    """Compare a run with the one trained again: bitwise, elsewhere and on a GPU within the stated tolerance."""
+    finding, new, old = record.finding, again.metrics, record.record.metrics
+    if record.predictions_digest == again.digest_of(PREDICTIONS) is not None and new == old:
+        finding.verdict = "reproduced"
+        finding.note("trained again: bitwise the same")
+        return
+    one, other = record.environment, again.environment
+    same = same_environment(again, record.record)
+    # On a CPU that both name, with equal threads; a GPU does not always take sums in the same order.
+    on_cpu = one.get("device") == "cpu" and None not in (one.get("processor"), other.get("processor"))
+    exact = same and on_cpu and one.get("threads") == other.get("threads") is not None
+    num = int(again.environment.get("data", {}).get("splits", {}).get("test", 1))
+    odd = [
+        f"{name} is {old.get(name)}, trained again {value}"
+        for name, value in new.items()
+        if (old.get(name) != value if exact else not is_close(name, old.get(name), value, num))
+    ]
+    where = "in the same environment" if same else "in another environment"
+    if odd or exact:
+        finding.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
+        return
+    finding.verdict = "reproduced"
+    finding.note(f"trained again {where}: within tolerance, not bitwise")
+
+
+def is_close(name: str, recorded: float | None, new: float | None, num: int) -> bool:
+    """Whether a metric of two trainings on different machines is the same within the stated tolerance.
+
+    top1: two points and three standard errors of the difference of two proportions over `num` examples. Distances:
+    a tenth, and three times 1 / sqrt(num) of the value.
+    """
+    if recorded is None or new is None:
+        return recorded is new
+    if name == "top1":
+        share = (recorded + new) / 200.0
+        error = 100.0 * math.sqrt(2.0 * share * (1.0 - share) / num)
+        return abs(recorded - new) <= POINTS + 3.0 * error
+    return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)

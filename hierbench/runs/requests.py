@@ -1,0 +1,339 @@
+"""What was asked of a runs folder: `<runs>/requests.jsonl`, a JSON object a line, in the order of asking.
+
+    {"request": id, "time", "version", "kind", "dataset", "options": {...}, "ids": [...], "budget": {...}}
+
+Only the command that drives the jobs appends, under the folder's lock; a worker never does. Later lines of the same id
+are short: `{"request", "time"}` where the same was asked again, which makes it the last request, and
+`{"request", "time", "ids", "budget"}` where a search adds what it has learned, which does not. A torn line is ignored,
+and so is one that is no request.
+
+The id is a digest of what was asked, so that it is the same in every copy of the folder. Options are closed: those that
+change the jobs, and no others. Where the jobs ran (folders, devices, processes, tracking) is no part of what was asked,
+and of a path to a file of the user's, only the file's name is kept: with that file at hand the request can be made
+again. Hyperparameters that tuning had found are among the options with their values.
+"""
+
+import json
+import os
+import re
+import time
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from hierbench.config.options import Options, is_path
+from hierbench.config.source import is_dataset_file
+from hierbench.config.spec import Spec, digest_of
+from hierbench.config.validation import Closed
+from hierbench.runs.store import RUN_ID
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_bytes, read_json_object, refuse_links, write_bytes, write_text
+from hierbench.utils.lock import Lock
+from hierbench.utils.text import one_line
+
+FILE = "requests.jsonl"
+ID_DIGITS, SHOWN_DIGITS = 16, 6
+ASKED = ("methods", "types", "seeds", "overrides", "protocol", "weights")  # fields of `Options` that change jobs
+OUTCOME = {"outcome", "seeds", "adjusted_p"}  # in a file of a separation, besides its plan and its looks
+LONGEST = 80  # characters of a request in a list
+
+Kind = Literal["comparison", "ablation", "tuning", "separation", "collapse", "scoring"]
+RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
+
+
+class Budget(Closed):
+    """How long hyperparameters were searched for, and by which study of Optuna."""
+
+    trials: int
+    runs: int  # of each trial
+    study: str
+
+
+class _Line(Closed):
+    """A line of the file: a whole request, or what a later line says of one."""
+
+    id: str = Field(alias="request", pattern=rf"^[0-9a-f]{{{ID_DIGITS}}}$")
+    time: str = ""
+    version: str = ""
+    kind: Kind | None = None
+    dataset: str = ""
+    options: dict[str, Any] = Field(default={})
+    ids: tuple[RunId, ...] = ()
+    budget: dict[str, Any] = Field(default={})
+
+
+class Request(_Line):
+    """What one command was asked for.
+
+    Attributes:
+        id: digest of the rest, but for time and version.
+        time: of asking, UTC; "" where it is not known.
+        version: of hierbench.
+        kind: of the command. The table of a dataset shows what comparisons asked for.
+        dataset: its name.
+        options: of the command.
+        ids: of the jobs, in the order of the plan; of an ablation, those that are no row of a comparison.
+        budget: {METHOD:TYPE: `Budget`} of tuned rows, and of a search itself; of a separation its plan and its looks.
+    """
+
+    kind: Kind
+
+    @property
+    def line(self) -> str:
+        """What a list of requests shows."""
+        methods, seeds = self.options.get("methods", ""), self.options.get("seeds")
+        said = [self.time[:10], str(methods), f"{seeds} seeds" if seeds else ""]
+        return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, said))})", LONGEST)
+
+
+class _OldSeparation(BaseModel, extra="allow"):
+    """A separation's file, of which the keys beside these are its plan."""
+
+    dataset: str
+    looks: list[dict[str, Any]] = Field(default=[])
+
+
+def read_requests(root: Path) -> tuple[Request, ...]:
+    """Return the requests of a runs folder or of the records of a published table, oldest first.
+
+    Raises:
+        UserError: the file is there and cannot be read.
+    """
+    found: dict[str, list[_Line]] = {}
+    for line in (*_of_sidecars(root), *_lines(root)):
+        if line.kind is not None or not (line.ids or line.budget):  # asked, and not only learned
+            found[line.id] = found.pop(line.id, [])
+        found.setdefault(line.id, []).append(line)
+    return tuple(_whole(lines) for lines in found.values() if any(line.kind is not None for line in lines))
+
+
+def record_request(
+    root: Path,
+    kind: Kind,
+    dataset: str,
+    options: Mapping[str, Any],
+    ids: Sequence[str] = (),
+    budget: Mapping[str, Any] | None = None,
+) -> Request:
+    """Append a request, or a short line if it is a repeated one, and return it; a UserError where that fails."""
+    closed: dict[str, Any] = without_paths(options)
+    own = digest_of([kind, dataset, closed, [*ids], budget or {}])[:ID_DIGITS]
+    request = Request(
+        id=own,
+        time=_now(),
+        version=version("hierbench"),
+        kind=kind,
+        dataset=dataset,
+        options=closed,
+        ids=tuple(ids),
+        budget=dict(budget or {}),
+    )
+    with _locked(root):
+        known = next((one for one in read_requests(root) if one.id == request.id), None)
+        again = {"request": request.id, "time": request.time}
+        _append(root, again if known else request.model_dump(mode="json", by_alias=True))
+    return known or request
+
+
+def extend_request(
+    root: Path, request: Request, ids: Iterable[str] = (), budget: Mapping[str, Any] | None = None
+) -> Request:
+    """Append what a search has learned, if it is new; return the whole request."""
+    learned = _Line(id=request.id, time=_now(), ids=tuple(ids), budget=dict(budget or {}))
+    if _whole([request, learned]) == request:
+        return request
+    with _locked(root):
+        known = {one.id: one for one in read_requests(root)}.get(request.id, request)
+        whole, there = _whole([known, learned]), set(known.ids)
+        if whole != known:
+            new = learned.model_copy(update={"ids": tuple(one for one in learned.ids if one not in there)})
+            _append(root, new.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    return whole
+
+
+def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str], *, later: bool = False) -> None:
+    """Add the requests of another folder that name published runs, as asked after those that are there.
+
+    What is published has no paths and no ids of other runs. Runs of a `later` part of a publication that no request
+    names get one without options, in the order of `ids`, as they count after those of the earlier parts.
+    """
+    found = {request.id: request for request in read_requests(root)}
+    of_runs = [one for one in (_published(request, ids) for request in read_requests(source)) if one.ids]
+    named = {run_id for request in of_runs for run_id in request.ids}
+    if later and (unnamed := [run_id for run_id in ids if run_id not in named]):
+        own = digest_of(unnamed)[:ID_DIGITS]
+        of_runs.insert(0, Request(id=own, kind="comparison", dataset=dataset, ids=tuple(unnamed)))
+    for request in of_runs:
+        found[request.id] = _whole([found.pop(request.id, request), request])
+    _write(root, found.values())
+
+
+def keep_requests(root: Path, ids: Sequence[str]) -> None:
+    """Remove all ids but these from a publication's requests, and the requests that have no others."""
+    _write(root, [one for one in (_published(request, ids) for request in read_requests(root)) if one.ids])
+
+
+def _published(request: Request, ids: Iterable[str]) -> Request:
+    wanted = set(ids)
+    kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
+    return request.model_copy(update={**kept, "ids": tuple(one for one in request.ids if one in wanted)})
+
+
+def _write(root: Path, requests: Iterable[Request]) -> None:
+    lines = [json.dumps(request.model_dump(mode="json", by_alias=True)) + "\n" for request in requests]
+    if lines:
+        write_text(root / FILE, "".join(lines))
+    else:
+        (root / FILE).unlink(missing_ok=True)
+
+
+def asked_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
+    """Return the options of a command that change its jobs; `more` are those that only this command has."""
+    asked = {name: getattr(options, name) for name in ASKED} | {"seeds": seeds, "dataset": options.dataset} | more
+    asked["methods"] = ",".join(Path(one).name if is_path(one) else one.strip() for one in options.methods.split(","))
+    asked["weights"] = None if options.weights is None else options.weights.name
+    if is_dataset_file(options.dataset):
+        asked["dataset"] = Path(options.dataset).name
+    closed: dict[str, Any] = without_paths({name: value for name, value in asked.items() if value is not None})
+    return closed
+
+
+PATH = re.compile(r"""(^|(?<=[=\s,;"'\[{(]))(~|\.{1,2}|file:/*)?/([^"'\],;}]*/)?""")
+
+
+def without_paths(content: Any) -> Any:
+    """Return JSON types with the last part of every path in them."""
+    if isinstance(content, Mapping):
+        return {str(key): without_paths(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [without_paths(value) for value in content]
+    return PATH.sub("", content) if isinstance(content, str) else content
+
+
+def budgets_of(requests: Iterable[Request]) -> dict[str, Mapping[str, Any]]:
+    """Return {id of a run: {METHOD:TYPE: how it was tuned}}; see `budget_of`."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for request in requests:
+        if request.budget and request.kind in ("comparison", "tuning"):
+            for one in request.ids:
+                found[one] = request.budget if one not in found else ChainMap(request.budget, dict(found[one]))
+    return found
+
+
+def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
+    content = budgets.get(run_id, {}).get(f"{spec.method.name}:{spec.type}")
+    try:
+        return None if content is None else Budget.model_validate(content).model_dump()
+    except ValueError:  # in a received folder
+        return None
+
+
+def only_ablated(requests: Sequence[Request]) -> set[str]:
+    """Return the ids of runs that are a variant of an ablation, and no row of a comparison."""
+    named = {kind: {one for of in requests if of.kind == kind for one in of.ids} for kind in ("ablation", "comparison")}
+    return named["ablation"] - named["comparison"]
+
+
+def oldest_first(ids: Iterable[str], requests: Iterable[Request], started: Mapping[str, float]) -> list[str]:
+    """Return ids in the order in which requests name them last, after those that none names, by time of start."""
+    place = {one: (number, position) for number, of in enumerate(requests) for position, one in enumerate(of.ids)}
+    ids = list(ids)
+    named = sorted((one for one in ids if one in place), key=place.__getitem__)
+    return sorted((one for one in ids if one not in place), key=lambda one: (started.get(one, 0.0), one)) + named
+
+
+def _whole(lines: Sequence[_Line]) -> Request:
+    """Return the request that lines of one id say, one of which is whole; ids and budget are of all."""
+    first, budget = next(line for line in lines if line.kind is not None), dict[str, Any]()
+    for line in lines:
+        for key, value in line.budget.items():
+            if isinstance(value, dict):
+                budget[key] = known if isinstance(known := budget.get(key), dict) else {}
+                budget[key].update(value)
+            else:
+                budget[key] = value
+    ids = tuple(dict.fromkeys(run_id for line in lines for run_id in line.ids))
+    return Request(**{**dict(first), "ids": ids, "budget": budget})
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Hold the lock of the file; a UserError where it cannot be written."""
+    try:
+        with Lock(root, "requests"):
+            yield
+    except OSError as error:
+        raise UserError(f"{root / FILE} cannot be written: {error.strerror or error}") from None
+
+
+def _lines(root: Path) -> Iterator[_Line]:
+    try:
+        content = read_bytes(root / FILE)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"{root / FILE} cannot be read: {error.strerror or error}") from None
+    for line in content.split(b"\n"):
+        try:
+            yield _Line.model_validate(parse_json_object(line.decode()))
+        except ValueError:  # torn, or of another program
+            continue
+
+
+def _append(root: Path, content: Mapping[str, Any]) -> None:
+    """Append a line, after the end of one that a kill has torn."""
+    path = refuse_links(root, FILE)
+    if path.exists() and not os.access(path, os.W_OK):  # another user's, in a folder that several share
+        write_bytes(path, read_bytes(path))
+    with open(path, "ab+") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(content, allow_nan=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _of_sidecars(root: Path) -> Iterator[Request]:
+    """Yield what the files say that were written before there was `requests.jsonl`; damaged ones say nothing.
+
+    `<id>/ablation.json`: only an ablation asked for the run. `<id>/tuning.json`: the budget of the search for its
+    hyperparameters. `separation-<dataset>-<rows>.json`: a plan with its looks.
+    """
+    found: dict[str, tuple[Kind, str, dict[str, Any], list[str]]] = {}
+    names = sorted(os.listdir(root)) if root.is_dir() else []
+    for name in names:
+        try:
+            if name.startswith("separation-") and name.endswith(".json"):
+                plan = _OldSeparation.model_validate(read_json_object(root / name))
+                looks = {str(look.get("seeds")): look for look in plan.looks}
+                found[name] = ("separation", plan.dataset, plan.model_dump(exclude=OUTCOME) | {"looks": looks}, [])
+                continue
+            if not RUN_ID.fullmatch(name):
+                continue
+            ablated, tuned = (os.path.lexists(f"{root}/{name}/{of}.json") for of in ("ablation", "tuning"))
+            if ablated or tuned:
+                spec = Spec.model_validate(read_json_object(root / name / "spec.json"))
+                data, row = spec.dataset.name, f"{spec.method.name}:{spec.type}"
+                if ablated:
+                    found.setdefault(f"ablation {data}", ("ablation", data, {}, []))[-1].append(name)
+                if tuned:
+                    budget = Budget.model_validate(read_json_object(root / name / "tuning.json")).model_dump()
+                    key = f"{data} {row} {json.dumps(budget)}"
+                    found.setdefault(key, ("tuning", data, {row: budget}, []))[-1].append(name)
+        except (OSError, ValueError):
+            continue
+    for kind, dataset, budget, ids in found.values():
+        own = digest_of([kind, dataset, budget, ids])[:ID_DIGITS]
+        yield Request(id=own, kind=kind, dataset=dataset, ids=tuple(ids), budget=budget)

@@ -1,0 +1,152 @@
+"""Putting predictions in the order of the examples they are of, and checking their targets.
+
+Shapes: N examples.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os.path import commonprefix
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from hierbench.data.prepared import Prepared
+from hierbench.data.writer import SPLITS
+from hierbench.hierarchy.tree import IntArray
+from hierbench.scoring.predictions import Predictions
+from hierbench.utils.errors import UserError
+
+SHOWN = 3  # names in an error
+# What of a name is compared, in this order: programs write whole paths, the last folders, base names, or stems.
+KEYS: tuple[Callable[[str], str], ...] = (
+    lambda name: name,
+    lambda name: "/".join(name.replace("\\", "/").split("/")[-2:]),
+    lambda name: name.replace("\\", "/").rpartition("/")[2],
+    lambda name: PurePath(name.replace("\\", "/")).stem,
+)
+
+
+def order_of(ids: Sequence[str], known: Sequence[str], where: str, of: str) -> IntArray:
+    """Return [N], for each known example the row that predicts it.
+
+    Args:
+        ids: names of a file's rows.
+        known: names of the examples.
+        where: the file's name, which begins errors.
+        of: whose examples they are, for errors.
+
+    Raises:
+        UserError: a name is there twice, unknown or missing.
+    """
+    if len(set(ids)) < len(ids):
+        (twice, _), *_ = Counter(ids).most_common(1)
+        raise UserError(f"{where}: {len(ids) - len(set(ids)):,} ids are there twice: {twice[:80]!r}")
+    best: tuple[list[str], list[str]] = list(ids), list(known)
+    for key in KEYS:
+        rows, wanted = list(map(key, ids)), list(map(key, known))
+        if len(set(wanted)) == len(wanted) and len(set(rows)) == len(rows):
+            place = {name: row for row, name in enumerate(rows)}
+            if len(rows) == len(wanted) and all(name in place for name in wanted):
+                return np.array([place[name] for name in wanted], dtype=np.int64)
+            if len(place.keys() & set(wanted)) > len(set(best[0]) & set(best[1])):
+                best = rows, wanted
+    rows, wanted = best
+    problems = []
+    sides = ((known, wanted, set(rows), "missing"), (ids, rows, set(wanted), f"not of {of}"))
+    for names, keys, others, what in sides:
+        if odd := [name for name, key in zip(names, keys, strict=True) if key not in others]:
+            shown = ", ".join(name[:80] for name in odd[:SHOWN])
+            problems.append(f"{len(odd):,} of {len(names):,} ids are {what}: {shown}" + ", ..." * (len(odd) > SHOWN))
+    raise UserError(f"{where}: {'; '.join(problems)}")
+
+
+def with_targets(found: Predictions, extra: tuple[IntArray, list[str] | None] | None, where: str) -> Predictions:
+    """Return predictions with the targets of another file, by ids where both have them.
+
+    Raises:
+        UserError: they do not fit, or contradict those of the predictions.
+    """
+    if extra is None:
+        return found
+    targets, ids = extra
+    if len(targets) != found.num_examples:
+        raise UserError(f"{where} has {len(targets):,} targets, {found.where} {found.num_examples:,} predictions")
+    if ids is not None and found.ids is not None:
+        targets = targets[order_of(ids, found.ids, where, found.where)]
+    if found.targets is not None:
+        _compare(found.targets, targets, found.where, where)
+    return replace(found, targets=targets)
+
+
+def of_dataset(found: Predictions, prepared: Prepared, split: str) -> tuple[Predictions, str]:
+    """Return predictions in the order of a prepared split, with its targets, and a note on what could not be checked.
+
+    Raises:
+        UserError: they are of other examples, or their targets are not those of the dataset.
+    """
+    _, truth = prepared.arrays(split)
+    name, known = prepared.folder.name, prepared.ids(split)
+    numbers = [str(row) for row in range(len(truth))]
+    if found.num_examples != len(truth):
+        sizes = {other: prepared.size(other) for other in SPLITS}
+        like = next((f"; that is the size of {other}" for other in SPLITS if sizes[other] == found.num_examples), "")
+        raise UserError(
+            f"{found.where} has {found.num_examples:,} predictions, {name} has {len(truth):,} {split} images{like}"
+        )
+    note = ""
+    if found.ids is not None:
+        if set(found.ids) == set(numbers):
+            known = numbers
+        if known is not None:
+            order = order_of(found.ids, known, found.where, f"{name}'s {split} images")
+            if not np.array_equal(order, np.arange(len(order))):  # mapped arrays in order are not copied
+                parts = (found.scores, found.classes, found.targets)
+                scores, classes, targets = (None if part is None else part[order] for part in parts)
+                found = Predictions(found.where, scores, classes, targets, [found.ids[row] for row in order])
+        elif found.targets is None:
+            raise UserError(
+                f"{found.where} has ids, and {name} in {prepared.folder.parent} has no file names to compare them "
+                f"with: give targets (a column, or a file of them), or prepare {name} again if its source has names"
+            )
+        else:
+            note = f"{name} has no file names, so the rows of {found.where} are taken in their order; its targets fit"
+    elif found.targets is None:
+        note = f"{found.where} has neither ids nor targets: its rows are taken in the order of {name}'s {split} images"
+    if found.targets is not None:
+        _compare(found.targets, truth, found.where, f"{name}'s {split} images", ordered=found.ids is not None)
+    return replace(found, targets=truth), note
+
+
+def _compare(targets: IntArray, truth: IntArray, where: str, whose: str, *, ordered: bool = True) -> None:
+    different = np.flatnonzero(targets != truth)
+    if not len(different):
+        return
+    row = int(different[0])
+    hint = ""
+    if not ordered and np.array_equal(np.sort(targets), np.sort(truth)):
+        hint = "; as many of each class, so the rows are in another order: give ids"
+    raise UserError(
+        f"{where}: {len(different):,} of {len(truth):,} targets are not those of {whose}, first in row {row}: "
+        f"{int(targets[row])} instead of {int(truth[row])}{hint}"
+    )
+
+
+def check_same_examples(first: Predictions, other: Predictions) -> None:
+    """Raise a UserError unless two files with targets are of the same examples, by ids where both have them."""
+    assert first.targets is not None and other.targets is not None
+    problem = f"{first.where} and {other.where} are not seeds of one model"
+    if first.num_examples != other.num_examples:
+        raise UserError(f"{problem}: {first.num_examples:,} and {other.num_examples:,} examples")
+    targets = other.targets
+    if first.ids is not None and other.ids is not None:
+        targets = targets[order_of(other.ids, first.ids, other.where, first.where)]
+    if num_different := int(np.count_nonzero(first.targets != targets)):
+        raise UserError(f"{problem}: {num_different:,} of {len(targets):,} targets differ")
+
+
+def default_name(paths: Sequence[Path]) -> str:
+    """Return the name of a row: what the files' names begin with, without the number of the seed."""
+    stems = [path.stem for path in paths]
+    shared = commonprefix(stems)  # noqa: RUF071 - of characters
+    return (shared.rstrip("-_. ") if len(stems) > 1 else "") or stems[0]

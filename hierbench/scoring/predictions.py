@@ -1,0 +1,184 @@
+"""Predictions as a file has them, and reading the formats that hold arrays.
+
+Shapes: N examples, K classes, k ranked classes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.hierarchy.names import class_indices, in_order_of_tree
+from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.scoring.names import role_of
+from hierbench.utils.arrays import map_array, read_arrays
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_text
+
+TABLES = (".csv", ".parquet", ".json")
+FORMATS = (".npz", ".npy", *TABLES)
+Parts = Mapping[str, NDArray[Any]]  # "scores", "classes", "targets" and "ids" as a file has them: classes may be names
+PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What one file says.
+
+    Attributes:
+        where: the file's name, which begins errors.
+        scores: [N, K], larger = ranked earlier; or [N, k] of the ranked classes, None where the file has none.
+        classes: [N, k] ranked class indices, best first; None where every class has a score.
+        targets: [N] class indices, or None.
+        ids: names of the N examples, or None.
+    """
+
+    where: str
+    scores: NDArray[Any] | None
+    classes: IntArray | None
+    targets: IntArray | None
+    ids: list[str] | None
+
+    @property
+    def num_examples(self) -> int:
+        """N."""
+        ranked = self.classes if self.scores is None else self.scores
+        assert ranked is not None
+        return len(ranked)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None.
+
+    `columns` are K names or indices of classes, or None for the tree's order.
+    """
+
+    where: str
+    scores: NDArray[Any]
+    targets: NDArray[Any] | None
+    columns: Sequence[Any] | None = None
+
+    def predictions(self, tree: Hierarchy) -> Predictions:
+        """Return them as a file's; a UserError if they do not fit each other or the tree."""
+        if self.scores.ndim != 2 or not len(self.scores):
+            shape = " x ".join(map(str, self.scores.shape))
+            raise UserError(
+                f"{self.where} must be [N, {tree.num_classes}], a row per example, got {shape or 'a number'}"
+            )
+        names, scores = self.columns, self.scores
+        scores = scores if names is None else in_order_of_tree(scores, names, tree, self.where)
+        return _checked(
+            {"scores": scores} | ({} if self.targets is None else {"targets": self.targets}), tree, self.where
+        )
+
+
+def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
+    """Read a file of predictions over the classes of a tree.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or does not fit the tree.
+    """
+    kind = path.suffix.lower()
+    if kind in PICKLES:
+        raise UserError(f"{path.name}: pickles can run any code and are never read; save arrays with numpy.savez")
+    if kind not in FORMATS:
+        raise UserError(f"{path.name}: predictions are {', '.join(FORMATS)} files, not {kind or 'without an ending'!r}")
+    with _one_line(path, path.name):
+        found = _checked(_parts(path, tree), tree, path.name)
+    if not found.num_examples:
+        raise UserError(f"{path.name} has no predictions")
+    return found
+
+
+def read_targets(path: Path, tree: Hierarchy, what: str = "--targets") -> tuple[IntArray, list[str] | None]:
+    """Read targets [N], and the names of their examples if the file has them.
+
+    A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line. `what` begins
+    errors.
+    """
+    what = f"{what} {path.name}"
+    with _one_line(path, what):
+        if path.suffix.lower() not in FORMATS:
+            lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
+            return class_indices([line for line in lines if line], tree, what), None
+        parts = _parts(path, tree, only_targets=True)
+        targets = parts.get("targets", parts.get("scores"))  # the only array may have any name
+        if targets is None or targets.ndim != 1:
+            raise UserError(f"{what} has no array of targets [N]")
+        return class_indices(targets, tree, what), _texts(parts.get("ids"))
+
+
+@contextmanager
+def _one_line(path: Path, what: str) -> Iterator[None]:
+    """Turn what reading a file raises into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{what}: {' '.join(str(error).split())[:300]}") from None
+
+
+def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
+    """Return what a file holds; the names of arrays are ours, or those that Hugging Face's `predict` gives."""
+    kind = path.suffix.lower()
+    if kind in TABLES:
+        from hierbench.scoring.tables import read_table  # with pandas, which arrays do without
+
+        return read_table(path, tree, only_targets=only_targets)
+    if kind == ".npy":
+        return {"scores": map_array(path)}
+    names: dict[str, str] = {}
+    arrays = read_arrays(path)
+    for name in arrays:
+        role = "targets" if role_of(name) == "labels" else role_of(name)
+        if role in names:
+            raise UserError(f"{path.name} has two arrays of {role}, {names[role]!r} and {name!r}")
+        names[role] = name
+    if not only_targets and not names.keys() & {"scores", "classes"}:
+        raise UserError(f"{path.name} has no array of scores; it has {', '.join(arrays) or 'none'}")
+    return {role: arrays[name] for role, name in names.items()}
+
+
+def _texts(values: NDArray[Any] | None) -> list[str] | None:
+    if values is None:
+        return None
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values.tolist()]
+
+
+def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
+    """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
+    scores, classes = parts.get("scores"), None
+    if "classes" in parts:
+        ranked = parts["classes"]
+        classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes")
+    if scores is not None:
+        expected = tree.num_classes if classes is None else classes.shape[1]
+        if scores.ndim != 2 or scores.shape[1] != expected:
+            shape = " x ".join(f"{size:,}" for size in scores.shape)
+            wanted = f"a column for each of the {expected:,} " + ("classes" if classes is None else "ranked classes")
+            raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {wanted}")
+        if scores.dtype.kind not in "fiu":
+            raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
+    found = Predictions(where, scores, classes, None, None)
+    for role in ("targets", "ids"):
+        if role in parts and parts[role].shape != (found.num_examples,):
+            raise UserError(f"{where}: {role} must be [{found.num_examples}], got {list(parts[role].shape)}")
+    if classes is not None:
+        if classes.shape[1] > tree.num_classes or (np.diff(np.sort(classes, axis=1), axis=1) == 0).any():
+            raise UserError(f"{where}: a row ranks a class twice")
+        if scores is not None:
+            if np.isnan(scores).any():
+                raise UserError(f"{where}: a score is NaN, first in row {int(np.argwhere(np.isnan(scores))[0][0])}")
+            # The largest score first, equal ones by class index.
+            order = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
+            scores, classes = (np.take_along_axis(part, order, axis=1) for part in (scores, classes))
+    targets = class_indices(parts["targets"], tree, f"{where}: targets") if "targets" in parts else None
+    return replace(found, scores=scores, classes=classes, targets=targets, ids=_texts(parts.get("ids")))

@@ -1,0 +1,159 @@
+"""Scoring: metrics of predictions, their intervals, and the record that a leaderboard reads.
+
+Shapes: N examples, K classes, k ranked classes.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from hierbench.config.scored import Scored
+from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.leaderboard.scored import scored_records
+from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
+from hierbench.metrics.bootstrap import bootstrap_intervals
+from hierbench.metrics.calibration import probabilities_of
+from hierbench.metrics.ranking import ranked
+from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
+from hierbench.records.reading import read_records
+from hierbench.records.scored import CHUNK, native
+from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.store import Run, Store
+from hierbench.scoring.predictions import Predictions
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
+
+Origin = dict[str, Any]  # content of environment.json
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scored file.
+
+    Attributes:
+        metrics: those of `evaluate` that its number of ranked classes allows.
+        intervals: {metric: (low, high)}, 95% bootstrap over examples; empty without resamples.
+        mistakes: at each distance, 0 to the height.
+    """
+
+    where: str
+    num_examples: int
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    mistakes: list[int]
+
+
+def rank(found: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]]:
+    """Return [N, k] ranked classes, as many as the largest metric needs, and the ks of the metrics that they allow.
+
+    Raises:
+        UserError: a score is NaN.
+    """
+    ks = usable_ks(DEFAULT_KS, tree.num_classes)
+    if found.classes is not None:
+        return found.classes, [k for k in ks if k <= found.classes.shape[1]]
+    assert found.scores is not None
+    classes = np.empty((found.num_examples, max(ks)), dtype=np.int64)
+    for start in range(0, len(classes), CHUNK):
+        chunk = torch.from_numpy(np.array(found.scores[start : start + CHUNK], dtype=native(found.scores.dtype)))
+        top, num_nan = ranked(chunk, max(ks))
+        if int(num_nan):
+            row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
+            raise UserError(f"{found.where}: a score is NaN, first in row {row}")
+        classes[start : start + CHUNK] = top.numpy()
+    return classes, list(ks)
+
+
+def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
+    """Return the metrics of predictions with targets, with bootstrap intervals unless `resamples` is 0.
+
+    Raises:
+        UserError: a score is NaN.
+    """
+    assert found.targets is not None
+    classes, ks = rank(found, tree)
+    sums = contributions(classes, found.targets, tree, ks)
+    intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
+    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree))
+
+
+def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
+    """Return metrics beyond those of `score`: NaN where undefined, and all of them if only a few classes are ranked."""
+    if not names or found.classes is not None:
+        return dict.fromkeys(names, float("nan"))
+    assert found.scores is not None and found.targets is not None
+    scores = torch.from_numpy(np.array(found.scores, dtype=native(found.scores.dtype)))
+    evidence = Evidence(scores, torch.from_numpy(found.targets), tree, probabilities_of(scores))
+    return compute_metrics(names, evidence)
+
+
+def write_records(
+    store: Store, records: Sequence[Scored], found: Sequence[Predictions], results: Sequence[Result], origin: Origin
+) -> None:
+    """Write the records of a command like runs, none before all are written; one that is there stays as it is.
+
+    `origin` is what was known when they were scored; the names of the files are added.
+
+    Raises:
+        UserError: what is there is damaged.
+    """
+    remove_abandoned(store.root)
+    staging = temporary_beside(store.root / "scored")
+    try:
+        for record, one, result in zip(records, found, results, strict=True):
+            run = store.run(record.id)
+            if not run.done and os.path.lexists(run.folder):
+                raise UserError(f"{run.folder} {run.state}; remove it and score again")
+            if not run.done:
+                _fill(Run(staging / record.id), record, one, result, {**origin, "file": one.where})
+        for folder in staging.iterdir() if staging.is_dir() else ():
+            try:
+                folder.rename(store.run(folder.name).folder)
+            except OSError:
+                if not store.run(folder.name).done:  # another command has just scored the same file
+                    raise
+        sync_folder(store.root)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fill(run: Run, record: Scored, found: Predictions, result: Result, environment: Origin) -> None:
+    """Write the files of a record into a new folder."""
+    run.folder.mkdir(parents=True)
+    run.write_record("spec.json", record.content())
+    assert found.targets is not None
+    if found.classes is None:
+        assert found.scores is not None
+        run.write_predictions(np.asarray(found.scores, dtype=native(found.scores.dtype)), found.targets)
+    else:
+        parts = {"classes": found.classes, "scores_of_classes": found.scores, "targets": found.targets}
+        there: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
+        write_atomically(run.folder / PREDICTIONS, lambda file: np.savez(file, **there))
+    metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
+    intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
+    run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
+    run.write_record("environment.json", environment)
+    run.set_status("done", files=fingerprints(run.folder))
+
+
+def check_name(store: Store, records: Sequence[Scored]) -> None:
+    """Raise a UserError if the name of these records already stands for predictions that are not among them.
+
+    A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
+    """
+    name, dataset, ids = records[0].name, records[0].dataset, {record.id for record in records}
+    if len(ids) < len(records):
+        raise UserError(f"two files hold the same predictions of {name!r}; give each seed once")
+    scored = scored_records(read_records(store.root))
+    there = {known.id for known, _ in scored if (known.name, known.dataset) == (name, dataset)}
+    if there - ids and ids - there:
+        earlier = min(there - ids)[:12]
+        raise UserError(
+            f"{name!r} already stands for other predictions in {store.root} ({earlier}): "
+            "give another name, give the earlier files too if these are more seeds, or remove the earlier folders"
+        )

@@ -1,0 +1,158 @@
+"""What is published of each run: its records, the file of a method of its user's, and compact predictions."""
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from hierbench.data.prepared import find, variant_name
+from hierbench.hierarchy.tree import IntArray
+from hierbench.leaderboard.board import Board
+from hierbench.records import compact, further_metrics, published_tree
+from hierbench.records.evidence import Trees
+from hierbench.records.further_metrics import read_further
+from hierbench.records.reading import read_record, read_records
+from hierbench.records.record import Record, Records
+from hierbench.records.sources import is_code
+from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.requests import keep_requests, publish_requests
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_bytes, write_json
+
+RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
+
+
+def ids_of(board: Board) -> list[str]:
+    """Return the ids of all runs that are published with a table, in the order of the records."""
+    wanted = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
+    return [record.id for record in board.records if record.id in wanted]
+
+
+class Bundle:
+    """The folder of a publication's records, while it is written."""
+
+    def __init__(self, folder: Path, data_dir: Path) -> None:
+        self.folder, self.data_dir, self._trees = folder, data_dir, Trees(data_dir)
+        self._targets: str | None = None  # the digest of targets.npy
+        self._later = False  # whether runs of an earlier part are there
+
+    def add(self, source: Records, ids: Sequence[str], metrics: Sequence[str] = ()) -> None:
+        """Publish runs of another folder with the requests that name them.
+
+        They count as asked for after those of earlier calls, and replace runs of the same id.
+
+        What is here already of the same result stays, as do compact predictions that the other folder lacks.
+
+        Args:
+            source: the runs.
+            ids: of them.
+            metrics: names of the table's further columns, whose values are published with them.
+
+        Raises:
+            UserError: a record is a link, a method's file is not the one that ran, or a run changes meanwhile.
+        """
+        for run_id in ids:
+            record, here = source[run_id], self.folder / run_id
+            files = _files_of(record)
+            if here.exists() and (there := read_record(here)) is not None and there.status != record.status:
+                shutil.rmtree(here)
+            here.mkdir(parents=True, exist_ok=True)
+            for name, content in files:
+                write_bytes(here / name, content)
+            if metrics and (values := read_further(record, source)):
+                write_json(here / further_metrics.FILE, further_metrics.content_of(record, source, values))
+            self._add_predictions(record, here, source.root)
+            self._add_tree(record, source.root)
+            copied = read_record(here)
+            if copied is None or not copied.done:  # the table is of what it was a moment ago
+                raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
+        publish_requests(self.folder, source.root, self.folder.name, ids, later=self._later)
+        self._later = True
+
+    def keep(self, ids: Iterable[str]) -> None:
+        """Remove the records of all other runs."""
+        wanted = set(ids)
+        for record in read_records(self.folder):
+            if record.id not in wanted:
+                shutil.rmtree(record.folder)
+        keep_requests(self.folder, [*wanted])
+
+    def _add_predictions(self, record: Record, here: Path, root: Path) -> None:
+        """Write a run's predictions in compact form, and the targets of all runs once."""
+        packed, targets = self._compacted(record, root)
+        if packed is None:
+            return
+        compact.write_packed(here, packed)
+        if targets is not None and self._targets is None:
+            compact.write_targets(self.folder, targets)
+            self._targets = compact.digest_of_targets(targets)
+
+    def _add_tree(self, record: Record, root: Path) -> None:
+        """Write the tree of all runs once, where the project does not ship it and it is known here."""
+        data = record.dataset
+        assert data is not None
+        if (self.folder / published_tree.FILE).exists() or published_tree.shipped_tree(data) is not None:
+            return
+        paths = published_tree.read_paths(root, data)
+        prepared = find(variant_name(data.name, data.jpeg_quality), self.data_dir)
+        if paths is None and prepared is not None and prepared.hierarchy(data.distance).digest() == data.hierarchy:
+            paths = [tuple(path) for path in prepared.meta["paths"]]
+        if paths is not None:
+            published_tree.write_tree(self.folder, paths)
+
+    def _compacted(self, record: Record, root: Path) -> tuple[dict[str, NDArray[Any]] | None, IntArray | None]:
+        """Return the arrays of a run's compact file and its targets [N], as far as there are any."""
+        try:
+            if record.has_predictions:
+                return self._packed(record)
+            if not record.has_ranks:
+                return None, None
+            arrays = compact.read_packed(record.folder)
+            digest = compact.unpack(arrays).targets
+            known = os.path.lexists(root / compact.TARGETS)
+            targets = compact.read_targets(root) if known and self._targets is None else None
+            if targets is not None and compact.digest_of_targets(targets) != digest:
+                targets = None  # of other runs
+            return arrays, targets
+        except (OSError, ValueError) as error:
+            raise UserError(f"the predictions of run {record.id[:12]} cannot be published: {error}") from None
+
+    def _packed(self, record: Record) -> tuple[dict[str, NDArray[Any]] | None, IntArray]:
+        source = record.digest_of(PREDICTIONS)
+        if source is None:
+            raise ValueError("status.json has no digest of them")
+        if record.scored is None or record.scored.top is None:
+            scores, targets = record.predictions()
+            return compact.pack(scores, targets, source), targets
+        ranked, scores, targets = record.arrays("classes", "scores_of_classes?", "targets")
+        try:
+            num_classes = self._trees.of(record.scored.dataset).num_classes
+        except UserError:  # the number of classes is not in the file
+            return None, targets
+        first = None if scores is None else scores[:, 0]
+        return compact.pack_ranked(ranked, first, num_classes, targets, source), targets
+
+
+def _files_of(record: Record) -> list[tuple[str, bytes]]:
+    """Return (name, content) of a run's records.
+
+    Raises:
+        UserError: one is a link, or the method's file is not the one that ran.
+    """
+    method = None if record.spec is None else record.spec.method  # none where predictions were only scored
+    source = "" if method is None or "/" in method.name else f"{method.name}.py"
+    found = []
+    for name in filter(None, (*RECORDS, source)):
+        try:
+            content = record.read(name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UserError(f"{record.folder / name} cannot be published: {error.strerror or error}") from None
+        if method and name == source and not is_code(content, method.code):
+            raise UserError(f"{record.folder / name} cannot be published: it is not the method that ran")
+        found.append((name, content))
+    return found

@@ -1,0 +1,142 @@
+"""A publication in a new folder: records, tables, sources of methods, pictures and the verdict of verification."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hierbench.config.options import Place
+from hierbench.config.sections import Protocol
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.opening import notes_on
+from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.tables.board import board_table
+from hierbench.records.findings import Finding, Report
+from hierbench.records.reading import read_records
+from hierbench.records.record import Records
+from hierbench.sharing import pictures
+from hierbench.sharing.bundle import Bundle, ids_of
+from hierbench.sharing.place import SUFFIXES, VERDICT
+from hierbench.sharing.sources import write_sources
+from hierbench.sharing.verification import report as reports
+from hierbench.sharing.verification.checked import checked_board
+from hierbench.sharing.verification.tables import GivenTable
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_text
+from hierbench.utils.text import one_line
+
+SHOWN = 3  # findings that an error names
+LONGEST = 300  # characters of what a record says
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of one folder that a publication is made of."""
+
+    records: Records
+    ids: Sequence[str]
+
+
+@dataclass
+class Publication:
+    """What was written.
+
+    Attributes:
+        board: the table.
+        report: of the verification of the folder that was written.
+        notes: a line each on what was left out.
+    """
+
+    board: Board
+    report: Report
+    notes: list[str] = field(default_factory=list)
+
+
+def compose(
+    folder: Path,
+    dataset: str,
+    parts: Sequence[Part],
+    data_dir: Path,
+    protocol: Protocol | None = None,
+    columns: Sequence[Column] = PAPER,
+    *,
+    draw: bool = True,
+) -> Publication:
+    """Write the publication of a dataset into a folder that has none of it.
+
+    Args:
+        folder: of publications.
+        dataset: its name or the file of a user's dataset.
+        parts: the runs; those of later parts are newer.
+        data_dir: prepared data.
+        protocol: of the table.
+        columns: of the table; values of further ones are kept with the runs.
+        draw: whether with pictures.
+
+    Raises:
+        UserError: verification rejects what would be published, or a record cannot be published.
+    """
+    name = parts[0].records[parts[0].ids[0]].content["dataset"]["name"]
+    bundle = Bundle(folder / name, data_dir)
+    for part in parts:
+        bundle.add(part.records, part.ids, further(columns))
+    bundle.keep(ids_of(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
+    opened = checked_board(dataset, Place(bundle.folder, data_dir, protocol), columns)
+    board, report, table = opened.board, opened.report, board_table(opened.board)
+    refuse_rejected(board, report)
+    report.folder = Path(name)
+    notes = write_sources(board.records, [part.records for part in parts])
+    for kind, suffix in SUFFIXES.items():
+        write_text(folder / f"{name}{suffix}", render(table, kind))
+    if draw:
+        notes += pictures.draw(board, dataset, folder, parts[-1].records, data_dir)
+    report.tables = [Finding(name)]  # it was rendered from these records
+    write_text(folder / f"{name}{VERDICT}", reports.as_json([report]))
+    return Publication(board, report, notes)
+
+
+def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
+    """Return the table of earlier published records, with verdicts; its files give the columns alone."""
+    columns = columns_of_published(folder, dataset)
+    return checked_board(dataset, Place(folder / dataset, data_dir), columns).board
+
+
+def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
+    """Return the columns of a published table, the paper's where its file cannot be read."""
+    given = GivenTable.if_readable(folder / f"{dataset}.json")
+    return PAPER if given is None else given.shown()
+
+
+def refuse_rejected(board: Board, report: Report) -> list[str]:
+    """Raise a UserError that names what is rejected of the runs and rows of a table, or is not finished.
+
+    Returns:
+        a line for all else that a reader of the table must know, such as rejected runs that it does not have.
+    """
+    own = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
+    _refuse("run", [run for run in report.runs if run.rejected and run.id in own])
+    _refuse("row", [row for row in report.rows if row.rejected and not own.isdisjoint(row.runs)])
+    if unfinished := [row for row in board.rows if row.n < row.planned]:
+        raise _unfinished(unfinished[0], board.records)
+    return notes_on(board.records, report.rows, report.tables)
+
+
+def _unfinished(row: Row, records: Records) -> UserError:
+    """Return the error for a row with unfinished runs; without them and its later seeds, it is one without gaps."""
+    first = next((place for place, run_id in enumerate(row.runs) if not records[run_id].done), 0)
+    odd = [f"{records.root / run_id[:12]}*" for run_id in row.runs[first:]]
+    more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+    way = f"run it again, or remove {', '.join(odd[:SHOWN])}{more}"
+    return UserError(f"not all runs of {row.title} are finished; a published table is complete: {way}")
+
+
+def _refuse(what: str, rejected: Sequence[Finding]) -> None:
+    """Raise a UserError that names the first few and why, if there is one."""
+    if rejected:
+        said = []
+        for finding in rejected[:SHOWN]:
+            name = one_line(f"{finding.id[:12]} ({finding.label})" if finding.id else finding.label, LONGEST)
+            said.append(f"{what} {name} is rejected: {one_line(', '.join(finding.reasons), LONGEST)}")
+        more = [f"{len(rejected) - SHOWN} more {what}s are rejected"] if len(rejected) > SHOWN else []
+        raise UserError(f"nothing is published: {'; '.join([*said, *more])}")

@@ -1,0 +1,121 @@
+"""The folder of publications: replaced as a whole, by one process at a time, so that no reader sees half of it.
+
+The new folder is made beside the old one, with copies of what stays. The old one is moved away, and the new one takes
+its place; the next publication restores the old one if moving it was the last that a killed process did.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hierbench.leaderboard.formats import Format
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import sync_folder
+from hierbench.utils.lock import Lock, LostError
+
+SUBMISSIONS, BOARDS = "submissions", "boards"  # folders of a results repository
+SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}  # of a table
+PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # that say what its JSON does
+VERDICT, CHANGES = "-verdict.json", "-changes.json"
+PICTURES = ("tradeoff", "severity", "operating")
+# What the name of a file beside a publication's records ends with.
+ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, CHANGES, *(f"-{kind}.svg" for kind in PICTURES)]))
+
+
+def files_of(dataset: str) -> re.Pattern[str]:
+    """Return a pattern of the names that a dataset's publication has in the folder."""
+    return re.compile(rf"{re.escape(dataset)}({ENDINGS})?")
+
+
+def names_there(folder: Path, dataset: str) -> list[str]:
+    """Return the names in the folder, which may be missing, that belong to a dataset's publication."""
+    names = os.listdir(folder) if folder.is_dir() else ()
+    return sorted(filter(files_of(dataset).fullmatch, names))
+
+
+@contextmanager
+def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
+    """Yield a new folder that takes the place of `folder` at the end of the block; an exception leaves it as it was.
+
+    Args:
+        folder: may not exist yet.
+        dataset: whose publication is not taken over, while all other files and folders are; None takes over nothing.
+
+    Raises:
+        UserError: the folder cannot be replaced, or another process took over.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with Lock(folder.parent, f"{folder.name}.publish") as lock:
+            _clear_up(folder)
+            staging = folder.parent / f".{folder.name}.partial-{os.getpid()}"
+            try:
+                staging.mkdir()
+                if dataset is not None:
+                    _take_over(folder, staging, files_of(dataset))
+                yield staging
+                lock.check()
+                _put(staging, folder)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+    except LostError as error:
+        raise UserError(f"{folder}: {error}; publish again") from None
+
+
+def checked_place(folder: Path) -> Path:
+    """Return the absolute path of a folder that can be replaced.
+
+    Raises:
+        UserError: it is no folder, a process works in it, or it is a repository's root.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is not a folder")
+    if Path.cwd().is_relative_to(folder) or (folder / ".git").exists():
+        raise UserError(f"{folder} is replaced as a whole; give a folder within it")
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise UserError(f"{folder} cannot be written")
+    return folder
+
+
+def _clear_up(folder: Path) -> None:
+    """Restore or remove what a killed process left; this one has the lock."""
+    for left in sorted(folder.parent.glob(f".{folder.name}.old-*")):
+        if not folder.exists() and not left.is_symlink():
+            left.rename(folder)
+    for kind in ("partial", "old"):
+        for left in folder.parent.glob(f".{folder.name}.{kind}-*"):
+            if not left.is_symlink():
+                shutil.rmtree(left)
+
+
+def _take_over(folder: Path, staging: Path, without: re.Pattern[str]) -> None:
+    """Copy what is not of a dataset's publication."""
+
+    def of_the_dataset(path: str, names: list[str]) -> list[str]:
+        own = [name for name in names if Path(path) == folder and without.fullmatch(name)]
+        return [name for name in own if not (folder / name).is_symlink()]
+
+    if folder.is_dir():
+        shutil.copytree(folder, staging, symlinks=True, ignore=of_the_dataset, dirs_exist_ok=True)
+
+
+def _put(staging: Path, folder: Path) -> None:
+    """Let the new folder take the old one's place."""
+    sync_folder(staging)
+    if not folder.exists():
+        staging.rename(folder)
+    else:
+        old = folder.parent / f".{folder.name}.old-{os.getpid()}"
+        folder.rename(old)
+        try:
+            staging.rename(folder)
+        except OSError:
+            old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError):
+        sync_folder(folder.parent)

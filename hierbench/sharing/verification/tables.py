@@ -1,0 +1,288 @@
+"""Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
+
+import glob
+import math
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from hierbench.config.sections import PROTOCOLS, Protocol
+from hierbench.config.source import is_dataset_file
+from hierbench.leaderboard.board import Board, planned_seeds
+from hierbench.leaderboard.columns import PAPER, Column, column_of, further
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.measured import counted_runs, with_columns
+from hierbench.leaderboard.ranking import rank
+from hierbench.leaderboard.rows import VERDICTS
+from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.tables.board import board_table
+from hierbench.records.findings import Finding
+from hierbench.records.further_metrics import read_further
+from hierbench.records.record import Records
+from hierbench.runs.store import RUN_ID
+from hierbench.sharing.place import PAGES, SUFFIXES
+from hierbench.sharing.received import Received
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_text
+
+STRENGTH = {verdict: place for place, verdict in enumerate(VERDICTS)}
+LATER = ("seeds", "lacking", "groups")  # keys that came after the first tables
+CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
+
+
+class GivenRow(BaseModel):
+    """A row as a table's .json has it; one beside the paper's has a number of runs, or None."""
+
+    runs: tuple[Annotated[str, Field(pattern=rf"^{RUN_ID.pattern}$")], ...] | int | None
+    metrics: dict[str, Any] = {}
+    verdict: str = ""
+
+    def marks_of(self, name: str) -> set[str]:
+        """Return which marks the cell of a metric has."""
+        cell = self.metrics.get(name)
+        return {mark for mark, there in cell.items() if there} if isinstance(cell, dict) else set()
+
+
+class GivenTable(Received):
+    """A table's .json as it was found: nothing in it is believed.
+
+    Attributes:
+        columns: names of its metrics; None in a file that has all of its rows, as those of earlier versions.
+        content: all that it says.
+    """
+
+    dataset: str
+    protocol: str
+    rows: tuple[GivenRow, ...]
+    columns: tuple[str, ...] | None = None
+    content: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep(cls, content: dict[str, Any]) -> dict[str, Any]:
+        return {**content, "content": content}
+
+    @field_validator("dataset")
+    @classmethod
+    def _is_a_name(cls, dataset: str) -> str:
+        if is_dataset_file(dataset):
+            raise ValueError(f"{dataset!r} is the name of a file")
+        return dataset
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return a table; a UserError if the file cannot be read, is no table or has an unknown metric."""
+        found = super().read(path)
+        _ = found.shown(), *map(column_of, found.further)
+        return found
+
+    @property
+    def further(self) -> list[str]:
+        """The metrics beyond the paper's that its rows have."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics if name not in METRICS))
+
+    @property
+    def ids(self) -> list[str] | None:
+        """The ids of its runs; None where a row does not name them, as beside the paper's."""
+        rows = [row.runs for row in self.rows if isinstance(row.runs, tuple)]
+        return list(dict.fromkeys(run_id for runs in rows for run_id in runs)) if len(rows) == len(self.rows) else None
+
+    def shown(self) -> tuple[Column, ...]:
+        """Return its columns: those that it names, and of an earlier version those with marks or letters, or all."""
+        if self.columns is not None:
+            return tuple(map(column_of, self.columns))
+        names = (*METRICS, *self.further)
+        for mark in ("groups", "best"):
+            marked = [name for name in names if any(mark in row.marks_of(name) for row in self.rows)]
+            if marked:
+                return tuple(map(column_of, marked))
+        return tuple(map(column_of, names))
+
+
+def protocol_of(name: str) -> Protocol | None:
+    """Return the protocol of a table of runs, None for one of scored predictions alone."""
+    return next((protocol for protocol in PROTOCOLS if protocol == name), None)
+
+
+def check_tables(
+    records: Records, dataset: str | None, data_dir: Path, of: str | None = None, file: str = ""
+) -> list[Finding]:
+    """Return a finding per table.
+
+    Args:
+        records: of the folder, as they were checked.
+        dataset: whose published table is beside the folder, None for a runs folder.
+        data_dir: prepared data, of the trees.
+        of: of a runs folder, only tables of this dataset.
+        file: of a user's dataset, where it was given: the recipe that its tables quote.
+    """
+    if dataset is not None:
+        table = records.root.absolute().parent / f"{dataset}.json"
+        return [check_table(table, records, data_dir, file, published=True)]
+    found = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, of)]
+    return [check_table(path, records, data_dir, file) for path in found] + _without_values(records.root, of)
+
+
+def _without_values(folder: Path, of: str | None) -> list[Finding]:
+    """Return a finding for each .md in a runs folder that lacks its .json, which alone names the runs."""
+    names = "leaderboard-*.md" if of is None else f"leaderboard-{glob.escape(of)}.md"
+    pages = [path for path in sorted(folder.glob(names)) if not os.path.lexists(path.with_suffix(".json"))]
+    said = "is missing, and the .md was compared with nothing"
+    return [Finding(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {said}"]) for page in pages]
+
+
+def metrics_shown(folder: Path, dataset: str | None) -> set[str]:
+    """Return the metrics beyond the paper's that a published table, or the tables in a runs folder, have."""
+    there = folder.glob("leaderboard-*.json") if dataset is None else [folder.absolute().parent / f"{dataset}.json"]
+    return {name for path in there if (given := GivenTable.if_readable(path)) for name in given.further}
+
+
+def _is_table(path: Path, of: str | None) -> bool:
+    """Whether a file is a table of runs, or cannot be read; it may be one beside the paper's."""
+    given = GivenTable.if_readable(path)
+    return not path.is_symlink() if given is None else given.ids is not None and of in (None, given.dataset)
+
+
+def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *, published: bool = False) -> Finding:
+    """Compare a table's .json by value with what the records give; note its pages that differ.
+
+    A published table is of all these records, and what it says of evidence is compared too. `file` is that of a user's
+    dataset, "" where it was not given.
+    """
+    finding = Finding(str(path.with_suffix("")))
+    try:
+        given = GivenTable.read(path)
+        for row in given.content["rows"]:
+            if row.get("scored"):
+                _order_by_id(row)
+        if (ids := given.ids) is None:
+            raise UserError("its rows do not name their runs")
+        for run_id in ids:
+            if run_id not in records or not records[run_id].content:
+                finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
+        if finding.rejected:
+            return finding
+        known, protocol = _with_rejected(records), protocol_of(given.protocol) if published else None
+        board = Board.of(file or given.dataset, known, None if published else ids, protocol)
+        content = given.content
+        if values_are_kept(board, columns := given.shown()):
+            board = board if columns == PAPER else with_columns(board, columns, data_dir)
+        else:
+            finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
+            content = _without(content, given.further)
+    except UserError as error:
+        finding.reject(f"it cannot be made again from its records: {error}")
+        return finding
+    board = _as_claimed(given, board, finding, published=published)
+    _compare_rows(content, parse_json_object(render(board_table(board), "json")), finding)
+    if published and not finding.rejected:
+        _note_pages(path, board, finding)
+    return finding
+
+
+def _order_by_id(row: dict[str, Any]) -> None:
+    """Order the files of a scored row by id, as the records do: earlier tables have them as they were given."""
+    order = sorted(range(len(row["runs"])), key=row["runs"].__getitem__)
+    for content in (row, *row["metrics"].values()):
+        for name in content.keys() & {"runs", "values"}:
+            content[name] = [content[name][place] for place in order]
+
+
+def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
+    """Whether no value of these columns would have to be computed for a board."""
+    names = set(further(columns))
+    runs = [run for row in board.rows for run in counted_runs(row, board.records)] if names else []
+    return not any(run.has_predictions and not read_further(run, board.records).keys() >= names for run in runs)
+
+
+def _with_rejected(records: Records) -> Records:
+    """Return the records with those that are rejected as finished ones: a table's values are compared all the same."""
+    found = {
+        one.id: replace(one, state="recorded") if one.state == "rejected" and one.result else one for one in records
+    }
+    return replace(records, found=found)
+
+
+def _note_pages(path: Path, board: Board, finding: Finding) -> None:
+    """Note each page beside a table that is not what this version writes of its records: nobody needs to read it."""
+    table = board_table(board)
+    for format in PAGES:
+        page = path.with_suffix(suffix := SUFFIXES[format])
+        if not os.path.lexists(page):
+            if suffix == ".md":
+                finding.note(f"{page.name} is missing")
+        elif _text_of(page) != render(table, format):
+            finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+
+
+def _text_of(page: Path) -> str | None:
+    try:
+        return read_text(page)
+    except (OSError, ValueError):
+        return None
+
+
+def _as_claimed(given: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
+    """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
+
+    Whoever made it may have had predictions, or have trained runs again.
+    """
+    claims: dict[object, str] = {row.runs: row.verdict for row in given.rows}
+    claims |= {tuple(row.runs): row.verdict for row in board.rows if row.verdict == "rejected"}
+    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows]
+    less = [
+        row.title
+        for row, here in zip(rows, board.rows, strict=True)
+        if STRENGTH.get(here.verdict, len(STRENGTH)) > STRENGTH.get(row.verdict, len(STRENGTH))
+        or here.verdict == "claimed" != row.verdict
+    ]
+    if less and published:
+        finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
+    planned = planned_seeds(board.dataset, board.protocol) if published else None
+    ranked, seeds = rank(rows, planned, board.columns)
+    return replace(board, rows=ranked, seeds=seeds)
+
+
+def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
+    """Reject a .json whose values are not those of the records, with the columns that it names."""
+    if not any("seeds" in row for row in given["rows"]):
+        finding.note("it was made by an earlier version, whose tables do not say which seeds a row has")
+        made = _without(made, LATER)
+    for name in sorted((given.keys() | made.keys()) - {"rows", "columns"}):
+        if given.get(name) != made.get(name):
+            finding.reject(f"{name} is {given.get(name)!r}, the records give {made.get(name)!r}")
+    left = {tuple(row["runs"]): row for row in made["rows"]}
+    for row in given["rows"]:
+        label = f"{row.get('title')} {row.get('type')}"
+        own = left.pop(tuple(row["runs"]), None)
+        if own is None:
+            finding.reject(f"the row {label} is of runs that no row of the records has together")
+        elif difference := _difference(row, own):
+            finding.reject(f"the row {label}: {difference}")
+    for row in left.values():
+        finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
+
+
+def _without(content: Any, names: Collection[str]) -> Any:
+    """Return JSON types without the keys of these names, at any depth."""
+    if isinstance(content, dict):
+        return {name: _without(value, names) for name, value in content.items() if name not in names}
+    return [_without(value, names) for value in content] if isinstance(content, list) else content
+
+
+def _difference(given: Any, made: Any, place: str = "") -> str:
+    """Return the first place where two values differ, "" if none."""
+    if isinstance(given, dict) and isinstance(made, dict):
+        for name in sorted(given.keys() | made.keys()):
+            if found := _difference(given.get(name), made.get(name), f"{place} {name}".strip()):
+                return found
+        return ""
+    if isinstance(given, list) and isinstance(made, list) and len(given) == len(made):
+        return next(filter(None, map(_difference, given, made, [place] * len(given))), "")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given, made))
+    same = math.isclose(given, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given == made
+    return "" if same else f"{place} is {given!r}, the records give {made!r}"

@@ -1,0 +1,1 @@
+"""What a command trains: a plan, what to run next, and its table."""

@@ -1,0 +1,128 @@
+"""Curves of neural collapse over the epochs of training, as CSV, JSON and a short table."""
+
+import csv
+import io
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
+from hierbench.leaderboard.table import Line as TableLine
+from hierbench.leaderboard.table import Number, Table, Text
+from hierbench.utils.files import as_json_text
+
+
+class Frame(NamedTuple):
+    """What a method's class means and classifier collapse to."""
+
+    name: Literal["HAFrame", "ETF"]
+    method: str
+    type: FeatureType
+
+
+FRAMES = (Frame("HAFrame", "haframe", "type-II"), Frame("ETF", "ce", "type-I"))
+QUANTITIES = {
+    "features_mean": "features, mean",
+    "features_std": "features, std",
+    "classifiers_mean": "classifiers, mean",
+    "classifiers_std": "classifiers, std",
+    "self_duality": "self-duality",
+}
+
+
+class Point(NamedTuple):
+    """One epoch of a curve; see `hierbench.studies.collapse.metrics` for the quantities."""
+
+    epoch: int
+    features_mean: float
+    features_std: float
+    classifiers_mean: float
+    classifiers_std: float
+    self_duality: float
+
+
+class Curve(NamedTuple):
+    """One run's points, by epoch; `run` is its job's id."""
+
+    frame: Frame
+    seed: int
+    run: str
+    points: tuple[Point, ...]
+
+
+class Line(NamedTuple):
+    """One quantity of a frame over the epochs: mean, smallest and largest of the seeds."""
+
+    epochs: list[int]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None:
+    """Return a quantity of a frame's curves, None where there is no curve."""
+    own = [curve for curve in curves if curve.frame == frame]
+    if not own:
+        return None
+    values = [[getattr(point, quantity) for point in points] for points in zip(*(c.points for c in own), strict=True)]
+    epochs = [point.epoch for point in own[0].points]
+    return Line(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
+
+
+def as_csv(recipe: Recipe, curves: Sequence[Curve]) -> str:
+    """Return one line per run and epoch, with the switches that the numbers depend on."""
+    text = io.StringIO()
+    head = ["dataset", "protocol", "deviation", "self_duality_form", "frame", "method", "type", "seed", "run"]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*head, *Point._fields])
+    how = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
+    for curve in curves:
+        writer.writerows([*how, *curve.frame, curve.seed, curve.run, *point] for point in curve.points)
+    return text.getvalue()
+
+
+def as_json(recipe: Recipe, curves: Sequence[Curve], every: int) -> str:
+    """Return the curves as JSON, each quantity a list over the epochs; NaN is null."""
+    content = {
+        "schema": 1,
+        "dataset": recipe.dataset,
+        "title": recipe.title,
+        "protocol": recipe.protocol,
+        "collapse": recipe.collapse.model_dump(),
+        "epochs": recipe.train.epochs,
+        "every": every,
+        "curves": [
+            {
+                **curve.frame._asdict(),
+                "frame": curve.frame.name,
+                "seed": curve.seed,
+                "run": curve.run,
+                **dict(zip(Point._fields, zip(*curve.points, strict=True), strict=True)),
+            }
+            for curve in curves
+        ],
+    }
+    return as_json_text(content)
+
+
+def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> Table:
+    """Return every curve's first and last epoch; means over the seeds."""
+    rows: list[TableLine] = []
+    epochs: list[int] = []
+    for frame in FRAMES:
+        for quantity, title in QUANTITIES.items():
+            if (line := line_of(curves, frame, quantity)) is not None:
+                first, last, epochs = line.mean[0], line.mean[-1], line.epochs
+                change = Number(100 * (last / first - 1) if first > 5e-5 else None, "+.0f")
+                names, means = (Text(frame.name), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))
+                rows.append(TableLine([*names, *means, change]))
+    ends = [f"Epoch {epoch}" for epoch in (*epochs[:1], *epochs[-1:])]
+    how, seeds = recipe.collapse, len({curve.seed for curve in curves})
+    what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
+    form = "norm" if how.self_duality == "norm" else "squared norm"
+    about = (
+        f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
+        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
+    )
+    return Table(f"{recipe.title}, collapse", ["Frame", "Curve", *ends, "Change, %"], rows, above=[about])

@@ -1,0 +1,121 @@
+"""Measuring neural collapse: one pass over the training set per snapshot, with the result kept next to it.
+
+Shapes: B batch, N examples, K classes, D features.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast, get_args
+
+import torch
+from torch import Tensor
+
+from hierbench.config.sections import Collapse
+from hierbench.data.loader import Split
+from hierbench.hierarchy.tree import Hierarchy
+from hierbench.models import Classifier
+from hierbench.runs.job import Job
+from hierbench.runs.store import Run
+from hierbench.studies.collapse import metrics
+from hierbench.studies.collapse.curves import Curve, Frame, Point
+from hierbench.studies.collapse.metrics import Deviation, Form
+from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
+from hierbench.training.step import new_classifier
+from hierbench.utils.console import Meter
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json_object, write_json
+
+ANGLES = ("features", "classifiers")
+VERSION = 1  # raise when a quantity is computed differently, so that older measurements are repeated
+Report = Callable[[float], None]  # the fraction of the training set that has been seen
+# "features" and "classifiers": {"mean": number, "std": {deviation: number}}; "self_duality": {form: number}
+Measured = dict[str, Any]
+
+
+@torch.inference_mode()
+def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Measured:
+    """Measure a model on a whole split, in evaluation mode and without augmentation, in one pass over it.
+
+    The penultimate features are the method's input. For an ETF the class means are centred by the mean of all
+    features, and the classifier is the linear layer's weight without its bias; for a HAFrame the means are as they
+    are, and the classifier is the fixed frame.
+    """
+    model.eval()
+    seen = 0
+
+    def features() -> Iterator[tuple[Tensor, Tensor]]:
+        nonlocal seen
+        for images, targets in split.eval_batches():
+            yield model.features(model.backbone(images)), targets
+            seen += len(targets)
+            report(seen / len(split))
+
+    num_classes = model.method.hierarchy.num_classes
+    found = metrics.class_means(features(), num_classes)
+    ideal: Tensor | float
+    if frame.name == "ETF":
+        means, weights = found.centred, model.method.get_parameter("classifier.weight").detach()
+        ideal = metrics.etf_similarity(num_classes)
+    else:
+        means, weights = found.means, model.method.get_buffer("frame")
+        ideal = cast(Any, model.method).similarity(torch.arange(num_classes, device=weights.device))
+    weights = weights.to(means.device)
+
+    def angles(vectors: Tensor) -> dict[str, Any]:
+        both = {deviation: metrics.angular_collapse(vectors, ideal, deviation) for deviation in get_args(Deviation)}
+        return {"mean": both["absolute"][0], "std": {deviation: std for deviation, (_, std) in both.items()}}
+
+    return {
+        "version": VERSION,
+        "features": angles(means),
+        "classifiers": angles(weights),
+        "self_duality": {form: metrics.self_duality(weights, means, form) for form in get_args(Form)},
+    }
+
+
+def measured_before(run: Run, epoch: int) -> Measured | None:
+    """Return what was measured of a snapshot, None if it was not, or by another version, or the file is damaged."""
+    try:
+        found: Measured = read_json_object(measured_file(run, epoch))
+    except (OSError, ValueError):
+        return None
+    return found if found.get("version") == VERSION else None
+
+
+def to_measure(job: Job, run: Run, every: int) -> list[int]:
+    """Return the epochs whose snapshots are still to be measured."""
+    return [epoch for epoch in kept_epochs(every, job.spec.train.epochs) if measured_before(run, epoch) is None]
+
+
+def measure_run(
+    job: Job, run: Run, frame: Frame, hierarchy: Hierarchy, split: Split, epochs: Sequence[int], meter: Meter
+) -> None:
+    """Measure some snapshots of a run on the training set and write each result next to its snapshot.
+
+    Raises:
+        UserError: a snapshot is damaged, or of another model.
+    """
+    model = new_classifier(job, hierarchy).to(split.device).to(memory_format=torch.channels_last)
+    for epoch in epochs:
+        try:
+            model.load_state_dict(load_snapshot(run, epoch))
+        except RuntimeError:  # tensors of another model
+            file = snapshot_file(run, epoch)
+            raise UserError(f"{file} is of another model; remove {file.parent} to train it again") from None
+        part = f"{job.spec.label} epoch {epoch}"
+        content = measure(model, frame, split, partial(meter.part, part, total=1.0))
+        meter.end_part(part, 1.0)
+        write_json(measured_file(run, epoch), content)
+
+
+def read_curve(job: Job, run: Run, frame: Frame, every: int, how: Collapse) -> Curve:
+    """Return the curve of a run whose snapshots are measured, with the quantities that the switches choose."""
+    points = []
+    for epoch in kept_epochs(every, job.spec.train.epochs):
+        found = measured_before(run, epoch)
+        assert found is not None, epoch
+        values = [number for what in ANGLES for number in (found[what]["mean"], found[what]["std"][how.deviation])]
+        values.append(found["self_duality"][how.self_duality])
+        points.append(Point(epoch, *(math.nan if value is None else value for value in values)))  # JSON has no NaN
+    return Curve(frame, job.spec.seed, job.id, tuple(points))

@@ -1,0 +1,177 @@
+"""The comparison behind `hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hierbench.api.registry import Found
+from hierbench.config.options import Options, is_path
+from hierbench.config.sections import FeatureType
+from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
+from hierbench.execution.scheduler import planned, states
+from hierbench.execution.session import Further, Session
+from hierbench.execution.standalone import show_commands
+from hierbench.leaderboard.columns import PAPER, Column, check_columns
+from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
+from hierbench.planning.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
+from hierbench.runs.job import Job
+from hierbench.runs.requests import SHOWN_DIGITS, Budget, asked_options, extend_request, record_request
+from hierbench.speed.announce import announce
+from hierbench.studies.plan_cache import plan_file
+from hierbench.studies.publishing import Ended, publish_board
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_json
+
+if TYPE_CHECKING:  # loaded where two rows are to be separated
+    from hierbench.studies.separation.record import Asked
+    from hierbench.studies.separation.separate import Separation
+
+
+def compare(
+    options: Options,
+    *,
+    tuned: bool = False,
+    file: Path | None = None,
+    columns: Sequence[Column] = PAPER,
+    until: "Asked | None" = None,
+) -> Ended:
+    """Run what is missing and return the leaderboard, or nothing for a dry run.
+
+    Args:
+        options: of the command.
+        tuned: use the hyperparameters that tuning found, for the methods where it found any.
+        file: holds them; None for those in the runs folder and those shipped.
+        columns: of the leaderboard.
+        until: two rows that get further seeds until they are separated.
+    """
+    session = Session(options)
+    asked = session.recipe
+    with redirect_stdout(sys.stderr):
+        methods, broken = find_methods(names_asked(options))
+    rows = None
+    if until is not None:
+        from hierbench.studies.separation.separate import Separation
+
+        rows = Separation(until, methods, session.types, session.num_seeds)
+    tuned_by = tuned_params(session, methods, file) if tuned else {}
+    inputs, types, seeds = session.open(methods), session.types, session.num_seeds
+    recipe, prepared = session.recipe, inputs.prepared
+    if prepared is not None:
+        check_columns(columns, prepared.hierarchy(recipe.distance))
+    params = {key: entry.params for key, entry in tuned_by.items()}
+    plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
+    if rows is not None:
+        say(rows.describe())
+        if prepared is not None:
+            rows.plan(recipe, prepared, inputs.digest, params)
+    state = states(plan, session.store)
+    lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
+    whole = not (tuned or broken or rows is not None)
+    remembered = plan_file(options, asked, prepared) if whole and prepared is not None else None
+    trained = list(with_bases(methods).values())
+    if not announce(session, lines, partial(costs, recipe, trained, types), trained):
+        return Ended()
+    more: dict[str, Any] = {} if until is None else dict(until.options)
+    if tuned:
+        more["tuned"] = {f"{method}:{kind}": entry.params for (method, kind), entry in tuned_by.items()}
+    request = record_request(
+        session.store.root,
+        "comparison",
+        recipe.dataset,
+        asked_options(session.options, seeds, **more),
+        [job.id for job in plan],
+        _budgets(plan, tuned_by),
+    )
+
+    def extend() -> None:  # two rows that get further seeds
+        extend_request(session.store.root, request, [job.id for job in plan])
+
+    if rows is not None:
+        rows.begin(plan, session.store)
+        extend()
+    if session.options.plan_only:
+        if rows is not None:
+            say(rows.record.conclusion())
+            state = states(plan, session.store)
+        planned(plan, session.store, say)
+        show_commands(plan, state, session.setting, as_json=session.options.as_json)
+        return Ended(broken=broken)
+    ended = carry_out(session, plan, columns, rows, extend)
+    if remembered is not None and not ended.failures:
+        with suppress(OSError):  # then the next command plans again
+            remembered.parent.mkdir(exist_ok=True)
+            write_json(remembered, {job.id: job.shown for job in plan})
+    return replace(ended, broken=broken)
+
+
+def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]) -> dict[str, Any]:
+    """Return {METHOD:TYPE: how it was tuned} of the rows of a plan."""
+    method_of, found = {job.id: job.spec.method.name for job in plan}, {}
+    for job in plan:
+        # What is re-ranked was tuned as its bases; the first of them that was says how.
+        names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
+        entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
+        if entry is not None:
+            budget = Budget(trials=entry.trials + entry.pruned, runs=entry.runs, study=entry.study)
+            found[f"{names[0]}:{job.spec.type}"] = budget.model_dump()
+    return found
+
+
+def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) -> dict[tuple[str, FeatureType], Tuned]:
+    """Return what tuning found under the recipe's protocol for these methods and those that they re-rank.
+
+    Raises:
+        UserError: tuning found nothing, or something that a method does not take.
+    """
+    recipe, types, runs = session.recipe, session.types, session.options.runs
+    known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
+    with redirect_stdout(sys.stderr):  # a method may print
+        asked = with_bases(methods)
+    found = {
+        (method, feature_type): entry
+        for (protocol, method, feature_type), entry in known.items()
+        if protocol == recipe.protocol and method in asked and feature_type in types
+    }
+    if not found:
+        place = file or tuned_file(runs, recipe.dataset)
+        raise UserError(
+            f"nothing in {place} was tuned for this; run: hierbench tune --dataset {session.options.dataset}"
+        )
+    for (method, feature_type), entry in found.items():
+        check_section(with_params(recipe, method, entry.params), asked[method])
+        shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
+        say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date})")
+    return found
+
+
+def carry_out(
+    session: Session,
+    plan: list[Job],
+    columns: Sequence[Column],
+    rows: "Separation | None",
+    on_jobs: Callable[[], None],
+) -> Ended:
+    """Run what is missing of a plan, publish the leaderboard, and return it.
+
+    `rows` may add jobs to the plan until they are separated; `on_jobs` is called when they did.
+    """
+    options = session.options
+    labels = {job.id: job.spec.label for job in plan}
+
+    def publish() -> tuple[Ended, Path]:
+        return publish_board(options, [job.id for job in plan if job.shown], columns)
+
+    # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
+    names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]
+    further: Further = (lambda execution: None) if rows is None else partial(rows.go_on, plan, labels, on_jobs)
+    ended, failures = session.carry_out(plan, ",".join(names), labels, publish, further)
+    table = ended.table
+    if rows is not None and table is not None:
+        say(f"\n{rows.record.conclusion()} (request {rows.record.request.id[:SHOWN_DIGITS]})")
+        table = replace(table, content={**(table.content or {}), "separation": rows.record.content()})
+    return replace(ended, table=table, failures=failures)

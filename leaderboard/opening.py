@@ -1,0 +1,179 @@
+"""The board that a command was asked for, of the user's own runs: they are believed as recorded.
+
+Runs that are damaged or rejected are named on standard error, and count as planned and not as finished.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hierbench.config.options import Place
+from hierbench.config.recipe import dataset_name
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.measured import with_columns
+from hierbench.records.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
+from hierbench.records.reading import read_records
+from hierbench.records.record import Record, Records
+from hierbench.records.rows import check_rows, rejected_rows
+from hierbench.runs.store import RUN_ID
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+LONGEST = 600  # characters of a note
+LIMIT = 20  # lines that a table is preceded by
+REJECTED = " is rejected and not counted: "
+HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
+
+
+def open_board(
+    dataset: str, place: Place, columns: Sequence[Column] = PAPER, numbers: str = "runs", *, apart: bool = True
+) -> Board:
+    """Return the board that a command was asked for; what a reader must know goes to standard error.
+
+    Args:
+        dataset: its name, or the file of a user's dataset.
+        place: a runs folder, a folder of published tables, or the records of one; and prepared data, which gives the
+            tree for further columns.
+        columns: of the table.
+        numbers: "runs", or "paper" for the published table.
+        apart: whether with the rows that no others are ranked with: scored here, or printed by other authors.
+    """
+    if numbers == "paper":
+        for what, given in (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER)):
+            if given:
+                raise UserError(f"the paper's tables are as printed: {what} can be chosen for runs alone")
+        return Board.paper(dataset, others=apart)
+    name = dataset_name(dataset)
+    records = read_records(folder_of(place.runs, name))
+    own = [one for one in records if one.dataset is None or one.dataset.name == name]
+    rows = check_rows(own, records)
+    try:
+        known = replace(records, apart=rejected_rows(rows))
+        board = Board.of(dataset, known, protocol=place.protocol, scored=apart, request=place.request)
+        return board if tuple(columns) == PAPER else with_columns(board, columns, place.data_dir)
+    finally:
+        note(with_limit(notes_on(own, rows), records.root))  # also where they are why there is no table
+
+
+def open_folder(path: Path, place: Place, dataset: str | None = None) -> Board:
+    """Return the board of a runs folder, a published table or a submission; the dataset is needed if it has several.
+
+    Args:
+        path: FOLDER/<dataset> with records, FOLDER/<dataset>.json beside it, or a folder that holds one such folder.
+        place: prepared data and the protocol.
+        dataset: its name, or the file of a user's dataset.
+    """
+    folder = path.with_suffix("") if path.suffix == ".json" else path
+    if not folder.is_dir():
+        raise UserError(f"{path}: no such folder of records" if path == folder else f"{path} has no folder {folder}")
+    if not _has_runs(folder):
+        with os.scandir(folder) as entries:
+            folders = [one for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
+            inside = [one.name for one in folders if _has_runs(Path(one.path))]
+        folder = folder / _only(sorted(inside), None if dataset is None else dataset_name(dataset), path)
+    if dataset is None:
+        found = {one.dataset.name for one in read_records(folder) if one.dataset is not None}
+        dataset = _only(sorted(found), None, path)
+    return open_board(dataset, replace(place, runs=folder))
+
+
+def folder_of(runs: Path, dataset: str) -> Path:
+    """Return the folder with the runs of a dataset: a runs folder, or one of a folder of published tables."""
+    return runs / dataset if is_published(runs, dataset) and (runs / dataset).is_dir() else runs
+
+
+def is_published(folder: Path, dataset: str) -> bool:
+    """Whether a folder has the published table of a dataset, whose records are in `<dataset>/`."""
+    return any(os.path.lexists(folder / f"{dataset}{suffix}") for suffix in (".json", ".md"))
+
+
+def _only(names: Sequence[str], name: str | None, path: Path) -> str:
+    """Return the name if it is among the names, or the only one."""
+    if name in names:
+        return str(name)
+    if name is None and len(names) == 1:
+        return names[0]
+    if not names:
+        raise UserError(f"{path} has no records of runs")
+    known = ", ".join(one_line(each, 60) for each in names)
+    raise UserError(f"{path} has tables of {known}; " + (f"none of {name}" if name else "choose one with --dataset"))
+
+
+def _has_runs(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in entries)
+
+
+def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:
+    """Return the runs that a command asked for and those that they re-rank, and name what does not count.
+
+    Args:
+        root: a runs folder.
+        ids: of the runs.
+        hint: ends the line of each run that is rejected.
+    """
+    records = read_records(root, ids)
+    lines = notes_on(records, check_rows(records, records))
+    note(with_limit([line + hint if REJECTED in line else line for line in lines], root))
+    return records
+
+
+def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequence[Finding] = ()) -> list[str]:
+    """Return a line for each finding that a reader of a table must know, what does not count first."""
+    records = list(records)
+    lines = [_not_counted(one) for one in records if one.state in ("damaged", "rejected")]
+    ids = {one.id for one in records}
+    for one in records:
+        if one.done and (gone := [base[:12] for base in one.bases if base not in ids]):
+            lines.append(f"run {one.id[:12]} ({one.label}) is not counted: its base {gone[0]} is not here")
+    for kind, findings, what in (("row", rows, " and not ranked"), ("table", tables, "")):
+        lines += [f"{kind} {one.label} is rejected{what}: {one.why()}" for one in findings if one.rejected]
+    for kind, said in (
+        ("row", [(one.label, note) for one in rows for note in one.notes]),
+        ("run", [(one.label, note) for one in records if one.done for note in one.notes]),
+        ("table", [(one.label, note) for one in tables for note in one.notes]),
+    ):
+        lines += _grouped(kind, said)
+    if any(TARGETS_ALONE in one.notes and one.done for one in records):
+        lines.append(TARGETS_ALONE)
+    return lines
+
+
+def _not_counted(record: Record) -> str:
+    what = f"run {record.id[:12]}" + (f" ({record.label})" if record.dataset is not None else "")
+    if record.state == "rejected":
+        return f"{what}{REJECTED}{'; '.join(record.findings)}"
+    if record.folder.is_symlink():
+        return f"{what} is a symbolic link, which is not followed, and not counted"
+    again = "hierbench run computes it again"
+    if record.scored is not None:
+        again = "remove its folder and score the file again"
+    return f"{what} is damaged ({', '.join(record.damaged)}) and not counted; {again}"
+
+
+def _grouped(kind: str, said: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line per note, with the names of all that have it, but for what the table shows itself."""
+    of: dict[str, list[str]] = {}
+    for label, line in said:
+        if not line.endswith(NOT_FINISHED) and not line.startswith(HIDDEN):
+            of.setdefault(line, []).append(label)
+    return [
+        f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:3])}"
+        f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {line}"
+        for line, names in of.items()
+    ]
+
+
+def with_limit(lines: Sequence[str], root: Path) -> list[str]:
+    """Return the first lines, and one that says how many more there are."""
+    left = len(lines) - LIMIT
+    return [*lines[:LIMIT], f"and {left} more; hierbench verify {root} shows all"] if left > 1 else list(lines)
+
+
+def note(lines: Sequence[str]) -> None:
+    """Print notes on standard error, each in one line."""
+    for line in lines:
+        say(f"note: {one_line(line, LONGEST)}")
