@@ -243,6 +243,7 @@ def _complete(
         "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
         **({"source": source.state} if source.state else {}),
+        **({} if source.ordered else {"ordered": False}),
         "digest": digest_of(paths, lambda split: (map_array(images_file(partial, split)), rows[split])),
     }
     write_json(partial / "meta.json", meta)

@@ -51,6 +51,11 @@ class Prepared:
         """SHA-256 over all images, labels and class names."""
         return str(self.meta["digest"])
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the rows are in the dataset's official order."""
+        return self.meta.get("ordered", True) is not False
+
     def hierarchy(self, distance: Distance) -> Hierarchy:
         """Return the dataset's tree over its classes in target order."""
         return _hierarchy(json.dumps(self.meta["paths"]), distance)

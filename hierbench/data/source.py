@@ -83,6 +83,7 @@ class Source:
             `names`, or nothing.
         state: digests of what a user's dataset was prepared from; kept in meta.json.
         said: lines for the user while it is prepared.
+        ordered: whether the rows are in the official order, which `evaluation.drop_order = "file"` goes by.
     """
 
     paths: dict[str, tuple[str, ...]]
@@ -97,6 +98,7 @@ class Source:
     ids: dict[str, list[str]] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    ordered: bool = True
 
 
 def identity_of(source: Path) -> str:

@@ -14,6 +14,7 @@ from hierbench.models.weights import find_weights, ready_weights, title_of
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import Meter, say
+from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
 
@@ -66,6 +67,11 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")
         if missing:
             return Inputs(None, missing="; ".join(missing))
+    if recipe.evaluation.drop_order == "file" and prepared is not None and not prepared.ordered:
+        raise UserError(
+            f"{recipe.dataset} was prepared from pictures, whose official order is lost: protocol authors drops the "
+            f"last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
+        )
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 

@@ -1,14 +1,19 @@
 """CIFAR-100: the last 50 training images of each class are validation (docs/protocols.md, row 23).
 
 Its files are pickles, which can run any code, and the user's copy may not be the official one; so they are read by an
-unpickler that builds only arrays and plain values.
+unpickler that builds only arrays and plain values. The same images as PNG files, `train|test/<class>/<file name>`, are
+read too: they have lost the official order, so the 50 whose names have the smallest SHA-256 are validation.
 """
 
 import io
 import pickle
 import pickletools
-from collections.abc import Iterator
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +21,10 @@ import numpy as np
 from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
-from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, root_of, shipped_paths
+from hierbench.data.datasets.image_finder import files_below
+from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, identity_of, root_of, shipped_paths
+from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_bytes
@@ -27,6 +34,10 @@ ARCHIVE = Remote("CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e18
 MD5S = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
 VAL_PER_CLASS = 50
 LARGEST = 1 << 28  # bytes of a file; the official training file has 155 MB
+PICTURE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/([^/]+\.png)")
+LARGEST_PICTURE = 1 << 16  # bytes of a PNG file of 32x32 pixels
+SIZE = (32, 32)
+BY_NAME = "validation is the 50 images of each class whose file names have the smallest SHA-256"
 ALLOWED_GLOBALS = {  # all that the official files refer to besides plain containers
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -37,7 +48,13 @@ ALLOWED_GLOBALS = {  # all that the official files refer to besides plain contai
 
 
 def open_source(request: Request) -> Source:
-    """Read CIFAR-100 from the folder that holds `cifar-100-python`, or from its archive; None downloads that."""
+    """Read CIFAR-100 from the folder that holds `cifar-100-python`, or from its archive; None downloads that.
+
+    A zip, or a folder with `train` and `test`, holds the images as PNG files in a folder for each class.
+    """
+    given = request.source
+    if given is not None and (zipfile.is_zipfile(given) if given.is_file() else (given / "train").is_dir()):
+        return _pictures(given)
     root = root_of(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
@@ -59,7 +76,78 @@ def open_source(request: Request) -> Source:
 
     remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
     checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in MD5S}
-    return Source(paths, labels_of, (32, 32), pieces, checksums=checksums, remarks=remarks)
+    return Source(paths, labels_of, SIZE, pieces, checksums=checksums, remarks=remarks)
+
+
+def _pictures(given: Path) -> Source:
+    """Read a folder or a zip of PNG files: a row each, ordered by class and file name."""
+    paths = shipped_paths("cifar100")
+    index = {name: label for label, name in enumerate(paths)}
+    found: dict[str, dict[str, dict[str, Callable[[], Images]]]] = {
+        "train": defaultdict(dict),
+        "test": defaultdict(dict),
+    }
+    for place, load in _files_of(given):
+        if match := PICTURE.fullmatch(place):
+            split, name, file = match.groups()
+            if name not in index:
+                raise UserError(f"{given}: {split}/{name[:80]} is no class of CIFAR-100")
+            if file in found[split][name]:
+                raise UserError(f"{given} has {split}/{name}/{file[:80]} twice")
+            found[split][name][file] = load
+    rows: dict[str, list[tuple[str, int, Callable[[], Images]]]] = {"train": [], "val": [], "test": []}
+    for name, label in index.items():
+        files = found["train"][name]
+        if len(files) < 2 or not found["test"][name]:
+            raise UserError(f"{given}: class {name} needs 2 images in train/{name} and 1 in test/{name}, or more")
+        by_digest = sorted(files, key=lambda file: sha256(file.encode()).digest())
+        held_out = set(by_digest[: min(VAL_PER_CLASS, len(files) // 2)])
+        for file in sorted(files):
+            rows["val" if file in held_out else "train"].append((file, label, files[file]))
+        rows["test"] += [(file, label, load) for file, load in sorted(found["test"][name].items())]
+
+    def pieces() -> Iterator[Piece]:
+        for split, listed in rows.items():
+            for row, (_, _, load) in enumerate(listed):
+                yield Piece(split, row, load)
+
+    labels = {split: np.array([label for _, label, _ in listed], dtype=np.int64) for split, listed in rows.items()}
+    ids = {split: [file for file, _, _ in listed] for split, listed in rows.items()}
+    checksums = {given.name: file_digest(given, follow=True)} if given.is_file() else {}
+    return Source(
+        paths,
+        labels,
+        SIZE,
+        pieces,
+        checksums=checksums,
+        remarks=[BY_NAME],
+        identity=identity_of(given),
+        ids=ids,
+        ordered=False,
+    )
+
+
+def _files_of(given: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
+    """Yield the place of each file of a folder or a zip, and how its image is read."""
+    if given.is_dir():
+        for path in files_below(given):
+            place = Path(path)
+            yield place.relative_to(given).as_posix(), partial(decode_file, place, SIZE, limit=LARGEST_PICTURE)
+        return
+    try:
+        archive = zipfile.ZipFile(given)
+    except (*DAMAGED, OSError) as error:
+        raise UserError(f"{given.name} is not a complete zip file ({error})") from None
+    for name in archive.namelist():
+        yield name, partial(_from_zip, archive, name)
+
+
+def _from_zip(archive: zipfile.ZipFile, name: str) -> Images:
+    try:
+        content = zip_member(archive, name, LARGEST_PICTURE)
+    except (*DAMAGED, OSError) as error:
+        raise UnreadableImageError(f"image {name} cannot be read ({error})") from None
+    return decode(content, name, SIZE)
 
 
 def _changed(root: Path) -> list[str]:
