@@ -11,7 +11,7 @@ import pickletools
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,7 @@ from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.datasets.image_finder import files_below
 from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, identity_of, root_of, shipped_paths
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, root_of, shipped_paths
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -106,23 +106,22 @@ def _pictures(given: Path) -> Source:
             rows["val" if file in held_out else "train"].append((file, label, files[file]))
         rows["test"] += [(file, label, load) for file, load in sorted(found["test"][name].items())]
 
+    def load(listed: Sequence[tuple[str, int, Callable[[], Images]]]) -> Images:
+        return np.concatenate([load() for _, _, load in listed])
+
     def pieces() -> Iterator[Piece]:
         for split, listed in rows.items():
-            for row, (_, _, load) in enumerate(listed):
-                yield Piece(split, row, load)
+            for start in range(0, len(listed), CHUNK):
+                yield Piece(split, start, partial(load, listed[start : start + CHUNK]))
 
-    labels = {split: np.array([label for _, label, _ in listed], dtype=np.int64) for split, listed in rows.items()}
-    ids = {split: [file for file, _, _ in listed] for split, listed in rows.items()}
-    checksums = {given.name: file_digest(given, follow=True)} if given.is_file() else {}
     return Source(
         paths,
-        labels,
+        {split: np.array([label for _, label, _ in listed], dtype=np.int64) for split, listed in rows.items()},
         SIZE,
         pieces,
-        checksums=checksums,
+        checksums={given.name: file_digest(given, follow=True)} if given.is_file() else {},
         remarks=[BY_NAME],
-        identity=identity_of(given),
-        ids=ids,
+        ids={split: [file for file, _, _ in listed] for split, listed in rows.items()},
         ordered=False,
     )
 
@@ -130,24 +129,22 @@ def _pictures(given: Path) -> Source:
 def _files_of(given: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
     """Yield the place of each file of a folder or a zip, and how its image is read."""
     if given.is_dir():
-        for path in files_below(given):
-            place = Path(path)
-            yield place.relative_to(given).as_posix(), partial(decode_file, place, SIZE, limit=LARGEST_PICTURE)
+        for path in map(Path, files_below(given)):
+            yield path.relative_to(given).as_posix(), partial(decode_file, path, SIZE, limit=LARGEST_PICTURE)
         return
     try:
         archive = zipfile.ZipFile(given)
     except (*DAMAGED, OSError) as error:
         raise UserError(f"{given.name} is not a complete zip file ({error})") from None
-    for name in archive.namelist():
-        yield name, partial(_from_zip, archive, name)
 
+    def load(name: str) -> Images:
+        try:
+            content = zip_member(archive, name, LARGEST_PICTURE)
+        except (*DAMAGED, OSError) as error:
+            raise UnreadableImageError(f"image {name} cannot be read ({error})") from None
+        return decode(content, name, SIZE)
 
-def _from_zip(archive: zipfile.ZipFile, name: str) -> Images:
-    try:
-        content = zip_member(archive, name, LARGEST_PICTURE)
-    except (*DAMAGED, OSError) as error:
-        raise UnreadableImageError(f"image {name} cannot be read ({error})") from None
-    return decode(content, name, SIZE)
+    yield from ((name, partial(load, name)) for name in archive.namelist())
 
 
 def _changed(root: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""CIFAR-100 for a small network trained from scratch: the same images, splits and tree under the name of another recipe."""
+"""CIFAR-100 for a small network: the same images, splits and tree under the name of another recipe."""
 
 from hierbench.data.datasets.cifar100 import open_source
 
