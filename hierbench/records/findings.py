@@ -1,9 +1,12 @@
 """What a verification finds, of runs, rows and tables, as data."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from hierbench.config.spec import DatasetSpec
+from hierbench.records.record import Record, State
 from hierbench.utils.text import one_line
 
 # From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.
@@ -73,12 +76,78 @@ class Finding:
         return {**own, **said, **({"runs": self.runs} if self.runs else {})}
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the other checks need of a run's predictions, which are not kept.
+
+    Attributes:
+        num: N examples.
+        num_ranked: k classes that are ranked per example.
+        ranking: SHA-256 of the ranked classes [N, k].
+        targets: SHA-256 of the targets [N].
+        compared: whether the targets were compared with those of prepared data.
+    """
+
+    num: int
+    num_ranked: int
+    ranking: str
+    targets: str
+    compared: bool
+
+    @property
+    def free_places(self) -> int:
+        """How many places of the rankings a method was free to fill after the first."""
+        return self.num * (self.num_ranked - 1)
+
+
+@dataclass(kw_only=True)
+class RunFinding(Finding):
+    """What is found of one run; it begins with what reading it found.
+
+    Attributes:
+        record: the run, as its files say.
+        facts: of its predictions, where these were read.
+        targets: SHA-256 of those that its predictions say they are of.
+        unchecked: metrics beyond the paper's that were kept, and not compared.
+    """
+
+    record: Record
+    facts: Facts | None = None
+    targets: str | None = None
+    unchecked: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Return the finding of a run to be checked; what is recorded is claimed until it is computed again."""
+        verdict: Verdict = "rejected" if record.findings else "claimed"
+        verdict = "unfinished" if record.state == "unfinished" else verdict
+        return cls(record.label, record.id, verdict, [*record.findings], [*record.notes], record=record)
+
+    def as_record(self) -> Record:
+        """Return the record with what was found of it."""
+        assert self.verdict != "consistent", "said of rows and tables"
+        state: State = "damaged" if self.record.damaged else self.verdict
+        return replace(self.record, state=state, findings=tuple(self.reasons), notes=tuple(self.notes))
+
+    @property
+    def dataset(self) -> DatasetSpec:
+        """The data that the run is of."""
+        assert self.record.dataset is not None
+        return self.record.dataset
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the run has a result on the test split, which tuning runs do not."""
+        spec = self.record.spec
+        return bool(self.record.result) and (spec is None or spec.split == "test")
+
+
 @dataclass
 class Report:
     """All findings of one folder."""
 
     folder: Path
-    runs: list[Finding] = field(default_factory=list)
+    runs: Sequence[Finding] = ()
     rows: list[Finding] = field(default_factory=list)
     tables: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # about the whole folder

@@ -7,7 +7,7 @@ import os
 
 from hierbench.api.registry import Broken, Found, find_or_broken, is_installed, method_names
 from hierbench.config.spec import Spec
-from hierbench.records.inspected import Inspected
+from hierbench.records.findings import RunFinding
 from hierbench.records.sources import kept_source
 
 
@@ -32,15 +32,15 @@ class Methods:
         return found if found is not None and found.code == spec.method.code else None
 
 
-def check_method(record: Inspected, methods: Methods) -> None:
+def check_method(finding: RunFinding, methods: Methods) -> None:
     """Compare a run with its method: the file kept beside it, or the installed one if that is the code that ran."""
-    finding, spec = record.finding, record.spec
+    spec = finding.record.spec
     assert spec is not None
-    kept = _check_kept_file(record)
+    kept = _check_kept_file(finding)
     found, installed = methods.that_ran(spec), methods.installed(spec.method.name)
     if found is not None:
-        if record.metrics["title"] != found.cls.title:
-            own = record.metrics["title"]
+        if finding.record.result["title"] != found.cls.title:
+            own = finding.record.result["title"]
             finding.reject(f"metrics.json is titled {own!r}, and {found.name} is {found.cls.title!r}")
     elif installed is not None and not kept:
         finding.note(
@@ -51,13 +51,13 @@ def check_method(record: Inspected, methods: Methods) -> None:
         finding.note(f"the code of {spec.method.name} is not here: it is not installed, and not kept with the run")
 
 
-def _check_kept_file(record: Inspected) -> bool:
+def _check_kept_file(finding: RunFinding) -> bool:
     """Compare the file of a user's own method with the digest in the spec; return whether there is one."""
-    spec = record.spec
+    spec = finding.record.spec
     assert spec is not None
     name = f"{spec.method.name}.py"
-    if "/" in name or not os.path.lexists(record.folder / name):
+    if "/" in name or not os.path.lexists(finding.record.folder / name):
         return False
-    if kept_source(spec.method.name, spec.method.code, record.record, []) is None:
-        record.finding.reject(f"{name} beside it is not the code that its spec names")
+    if kept_source(spec.method.name, spec.method.code, finding.record, []) is None:
+        finding.reject(f"{name} beside it is not the code that its spec names")
     return True

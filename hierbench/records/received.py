@@ -12,9 +12,8 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.registry import compute_metrics
 from hierbench.records.evidence import Trees, evidence_of
-from hierbench.records.findings import Finding
+from hierbench.records.findings import Finding, RunFinding
 from hierbench.records.further_metrics import FILE, published_values
-from hierbench.records.inspected import Inspected
 from hierbench.records.methods import Methods, check_method
 from hierbench.records.predictions import Targets, recompute
 from hierbench.records.published_tree import shipped_tree, tree_beside
@@ -32,7 +31,7 @@ class Checked:
     """The runs of a folder with their states, what was found of each, and of the rows that they make."""
 
     records: Records
-    inspected: list[Inspected]
+    found: list[RunFinding]
     rows: list[Finding]
 
 
@@ -46,16 +45,16 @@ def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: 
         metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
     """
     records = read_records(root, dataset=dataset, received=True)
-    inspected = {record.id: Inspected.of(record) for record in records}
+    by_id = {record.id: RunFinding.of(record) for record in records}
     checks = _Checks(records, data_dir, metrics)
-    for one in inspected.values():
-        if one.metrics:
-            checks.check(one, inspected)
-    found = list(inspected.values())
+    for finding in by_id.values():
+        if finding.record.result:
+            checks.check(finding, by_id)
+    found = list(by_id.values())
     check_targets(found)
     check_copies(found)
     rows = check_rows((one.record for one in found), records)
-    checked = {name: one.as_record() for name, one in inspected.items()}
+    checked = {name: finding.as_record() for name, finding in by_id.items()}
     records = replace(records, found=checked, apart=rejected_rows(rows))
     return Checked(records, sorted(found, key=_place_in_report), rows)
 
@@ -69,56 +68,56 @@ class _Checks:
         self.known, self.trees = Targets(data_dir, records.root), Trees(data_dir)
         self._beside: dict[DatasetSpec, Hierarchy | None] = {}
 
-    def check(self, one: Inspected, inspected: Mapping[str, Inspected]) -> None:
-        """Check one finished run; `inspected` has its bases by id."""
-        tree = self._tree_of(one)
-        if tree is not None and one.is_tested and one.is_intact:
-            recompute(one, tree, self.known)
-            _check_further(one, self.records, tree, self.metrics)
-        if one.spec is not None:
-            check_method(one, self.methods)
-            if one.spec.bases:
-                check_reranked(one, inspected)
+    def check(self, finding: RunFinding, by_id: Mapping[str, RunFinding]) -> None:
+        """Check one finished run; `by_id` has its bases."""
+        tree = self._tree_of(finding)
+        if tree is not None and finding.is_tested and not finding.record.findings:
+            recompute(finding, tree, self.known)
+            _check_further(finding, self.records, tree, self.metrics)
+        if finding.record.spec is not None:
+            check_method(finding, self.methods)
+            if finding.record.spec.bases:
+                check_reranked(finding, by_id)
 
-    def _tree_of(self, one: Inspected) -> Hierarchy | None:
+    def _tree_of(self, finding: RunFinding) -> Hierarchy | None:
         """Return the tree that a run is on, None with a note where it is not here.
 
         A built-in dataset has one tree. Another is that of the data prepared here, which may be a part, or is rejected.
         """
-        data = one.dataset
+        data = finding.dataset
         try:
             return self.trees.of(data)
         except UserError as error:
             known = shipped_trees().get((data.name, data.distance), data.hierarchy)
             if data.hierarchy != known:
                 given, own = data.hierarchy[:12], known[:12]
-                one.finding.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
+                finding.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
             if data not in self._beside:
                 self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
             if self._beside[data] is None:
-                one.finding.note(f"nothing is computed: {error}")
+                finding.note(f"nothing is computed: {error}")
             return self._beside[data]
 
 
-def _check_further(record: Inspected, records: Records, tree: Hierarchy, asked: Collection[str] | None) -> None:
+def _check_further(finding: RunFinding, records: Records, tree: Hierarchy, asked: Collection[str] | None) -> None:
     """Compute metrics kept with a run again, those that are `asked` for or all, and reject the run if one differs."""
-    if not record.record.has_predictions or record.finding.rejected:
+    if not finding.record.has_predictions or finding.rejected:
         return
-    kept = published_values(record.record, records)
-    record.unchecked = sorted(kept.keys() - asked) if asked is not None else []
-    compared = [name for name in kept if name not in record.unchecked]
-    evidence = evidence_of(record.record, records, tree) if compared else None
+    kept = published_values(finding.record, records)
+    finding.unchecked = sorted(kept.keys() - asked) if asked is not None else []
+    compared = [name for name in kept if name not in finding.unchecked]
+    evidence = evidence_of(finding.record, records, tree) if compared else None
     if evidence is None:
         return
     for name, value in compute_metrics(compared, evidence).items():
         both_undefined = math.isnan(value) and math.isnan(kept[name])
         if not both_undefined and not math.isclose(value, kept[name], rel_tol=CLOSE, abs_tol=CLOSE):
-            record.finding.reject(f"{name} is {kept[name]} in {FILE}, and {value} by its predictions")
+            finding.reject(f"{name} is {kept[name]} in {FILE}, and {value} by its predictions")
 
 
-def _place_in_report(one: Inspected) -> tuple[str, str, int, str, str]:
+def _place_in_report(finding: RunFinding) -> tuple[str, str, int, str, str]:
     """Return a key that orders runs by dataset, method, type and seed."""
-    spec = one.spec
+    spec = finding.record.spec
     if spec is None:
-        return ("", "", 0, one.finding.label, one.id)
-    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", one.id)
+        return ("", "", 0, finding.label, finding.id)
+    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", finding.id)

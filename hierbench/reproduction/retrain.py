@@ -15,7 +15,7 @@ from hierbench.data.prepared import find, variant_name
 from hierbench.execution.run_job import execute
 from hierbench.models.weights import find_weights
 from hierbench.planning.resources import Setting, choose_device
-from hierbench.records.inspected import Inspected
+from hierbench.records.findings import RunFinding
 from hierbench.records.methods import Methods
 from hierbench.records.reading import read_record
 from hierbench.records.record import Record
@@ -29,7 +29,7 @@ POINTS = 2.0  # of top-1 between two machines, beside three standard errors of a
 SHARE = 0.1  # of a distance, likewise
 
 
-def train_again(records: Sequence[Inspected], num: int, data_dir: Path, asked: Device) -> None:
+def train_again(findings: Sequence[RunFinding], num: int, data_dir: Path, asked: Device) -> None:
     """Train `num` runs, drawn at random, again, and write what came out to their findings.
 
     For a re-ranked run its bases are trained again, compared like runs that were drawn, and re-ranked.
@@ -41,8 +41,8 @@ def train_again(records: Sequence[Inspected], num: int, data_dir: Path, asked: D
         UserError: there is no such run, or no such device.
     """
     methods, device = Methods(), choose_device(asked)
-    by_id = {record.id: record for record in records}
-    fit = [record for record in records if _may_train(record, by_id, methods, data_dir)]
+    by_id = {finding.id: finding for finding in findings}
+    fit = [finding for finding in findings if _may_train(finding, by_id, methods, data_dir)]
     if not fit:
         raise UserError(
             "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
@@ -50,24 +50,24 @@ def train_again(records: Sequence[Inspected], num: int, data_dir: Path, asked: D
         )
     drawn = random.SystemRandom().sample(fit, min(num, len(fit)))
     # What re-ranks a run is drawn with it, so that it is trained once.
-    groups: dict[tuple[str, ...], list[Inspected]] = {}
-    for record in drawn:
-        groups.setdefault(record.record.bases or (record.id,), []).append(record)
+    groups: dict[tuple[str, ...], list[RunFinding]] = {}
+    for finding in drawn:
+        groups.setdefault(finding.record.bases or (finding.id,), []).append(finding)
     for ids, group in groups.items():
         with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
             setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device)
-            for record in [*(by_id[run_id] for run_id in ids), *(one for one in group if one.record.bases)]:
-                if not _run_again(record, by_id, methods, setting):
+            for finding in [*(by_id[run_id] for run_id in ids), *(one for one in group if one.record.bases)]:
+                if not _run_again(finding, by_id, methods, setting):
                     break
 
 
-def _may_train(record: Inspected, records: Mapping[str, Inspected], methods: Methods, data_dir: Path) -> bool:
-    spec = record.spec
-    if spec is None or not record.is_tested or record.finding.rejected:
+def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Methods, data_dir: Path) -> bool:
+    spec = finding.record.spec
+    if spec is None or not finding.is_tested or finding.rejected:
         return False
     if spec.code != CODE_VERSION or methods.that_ran(spec) is None:
         return False
-    if not all(base in records and _may_train(records[base], records, methods, data_dir) for base in spec.bases):
+    if not all(base in by_id and _may_train(by_id[base], by_id, methods, data_dir) for base in spec.bases):
         return False
     try:
         prepared = find(variant_name(spec.dataset.name, spec.dataset.jpeg_quality), data_dir)
@@ -76,40 +76,40 @@ def _may_train(record: Inspected, records: Mapping[str, Inspected], methods: Met
     return prepared is not None and prepared.digest == spec.dataset.digest
 
 
-def _run_again(record: Inspected, records: Mapping[str, Inspected], methods: Methods, setting: Setting) -> bool:
+def _run_again(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Methods, setting: Setting) -> bool:
     """Train or re-rank a run and compare the result; return whether there is one."""
-    spec = record.record.job
-    ran = [spec, *(records[run_id].record.job for run_id in spec.bases)]
+    spec = finding.record.job
+    ran = [spec, *(by_id[run_id].record.job for run_id in spec.bases)]
     found, *bases = filter(None, map(methods.that_ran, ran))
     try:
         weights = None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights")
     except UserError as error:
-        record.finding.note(f"not trained again: {error}")
+        finding.note(f"not trained again: {error}")
         return False
-    threads = record.environment.get("threads")  # on a CPU, results are rounded as their number says
-    known = record.environment.get("device") == "cpu" and type(threads) is int and threads > 0
+    threads = finding.record.environment.get("threads")  # on a CPU, results are rounded as their number says
+    known = finding.record.environment.get("device") == "cpu" and type(threads) is int and threads > 0
     setting = replace(setting, threads=threads if known else None, weights=weights)
     job = Job(spec, found, bases=tuple(bases))
     with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
         outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
     if outcome.state != "done":
-        record.finding.note(f"not trained again: {outcome.error or outcome.state}")
+        finding.note(f"not trained again: {outcome.error or outcome.state}")
         return False
     again = read_record(setting.runs / job.id)
     assert again is not None and again.done
-    _compare(record, again)
+    _compare(finding, again)
     return True
 
 
-def _compare(record: Inspected, again: Record) -> None:
+def _compare(finding: RunFinding, again: Record) -> None:
     """Compare a run with the one trained again: bitwise, elsewhere and on a GPU within the stated tolerance."""
-    finding, new, old = record.finding, again.metrics, record.record.metrics
-    if record.predictions_digest == again.digest_of(PREDICTIONS) is not None and new == old:
+    new, old = again.metrics, finding.record.metrics
+    if finding.record.digest_of(PREDICTIONS) == again.digest_of(PREDICTIONS) is not None and new == old:
         finding.verdict = "reproduced"
         finding.note("trained again: bitwise the same")
         return
-    one, other = record.environment, again.environment
-    same = same_environment(again, record.record)
+    one, other = finding.record.environment, again.environment
+    same = same_environment(again, finding.record)
     # On a CPU that both name, with equal threads; a GPU does not always take sums in the same order.
     on_cpu = one.get("device") == "cpu" and None not in (one.get("processor"), other.get("processor"))
     exact = same and on_cpu and one.get("threads") == other.get("threads") is not None

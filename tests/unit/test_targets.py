@@ -14,7 +14,7 @@ from hierbench.data.loader import evaluated_rows
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.records.compact import digest_of_targets
-from hierbench.records.inspected import Inspected
+from hierbench.records.findings import RunFinding
 from hierbench.records.record import Record
 from hierbench.records.together import check_targets, expected_sizes, shipped_targets, shipped_trees
 
@@ -23,18 +23,20 @@ def labels_of(dataset, request, tmp_path):
     """The labels of a whole test split."""
     if dataset == "shapes":
         return np.tile(np.arange(len(shapes.class_paths())), shapes.PER_CLASS["test"])
+    if dataset.startswith("cifar100"):  # as pictures, ordered by class
+        return np.repeat(np.arange(100), 100)
     lists = request.getfixturevalue("shared") / "data/making-better-mistakes"
     return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, lists).labels["test"]
 
 
-@pytest.mark.parametrize(("dataset", "order"), sorted(shipped_targets()))
-def test_a_digest_is_that_of_its_source(dataset, order, request, tmp_path):
+@pytest.mark.parametrize(("dataset", "order", "data"), sorted(shipped_targets()))
+def test_a_digest_is_that_of_its_source(dataset, order, data, request, tmp_path):
     labels = labels_of(dataset, request, tmp_path)
     assert len(labels) == expected_sizes(dataset).test
     evaluation = SimpleNamespace(drop_last=bool(order), drop_order=order or "class")
     spec = SimpleNamespace(train=SimpleNamespace(batch_size=256), evaluation=evaluation, seed=0)
     kept = labels[evaluated_rows(labels, "test", spec)]
-    assert shipped_targets()[dataset, order] == (len(kept), digest_of_targets(kept))
+    assert shipped_targets()[dataset, order, data] == (len(kept), digest_of_targets(kept))
 
 
 @pytest.mark.parametrize("dataset", recipe_names())
@@ -44,7 +46,7 @@ def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
         source = request.getfixturevalue("shared") / "data/making-better-mistakes" / file.name
         paths = dict(sorted(paths_from_edges(edges_from_lines(source.read_text())).items()))
     else:
-        paths = shipped_paths(dataset.removesuffix("-frozen"))
+        paths = shipped_paths(dataset.removesuffix("-frozen").removesuffix("-small"))
     for distance in ("height", "depth"):
         assert shipped_trees()[dataset, distance] == Hierarchy.from_paths(paths, distance).digest()
 
@@ -57,8 +59,8 @@ def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole
     spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, label="r")
     splits = {"test": 1920 if whole else 384}
     environment = {"data": {"splits": splits, "remark": "" if whole else "not the whole dataset"}}
-    one = Inspected.of(Record(Path("r"), "recorded", spec=spec, result={"test": {}}, environment=environment))
-    one.targets = shipped_targets()["shapes", "class" if dropped else ""][1] if right else "0" * 64
+    one = RunFinding.of(Record(Path("r"), "recorded", spec=spec, result={"test": {}}, environment=environment))
+    one.targets = shipped_targets()["shapes", "class" if dropped else "", ""][1] if right else "0" * 64
     check_targets([one])
-    assert one.finding.rejected == (not right and whole)
-    assert bool(one.finding.notes) == right
+    assert one.rejected == (not right and whole)
+    assert bool(one.notes) == right

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hierbench.records.compact import FILE, write_compact, write_targets
-from hierbench.records.findings import CAVEAT, TARGETS_ALONE
+from hierbench.records.findings import CAVEAT, TARGETS_ALONE, RunFinding
 from hierbench.records.further_metrics import content_of
-from hierbench.records.inspected import Inspected
 from hierbench.records.reading import read_record, read_records
 from hierbench.reproduction.retrain import _compare
 from hierbench.runs.store import Run, Store
@@ -271,9 +270,9 @@ def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
     def compared(**environment):
         edit(run, "environment.json", **(there | environment))
         reseal(run)
-        record = Inspected.of(read_record(run.folder))
-        _compare(record, read_record(again.folder))
-        return record.finding
+        finding = RunFinding.of(read_record(run.folder))
+        _compare(finding, read_record(again.folder))
+        return finding
 
     assert compared().verdict == "rejected" and "in the same environment: " in compared().reasons[0]
     for changed in ({"processor": "another"}, {"threads": there["threads"] + 1}, {"torch": "1.0"}):

@@ -106,13 +106,13 @@ def _pictures(given: Path) -> Source:
             rows["val" if file in held_out else "train"].append((file, label, files[file]))
         rows["test"] += [(file, label, load) for file, load in sorted(found["test"][name].items())]
 
-    def load(listed: Sequence[tuple[str, int, Callable[[], Images]]]) -> Images:
+    def together(listed: Sequence[tuple[str, int, Callable[[], Images]]]) -> Images:
         return np.concatenate([load() for _, _, load in listed])
 
     def pieces() -> Iterator[Piece]:
         for split, listed in rows.items():
             for start in range(0, len(listed), CHUNK):
-                yield Piece(split, start, partial(load, listed[start : start + CHUNK]))
+                yield Piece(split, start, partial(together, listed[start : start + CHUNK]))
 
     return Source(
         paths,

@@ -48,14 +48,14 @@ def _verify(
     """Verify one folder."""
     metrics = None if all_metrics else metrics_shown(folder, dataset)
     checked = inspect(folder, data_dir, metrics=metrics)
-    found = checked.inspected
+    found = checked.found
     if not found:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
         from hierbench.reproduction.retrain import train_again  # with all that trains
 
         train_again(found, retrain, data_dir, device)
-    report = Report(folder, [one.finding for one in found], checked.rows)
+    report = Report(folder, found, checked.rows)
     if left := {name for one in found for name in one.unchecked}:
         report.notes.append(
             f"Not computed again: {len(left)} metrics that are kept with runs and that no table here shows; "
