@@ -72,6 +72,19 @@ def cifar100(folder, *, train_per_class=4, test_per_class=1):
     return folder
 
 
+def cifar100_pictures(folder, *, train_per_class=4, test_per_class=1):
+    """Write all classes as PNG files, in `train|test/<class>/`."""
+    rng = np.random.default_rng(0)
+    for row in classes_of("cifar100"):
+        for split, per_class in (("train", train_per_class), ("test", test_per_class)):
+            place = folder / split / row[-1]
+            place.mkdir(parents=True)
+            for number in range(per_class):
+                pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{row[-1]}_s_{number:06}.png")
+    return folder
+
+
 AIRCRAFT = {  # {variant: (family, manufacturer)}
     "707-320": ("Boeing 707", "Boeing"),
     "747-100": ("Boeing 747", "Boeing"),

@@ -9,7 +9,7 @@ import gc
 import json
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
@@ -22,16 +22,17 @@ from pydantic_core import from_json
 from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, digest_of
 from hierbench.records.record import COMPACT, OF_ONE, Record, Records, State, spec_of_row
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, is_as_recorded
 from hierbench.runs.requests import oldest_first, read_requests
 from hierbench.runs.store import RUN_ID, Run, run_names
-from hierbench.utils.files import open_regular, parse_json_object, read_text
+from hierbench.utils.files import parse_json_object, read_bytes
 
 LARGEST_SEED = 100_000  # runs of a table have a thousand at most, those of tuning come after
 LONGEST_TITLE = 100  # characters
 NEEDED = ("top1", "mistake_severity", "hierdist@1")  # every result has these
 OTHER = "is not the file that status.json records"
 Content = Mapping[str, Any]
+Parse = Callable[[bytes], dict[str, Any]]
 
 
 class _ProblemError(Exception):
@@ -80,6 +81,7 @@ def _without_collection() -> Iterator[None]:
 def read_record(folder: Path, *, dataset: str | None = None, received: bool = False) -> Record | None:
     """Return the record of one folder; None where it says that it is of another dataset. Arguments as above."""
     found: dict[str, Any] = {"folder": folder}
+    parse = _strict if received else _fast
     findings, notes, damaged = list[str](), list[str](), list[str]()
     state: State = "rejected"
     try:
@@ -93,7 +95,7 @@ def read_record(folder: Path, *, dataset: str | None = None, received: bool = Fa
         found |= _identified(content, folder.name)
         if found.get("spec") is not None and found["spec"].code != CODE_VERSION:
             notes.append(f"made by version {found['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
-        found["status"] = status = _status_of(folder, damaged)
+        found["status"] = status = _status_of(folder, damaged, parse)
         if status["state"] != "done":
             state, why = "unfinished", status.get("error")
             notes.append(f"{status['state']}: {why}" if why else status["state"])
@@ -102,7 +104,7 @@ def read_record(folder: Path, *, dataset: str | None = None, received: bool = Fa
             record = Record(state="rejected", **found)
             findings += _lacking(record)
             if not damaged:
-                found |= _contents(record, files, findings, received=received)
+                found |= _contents(record, files, findings, parse)
             state = "recorded" if _has_evidence(record) else "claimed"
     except _ProblemError as problem:
         findings.append(str(problem))
@@ -123,7 +125,7 @@ def _differs(folder: Path, name: str) -> bool:
 
 def _spec_of(folder: Path, damaged: list[str]) -> dict[str, Any]:
     try:
-        return parse_json_object(read_text(folder / "spec.json"))
+        return _strict(read_bytes(f"{folder}/spec.json"))
     except FileNotFoundError:
         damaged.append("spec.json")
         raise _ProblemError("spec.json is missing") from None
@@ -161,23 +163,24 @@ def _spec_in(content: dict[str, Any]) -> tuple[Spec, str, dict[str, Any]]:
     if type(own["seed"]) is int and not 0 <= own["seed"] <= LARGEST_SEED:
         raise _ProblemError(f"spec.json has the impossible seed {own['seed']}")
     row = json.dumps({name: value for name, value in content.items() if name not in OF_ONE})
-    first, canonical = _row_in(row)
+    first, canonical, shared = _row_in(row)
     base = own["base"]
     if type(own["seed"]) is int and (base is None or isinstance(base, str)):
-        return first.model_copy(update=own), canonical, {**json.loads(canonical), **own}
+        return first.model_copy(update=own), canonical, {**shared, **own}
     spec = Spec.model_validate(content)
     return spec, canonical, spec.content()
 
 
 @lru_cache(maxsize=4096)
-def _row_in(row: str) -> tuple[Spec, str]:
+def _row_in(row: str) -> tuple[Spec, str, dict[str, Any]]:
     spec = spec_of_row(row)
-    return spec, json.dumps({name: value for name, value in spec.content().items() if name not in OF_ONE})
+    shared = {name: value for name, value in spec.content().items() if name not in OF_ONE}
+    return spec, json.dumps(shared), shared
 
 
-def _status_of(folder: Path, damaged: list[str]) -> dict[str, Any]:
+def _status_of(folder: Path, damaged: list[str], parse: Parse) -> dict[str, Any]:
     try:
-        return parse_status(read_text(folder / "status.json"))
+        return checked_status(parse(read_bytes(f"{folder}/status.json")))
     except FileNotFoundError:
         raise _ProblemError("status.json is missing") from None
     except (OSError, ValueError) as error:
@@ -200,8 +203,7 @@ def _files_of(
                 problem = f"{name} {OTHER}"
         else:
             try:
-                with open_regular(f"{place}/{name}") as file:
-                    contents[name] = file.read(int(files[name]["size"]) + 1)
+                contents[name] = read_bytes(f"{place}/{name}")
             except FileNotFoundError:
                 problem = f"{name} is missing"
             except OSError:
@@ -224,9 +226,8 @@ def _lacking(record: Record) -> Iterable[str]:
         yield f"status.json has no digest of {' and '.join(lacking)}"
 
 
-def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], *, received: bool) -> dict[str, Any]:
+def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], parse: Parse) -> dict[str, Any]:
     """Return `result` and `environment`."""
-    parse = _strict if received else _fast
     found: dict[str, Any] = {}
     try:
         result = parse(files["metrics.json"])

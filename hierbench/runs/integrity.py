@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hierbench.utils.files import file_digest, parse_json_object
+from hierbench.utils.files import file_digest
 
 RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
@@ -15,12 +15,11 @@ STATES = ("planned", "running", "failed", "done")
 FINGERPRINT = {"sha256": str, "size": int, "mtime_ns": int}
 
 
-def parse_status(text: str) -> dict[str, Any]:
+def checked_status(status: dict[str, Any]) -> dict[str, Any]:
     """Return the content of status.json; a ValueError unless it has a known state and, if finished, digests.
 
     The checksum of itself that earlier versions wrote is left out.
     """
-    status = parse_json_object(text)
     status.pop("checksum", None)
     files = status.get("files", {})
     if not isinstance(files, dict) or not set(RESULTS) >= files.keys() or not all(map(_fits, files.values())):

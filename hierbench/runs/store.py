@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, is_as_recorded, parse_status
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, is_as_recorded
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
@@ -67,7 +67,7 @@ class Run:
     def status(self) -> dict[str, Any]:
         """The content of status.json: {} if it is missing, {"state": "damaged"} if it is corrupted."""
         try:
-            return parse_status(read_text(self.folder / "status.json"))
+            return checked_status(read_json_object(self.folder / "status.json"))
         except FileNotFoundError:
             return {}
         except (ValueError, OSError):

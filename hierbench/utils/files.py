@@ -155,6 +155,10 @@ def open_regular(path: Path | str, *, follow: bool = False) -> IO[bytes]:
     Raises:
         OSError: it does not exist, or is not a regular file: a pipe waits for its writer, a device may never end.
     """
+    return os.fdopen(_descriptor_of(path, follow), "rb")
+
+
+def _descriptor_of(path: Path | str, follow: bool) -> int:
     flags = os.O_RDONLY | os.O_NONBLOCK  # otherwise opening a pipe waits
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
@@ -165,16 +169,18 @@ def open_regular(path: Path | str, *, follow: bool = False) -> IO[bytes]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
+    return descriptor
 
 
-def read_bytes(path: Path, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
+def read_bytes(path: Path | str, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
     """Read a whole regular file; more than `limit` bytes are an OSError. `follow` as for `open_regular`."""
-    with open_regular(path, follow=follow) as file:
-        size = os.fstat(file.fileno()).st_size
-        content = file.read(min(size, limit) + 1)  # memory for all of `limit` would be reserved, which takes longer
-        if len(content) > size:  # it grows, or does not know its size, as those of /proc
-            content += file.read(limit + 1 - len(content))
+    descriptor = _descriptor_of(path, follow)
+    try:  # without a file object, which takes longer than reading a small file
+        content = block = os.read(descriptor, min(os.fstat(descriptor).st_size, limit) + 1)
+        while block and len(content) <= limit:  # it grows, or does not know its size, as those of /proc
+            content += (block := os.read(descriptor, min(1 << 20, limit + 1 - len(content))))
+    finally:
+        os.close(descriptor)
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"more than {limit >> 20} MiB", str(path))
     return content

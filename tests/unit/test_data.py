@@ -7,15 +7,19 @@ import shutil
 import tarfile
 import zipfile
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from hierbench.config.options import Options
+from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
 from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
+from hierbench.planning.inputs import obtain
 from hierbench.utils.errors import UserError
 
 
@@ -175,6 +179,46 @@ def test_cifar100_from_the_archive(tmp_path, miniatures):
         tar.add(source / "cifar-100-python", "cifar-100-python")
     prepared = prepare("cifar100", tmp_path / "data", tmp_path / "cifar.tar.gz")
     assert prepared.digest == prepare("cifar100", tmp_path / "other", source).digest
+
+
+def test_cifar100_from_its_pictures(tmp_path, miniatures):
+    folder = miniatures.cifar100_pictures(tmp_path / "pictures")
+    prepared = prepare("cifar100", tmp_path / "data", folder)
+    assert prepared.meta["splits"] == {"train": 200, "val": 200, "test": 100} and not prepared.ordered
+    assert "whose file names have the smallest SHA-256" in prepared.meta["remark"]
+    smallest = sorted(os.listdir(folder / "train/apple"), key=lambda name: sha256(name.encode()).digest())
+    assert sorted(prepared.ids("val")[:2]) == sorted(smallest[:2])
+    images, labels = prepared.arrays("val")
+    assert labels.tolist() == sorted(labels)
+    assert (
+        images[0] == np.asarray(Image.open(folder / "train/apple" / prepared.ids("val")[0])).transpose(2, 0, 1)
+    ).all()
+    archive = shutil.make_archive(tmp_path / "pictures", "zip", folder)
+    for name in ("cifar100", "cifar100-frozen", "cifar100-small"):
+        assert prepare(name, tmp_path / name, Path(archive)).digest == prepared.digest
+    with pytest.raises(UserError, match="protocol authors drops the last images by it"):
+        obtain(
+            load_recipe("cifar100", protocol="authors"), Options("cifar100", data_dir=tmp_path / "data", dry_run=True)
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (
+            lambda folder: (folder / "train/apple").rename(folder / "train/quince"),
+            "train/quince is no class of CIFAR-100",
+        ),
+        (lambda folder: shutil.rmtree(folder / "test/apple"), "class apple needs 2 images in train/apple"),
+        (lambda folder: shutil.copytree(folder / "test", folder / "more/test"), "has test/.* twice"),
+        (lambda folder: next((folder / "test/apple").iterdir()).write_bytes(b"x"), "cannot be read"),
+    ],
+)
+def test_pictures_that_are_not_cifar100(tmp_path, miniatures, change, error):
+    folder = miniatures.cifar100_pictures(tmp_path / "pictures")
+    change(folder)
+    with pytest.raises(UserError, match=error):
+        prepare("cifar100", tmp_path / "data", folder)
 
 
 def test_fgvc(tmp_path, miniatures):
