@@ -11,7 +11,7 @@ from hierbench import Hierarchy
 from hierbench.figures.mistakes import page
 from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.figures.plots import levels, operating, style
-from hierbench.figures.selection import COVERAGES, level_names, risk_over_coverage
+from hierbench.figures.plots.source import COVERAGES, level_names, risk_over_coverage
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.metrics import Evidence, compute_metrics

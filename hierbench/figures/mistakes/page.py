@@ -17,7 +17,7 @@ from PIL import Image
 from hierbench.config.recipe import title_of
 from hierbench.data.image import Images
 from hierbench.figures.mistakes.pair import Pair, Side
-from hierbench.figures.selection import COVERAGES, Floats
+from hierbench.figures.plots.source import COVERAGES, Floats
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.selection import parameters

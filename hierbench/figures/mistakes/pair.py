@@ -14,7 +14,7 @@ from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find, variant_name
-from hierbench.figures.selection import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
+from hierbench.figures.plots.source import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics import compute_metrics, evaluate
 from hierbench.records.evidence import evidence_of
@@ -28,7 +28,7 @@ class Side(NamedTuple):
     Attributes:
         metrics: of `hierbench.metrics.evaluate`.
         levels: [2, L] accuracy in per cent, of the class ranked first and of lifted probabilities.
-        risk: of the climbing rule at `hierbench.figures.selection.COVERAGES`.
+        risk: of the climbing rule at `hierbench.figures.plots.source.COVERAGES`.
         area: under the climbing rule's operating curve, hAURC.
     """
 

@@ -8,8 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, board_of, heading, name_of, remarks_on
-from hierbench.figures.selection import Floats
+from hierbench.figures.plots.source import Floats, Request, board_of, heading, name_of, remarks_on
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.records.record import Record

@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
 from hierbench.config.recipe import load_recipe
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, tree_of
+from hierbench.figures.plots.source import Floats, Request, tree_of
 from hierbench.figures.plots.tree import Distances, as_polyline, branches, leaf_order
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 
-Matrix = NDArray[np.float64]
 EDGES: list[dict[str, Any]] = [  # by rank of distance: four classes have three
     {"linestyle": "-", "linewidth": 2.2},
     {"linestyle": (0, (4, 1.5)), "linewidth": 1.3},
@@ -34,13 +32,13 @@ CLEARANCE = 0.12  # between a point and a line, of a vector's length
 SEED = 0  # of directions that the data leave open
 
 
-def simplex_frame(num_classes: int) -> Matrix:
+def simplex_frame(num_classes: int) -> Floats:
     """Return the ETF [K, K]: unit rows whose cosines are all -1 / (K - 1)."""
     centred = np.eye(num_classes) - 1.0 / num_classes
     return np.asarray(centred * math.sqrt(num_classes / (num_classes - 1.0)), dtype=np.float64)
 
 
-def project(points: Matrix, num_dimensions: int) -> Matrix:
+def project(points: Floats, num_dimensions: int) -> Floats:
     """Return the principal coordinates [K + 1, P], largest variance first, of points [K, D] and, last, of the origin.
 
     Directions of equal variance can be turned into each other at will, and the result of an eigendecomposition depends
@@ -65,7 +63,7 @@ def project(points: Matrix, num_dimensions: int) -> Matrix:
     return np.pad(coordinates, ((0, 0), (0, num_dimensions - rank)))
 
 
-def best_view(solids: list[Matrix]) -> Matrix:
+def best_view(solids: list[Floats]) -> Floats:
     """Return a [3, 2] basis of the plane that separates the points of all solids, each [K, 3], best.
 
     Of directions on a grid it takes the one with the best `_clarity`. The first axis of the plane is then the one of
@@ -89,7 +87,7 @@ def best_view(solids: list[Matrix]) -> Matrix:
     return np.asarray(best * flips, dtype=np.float64)
 
 
-def _clarity(points: Matrix, basis: Matrix) -> float:
+def _clarity(points: Floats, basis: Floats) -> float:
     """Return the smallest ratio of a distance on the plane to that in space, less where a point is almost on a line."""
     first, second = np.triu_indices(len(points), 1)
     flat = points @ basis
@@ -103,7 +101,7 @@ def _clarity(points: Matrix, basis: Matrix) -> float:
     return float(left.min()) * min(float(misses[(own != first) & (own != second)].min()), CLEARANCE)
 
 
-def seen_together(frames: list[Matrix]) -> list[Matrix]:
+def seen_together(frames: list[Floats]) -> list[Floats]:
     """Return pictures [K + 1, 2] of two frames of K vectors [K, D] from one direction; the last row is the origin.
 
     Their three principal coordinates are drawn; the first frame is turned, or mirrored, towards the second.
@@ -160,7 +158,7 @@ def draw(request: Request) -> style.Drawing:
     return style.Drawing(figure, [])
 
 
-def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Matrix, picture: Matrix) -> None:
+def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Floats, picture: Floats) -> None:
     """Draw all classes, the lines to them from the origin, and an edge per pair in a style per distance."""
     classes, origin = picture[:-1], picture[-1]
     first, second = np.triu_indices(len(classes), 1)

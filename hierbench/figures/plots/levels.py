@@ -8,8 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, board_of, heading, over_runs, remarks_on, tree_of
-from hierbench.figures.selection import BY_LEVEL, Floats, level_names
+from hierbench.figures.plots.source import (
+    BY_LEVEL,
+    Floats,
+    Request,
+    board_of,
+    heading,
+    level_names,
+    over_runs,
+    remarks_on,
+    tree_of,
+)
 from hierbench.leaderboard.measured import counted_runs, measure
 from hierbench.leaderboard.statistics import Row
 from hierbench.records.further_metrics import read_further

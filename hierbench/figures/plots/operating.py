@@ -4,8 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, board_of, heading, over_runs, remarks_on
-from hierbench.figures.selection import CLIMBING, COVERAGES, Floats, risk_over_coverage
+from hierbench.figures.plots.source import (
+    CLIMBING,
+    COVERAGES,
+    Floats,
+    Request,
+    board_of,
+    heading,
+    over_runs,
+    remarks_on,
+    risk_over_coverage,
+)
 from hierbench.leaderboard.measured import counted_runs, measure
 from hierbench.leaderboard.statistics import summarise
 from hierbench.leaderboard.table import Interval

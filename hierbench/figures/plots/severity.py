@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, board_of, heading, over_runs, remarks_on
-from hierbench.figures.selection import Floats
+from hierbench.figures.plots.source import Floats, Request, board_of, heading, over_runs, remarks_on
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.records.record import Record

@@ -1,22 +1,33 @@
-"""What figures are drawn from: runs as the leaderboard selects them, and trees that are known without images."""
+"""What figures are drawn from: runs as the leaderboard selects them, their curves, and trees known without images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hierbench.config.recipe import protocols_of, title_of
 from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find, variant_name
 from hierbench.data.source import shipped_paths
-from hierbench.figures.selection import Floats
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.leaderboard.tables.board import lacking
 from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from hierbench.metrics.evidence import Evidence
+
+Floats = NDArray[np.float64]
+COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
+CLIMBING = "haurc_climbing"
+BY_LEVEL = {  # metric: how the node of a level is predicted
+    "level_accuracy": "of the class ranked first",
+    "level_accuracy_lifted": "lifted, of the largest sum of probabilities",
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,22 @@ def over_runs(values: Sequence[ArrayLike], ddof: int) -> Floats:
     """Return [2, n], mean and half-width of the interval over runs (NaN for one run), from the n values of each."""
     cells = [summarise(of_all, ddof) for of_all in np.stack(values).T.tolist()]
     return np.array([[cell.mean for cell in cells], [cell.ci95 for cell in cells]], dtype=np.float64)
+
+
+def level_names(num_levels: int) -> list[str]:
+    """Return the names of the metrics by level, all of one kind after the other."""
+    return [f"{kind}@{level}" for kind in BY_LEVEL for level in range(1, num_levels + 1)]
+
+
+def risk_over_coverage(evidence: "Evidence") -> Floats:
+    """Return the risk of the climbing rule at each of `COVERAGES`, linear between the thresholds of the predictions."""
+    from hierbench.metrics.selective import climb_probabilities, operating_curve
+
+    climb = climb_probabilities(evidence.top, evidence.probabilities, evidence.hierarchy)
+    curve = operating_curve(evidence.top, evidence.targets, climb, evidence.hierarchy)
+    coverage, risk = curve.coverage.numpy()[::-1], curve.risk.numpy()[::-1]
+    risks: Floats = np.interp(COVERAGES, coverage, risk)
+    return risks
 
 
 def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") -> list[str]:

@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, board_of, heading, remarks_on
+from hierbench.figures.plots.source import Floats, Request, board_of, heading, remarks_on
 from hierbench.leaderboard.statistics import TOLERANCE, Row, printed, ranked_rows
 from hierbench.utils.errors import UserError
 
 ROUNDING = 0.005  # half of the last printed digit
-Floats = NDArray[np.float64]
 AXES = ("mistake_severity", "top1")
 RINGS = (1.0, 1.5, 2.1, 2.8, 3.6, 4.6, 5.8)  # gaps between a point and its label that are tried
 DIRECTIONS = 24
