@@ -13,7 +13,7 @@ import hierbench
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.sections import Model
 from hierbench.data.datasets import cifar100, fgvc, inat19, split_lists, tieredimagenet_h, tiny_imagenet
-from hierbench.data.datasets.split_lists import File, read_lists
+from hierbench.data.datasets.split_lists import listed_file, read_lists
 from hierbench.data.source import obtain_archive
 from hierbench.utils import download
 from hierbench.utils.download import Remote, obtain
@@ -133,9 +133,9 @@ def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
     url, events, how = site
     monkeypatch.setattr(split_lists, "URL", url.rpartition("/")[0])
     how["sent"], how["announced"] = b"a b\na c\n", None
-    tree = File("x.txt", sha256=hashlib.sha256(how["sent"]).hexdigest())
+    tree = listed_file("x.txt", sha256=hashlib.sha256(how["sent"]).hexdigest())
     with pytest.raises(UserError, match=r"y\.zip could not be downloaded .*its git SHA-1 is \w{40}, not 0{40}: it is"):
-        read_lists(tree, File("y.zip", blob="0" * 40), tmp_path, None)
+        read_lists(tree, listed_file("y.zip", blob="0" * 40), tmp_path, None)
     assert events[2].endswith(f"its SHA-256 is unknown: it is compared with its git SHA-1, {'0' * 40}")
     assert [path.name for path in (tmp_path / "making-better-mistakes").iterdir()] == ["x.txt"]
 

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data import missing as missing_images
 from hierbench.data import prepared, writer
 from hierbench.data.datasets import image_finder, inat19, split_lists, tieredimagenet_h
-from hierbench.data.datasets.split_lists import File, read_lists
+from hierbench.data.datasets.split_lists import listed_file, read_lists
 from hierbench.data.prepare import prepare
 from hierbench.utils.errors import UserError
 
@@ -53,11 +54,11 @@ def make_inat(tmp_path, files, miniatures, monkeypatch):
                 kept.add(name := above[name])
         tree.write_text("".join(f"{parent} {child}\n" for parent, child in edges if child in kept))
         sha256 = hashlib.sha256(tree.read_bytes()).hexdigest()
-        monkeypatch.setattr(inat19, "TREE", File(inat19.TREE.path, sha256=sha256))
+        monkeypatch.setattr(inat19, "TREE", replace(inat19.TREE, sha256=sha256))
         lists = offline / inat19.SPLITS.name
         class_of = miniatures.inat19_lists(lists, classes, per_split)
         blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
-        monkeypatch.setattr(inat19, "SPLITS", File(inat19.SPLITS.path, blob=blob))
+        monkeypatch.setattr(inat19, "SPLITS", replace(inat19.SPLITS, blob=blob))
         monkeypatch.setattr(split_lists, "IMAGE_SIZE", SIZE)
         return offline, class_of
 
@@ -425,7 +426,7 @@ def test_lists_that_name_an_image_twice(tmp_path, miniatures):
     (tmp_path / "both").write_text("root a\nroot b\n")
     (tmp_path / "one").write_text("root a\n")
     both, one, lists = (
-        File(name, sha256=hashlib.sha256((tmp_path / name).read_bytes()).hexdigest())
+        listed_file(name, sha256=hashlib.sha256((tmp_path / name).read_bytes()).hexdigest())
         for name in ("both", "one", "s.zip")
     )
     with pytest.raises(UserError, match=r"lists x\.jpg twice, in train and in test"):
@@ -451,13 +452,13 @@ def test_what_is_not_downloaded_says_what_to_get(tmp_path, name, what):
 
 KILLED = """
 import os, sys, time
+from dataclasses import replace
 from pathlib import Path
 from hierbench.data import writer
 from hierbench.data.datasets import inat19, split_lists
-from hierbench.data.datasets.split_lists import File
 from hierbench.data.prepare import prepare
 sha256, blob, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-inat19.TREE, inat19.SPLITS = File(inat19.TREE.path, sha256=sha256), File(inat19.SPLITS.path, blob=blob)
+inat19.TREE, inat19.SPLITS = replace(inat19.TREE, sha256=sha256), replace(inat19.SPLITS, blob=blob)
 split_lists.IMAGE_SIZE = 16, 16
 writer.FLUSH_EVERY, writer.WINDOW, writer.TOGETHER = 5 * 3 * 16 * 16, 1, 1
 write = writer.RowFile.write

@@ -1,11 +1,13 @@
 """iNaturalist 2019: the competition's train+val archive, read as it is, split by the lists of Bertinetto et al."""
 
-from hierbench.data.datasets.split_lists import File, open_listed
+from hierbench.data.datasets.split_lists import listed_file, open_listed
 from hierbench.data.source import Request, Source
 from hierbench.utils.errors import UserError
 
-TREE = File("data/inaturalist19_isa.txt", sha256="a59981c759186c0d77687539f7d6acc0e85f549e2060c31b477d0326771e15b3")
-SPLITS = File("dataset_splits/splits_inat19.zip", blob="f3f8837a3bf08256876cb8cdfdc3c48fc8b51dda")
+TREE = listed_file(
+    "data/inaturalist19_isa.txt", sha256="a59981c759186c0d77687539f7d6acc0e85f549e2060c31b477d0326771e15b3"
+)
+SPLITS = listed_file("dataset_splits/splits_inat19.zip", blob="f3f8837a3bf08256876cb8cdfdc3c48fc8b51dda")
 ARCHIVE = "train_val2019.tar.gz"
 URL = f"https://ml-inat-competition-datasets.s3.amazonaws.com/2019/{ARCHIVE}"
 MD5 = "c60a6e2962c9b8ccbd458d12c8582644"

@@ -31,23 +31,9 @@ IMAGE_SIZE = (224, 224)
 LARGEST = 1 << 26  # bytes of a file; all of tieredImageNet-H's have 1.8 MB
 
 
-@dataclass(frozen=True)
-class File:
-    """A file of the repository and its digest: SHA-256, or git's blob id."""
-
-    path: str
-    sha256: str = ""
-    blob: str = ""
-
-    @property
-    def remote(self) -> Remote:
-        """The file to download."""
-        return Remote(self.name, f"{URL}/{self.path}", self.sha256, self.blob, largest=LARGEST)
-
-    @property
-    def name(self) -> str:
-        """The base name."""
-        return self.path.rpartition("/")[2]
+def listed_file(path: str, *, sha256: str = "", blob: str = "") -> Remote:
+    """Return a file of the repository, with its digest: SHA-256, or git's blob id."""
+    return Remote(path.rpartition("/")[2], f"{URL}/{path}", sha256, blob, largest=LARGEST)
 
 
 @dataclass(frozen=True)
@@ -60,7 +46,7 @@ class Lists:
     checksums: dict[str, str]
 
 
-def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) -> Lists:
+def read_lists(tree: Remote, splits: Remote, downloads: Path, offline: Path | None) -> Lists:
     """Download both files if need be and read them.
 
     Args:
@@ -80,7 +66,9 @@ def read_lists(tree: File, splits: File, downloads: Path, offline: Path | None) 
     return Lists(paths, labels, names, checksums)
 
 
-def open_listed(tree: File, splits: File, request: Request, source: Path, archive: str = "", md5: str = "") -> Source:
+def open_listed(
+    tree: Remote, splits: Remote, request: Request, source: Path, archive: str = "", md5: str = ""
+) -> Source:
     """Return the images that the lists name, stretched (docs/protocols.md, row 24); they are located and decoded later.
 
     `source` is an archive, or a folder that holds images or archives at any depth; where there is a single official
@@ -102,15 +90,16 @@ def open_listed(tree: File, splits: File, request: Request, source: Path, archiv
     )
 
 
-def _file(file: File, downloads: Path, offline: Path | None) -> Path:
+def _file(file: Remote, downloads: Path, offline: Path | None) -> Path:
     """Return where the verified file is."""
     if offline is None:
         way_out = "get it elsewhere and give its folder with --offline"
-        return obtain(file.remote, downloads / "making-better-mistakes", way_out)
-    found = next((path for path in (offline / file.path, offline / file.name) if path.is_file()), None)
+        return obtain(file, downloads / "making-better-mistakes", way_out)
+    places = (offline / file.url.removeprefix(f"{URL}/"), offline / file.name)
+    found = next((path for path in places if path.is_file()), None)
     if found is None:
-        raise UserError(f"--offline {offline}: no file {file.name}; it is {file.remote.url}")
-    if mismatch := file.remote.mismatch(found):
+        raise UserError(f"--offline {offline}: no file {file.name}; it is {file.url}")
+    if mismatch := file.mismatch(found):
         raise UserError(f"{found} is not {file.name} of commit {COMMIT[:7]}: {mismatch}")
     return found
 

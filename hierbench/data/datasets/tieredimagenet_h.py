@@ -1,11 +1,13 @@
 """tieredImageNet-H: 608 classes of the user's own ILSVRC2012 images, split by the lists of Bertinetto et al."""
 
-from hierbench.data.datasets.split_lists import File, open_listed
+from hierbench.data.datasets.split_lists import listed_file, open_listed
 from hierbench.data.source import Request, Source
 from hierbench.utils.errors import UserError
 
-TREE = File("data/tiered_imagenet_isa.txt", sha256="db79a24707a00437abd809f9f845b19557321a21525aed486788907b20b5511f")
-SPLITS = File(
+TREE = listed_file(
+    "data/tiered_imagenet_isa.txt", sha256="db79a24707a00437abd809f9f845b19557321a21525aed486788907b20b5511f"
+)
+SPLITS = listed_file(
     "dataset_splits/splits_tiered.zip", sha256="826a0ae5796983cf75f41277a48e5e07b34b2b7fca8347d0def117ff83a5a5de"
 )
 
