@@ -22,7 +22,6 @@ from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.utils.arrays import load_array, map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
-    LinkError,
     parse_json_object,
     read_bytes,
     read_json_object,
@@ -166,7 +165,7 @@ def check_once(folder: Path, names: Iterable[str], compare: Callable[[], None]) 
         if _state(folder, names) != state:
             raise UserError(f"{folder} is being changed by another program; run the command again")
         verified_states.append(state)
-    with suppress(OSError, LinkError):  # where nothing can be written, every process checks for itself
+    with suppress(OSError, UserError):  # where nothing can be written, every process checks for itself
         write_json(refuse_links(folder.parents[1], *folder.parts[-2:]) / CHECKED, state)
 
 

@@ -60,7 +60,7 @@ class Run:
         remove_made(self.subfolder("damaged"), DAMAGED)
 
     def subfolder(self, name: str) -> Path:
-        """Return a folder inside the run's; a LinkError if it is a symbolic link."""
+        """Return a folder inside the run's; a UserError if it is a symbolic link."""
         return refuse_links(self.folder, name)
 
     @property

@@ -63,12 +63,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-class LinkError(UserError):
-    """A symbolic link among this program's own files; following it would leave the folder."""
-
-
 def refuse_links(root: Path, *parts: str) -> Path:
-    """Return `root / parts[0] / ...`; a LinkError if a part, but not the root, is a symbolic link.
+    """Return `root / parts[0] / ...`; a UserError if a part, but not the root, is a symbolic link.
 
     A folder received from someone else may contain links, so none is followed.
     """
@@ -76,7 +72,7 @@ def refuse_links(root: Path, *parts: str) -> Path:
     for part in parts:
         path = path / part
         if path.is_symlink():
-            raise LinkError(f"{path} is a symbolic link, which is not followed; replace it by what it points to")
+            raise UserError(f"{path} is a symbolic link, which is not followed; replace it by what it points to")
     return path
 
 
