@@ -85,6 +85,24 @@ def cifar100_pictures(folder, *, train_per_class=4, test_per_class=1):
     return folder
 
 
+def grocery(folder, *, per_class=2):
+    """Write the folder `dataset` of the repository: lists, and photographs of any size."""
+    rng = np.random.default_rng(0)
+    rows = classes_of("grocery")
+    coarse = list(dict.fromkeys(row[1] for row in rows))
+    for split in ("train", "val", "test"):
+        lines = []
+        for label, row in enumerate(rows):
+            for number in range(per_class):
+                name = f"{split}/{'/'.join(row)}/{row[-1]}_{number:03}.jpg"
+                path = folder / "dataset" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(jpeg(rng, 32, 40))
+                lines.append(f"{name}, {label}, {coarse.index(row[1])}")
+        (folder / "dataset" / f"{split}.txt").write_text("\n".join([*lines, ""]))
+    return folder
+
+
 AIRCRAFT = {  # {variant: (family, manufacturer)}
     "707-320": ("Boeing 707", "Boeing"),
     "747-100": ("Boeing 747", "Boeing"),

@@ -148,7 +148,7 @@ def test_a_truncated_zip_and_a_missing_one(tmp_path, miniatures):
         prepare("tiny-imagenet", tmp_path / "data", tmp_path / "nowhere.zip")
 
 
-@pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc"])
+@pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc", "grocery"])
 def test_without_a_network_the_error_says_what_to_do(tmp_path, monkeypatch, name):
     import urllib.request
 
@@ -219,6 +219,24 @@ def test_pictures_that_are_not_cifar100(tmp_path, miniatures, change, error):
     change(folder)
     with pytest.raises(UserError, match=error):
         prepare("cifar100", tmp_path / "data", folder)
+
+
+def test_grocery(tmp_path, miniatures):
+    folder = miniatures.grocery(tmp_path / "store")
+    prepared = prepare("grocery", tmp_path / "data", folder)
+    assert prepared.meta["splits"] == {"train": 162, "val": 162, "test": 162}
+    assert "train.txt, val.txt, test.txt differ from the official lists" in prepared.meta["remark"]
+    assert prepared.hierarchy("height").level_sizes == (3, 43, 81)
+    images, labels = prepared.arrays("test")
+    assert images.shape == (162, 3, 224, 224) and labels.tolist() == np.repeat(np.arange(81), 2).tolist()
+    assert prepared.ids("test")[0] == "test/Fruit/Apple/Golden-Delicious/Golden-Delicious_000.jpg"
+    assert prepare("grocery-frozen", tmp_path / "other", folder / "dataset").digest == prepared.digest
+    for line, error in (("test/../../x.jpg, 0, 0", "has a line"), ("test/a/b.jpg, 81, 0", "has a line")):
+        (folder / "dataset/test.txt").write_text(line)
+        with pytest.raises(UserError, match=error):
+            prepare("grocery", tmp_path / "third", folder)
+    with pytest.raises(UserError, match=r"no file train\.txt"):
+        prepare("grocery", tmp_path / "third", tmp_path)
 
 
 def test_fgvc(tmp_path, miniatures):

@@ -12,7 +12,7 @@ import pytest
 import hierbench
 from hierbench.config.pretrained import KNOWN
 from hierbench.config.sections import Model
-from hierbench.data.datasets import cifar100, fgvc, inat19, split_lists, tieredimagenet_h, tiny_imagenet
+from hierbench.data.datasets import cifar100, fgvc, grocery, inat19, split_lists, tieredimagenet_h, tiny_imagenet
 from hierbench.data.datasets.split_lists import listed_file, read_lists
 from hierbench.data.source import obtain_archive
 from hierbench.utils import download
@@ -49,14 +49,14 @@ def site(monkeypatch):
 
 def remotes():
     weights = [Remote(known.title, known.url, known.sha256) for known in KNOWN.values()]
-    return [*weights, *(module.ARCHIVE for module in (cifar100, fgvc, tiny_imagenet))]
+    return [*weights, *(module.ARCHIVE for module in (cifar100, fgvc, grocery, tiny_imagenet))]
 
 
 def test_what_is_downloaded_has_a_full_digest_or_none_at_all():
     """The beginning of a digest is no digest; whose file has none is listed here."""
     files = [file for module in (inat19, tieredimagenet_h) for file in (module.TREE, module.SPLITS)]
     assert all(re.fullmatch("[0-9a-f]{64}|", entry.sha256) for entry in (*remotes(), *files))
-    assert [remote.name for remote in remotes() if not remote.sha256] == ["moco_v2_800ep.pth.tar"]
+    assert [remote.name for remote in remotes() if not remote.sha256] == ["moco_v2_800ep.pth.tar", grocery.ARCHIVE.name]
     assert [file.name for file in files if not file.sha256] == ["splits_inat19.zip"]
     assert re.fullmatch("[0-9a-f]{40}", inat19.SPLITS.blob)
     assert KNOWN["imagenet1k-v1"].sha256.startswith("0676ba61")  # as the file's own name says
