@@ -1,6 +1,7 @@
 """The command behind a row: planning it gives the recorded ids, and what cannot be had is said."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -66,14 +67,19 @@ def test_no_row_of_the_published_table_needs_more_than_options():
 
 @pytest.mark.parametrize("dataset", sorted(path.name for path in PUBLISHED.parent.iterdir() if path.is_dir()))
 def test_the_documented_command_plans_the_published_runs(dataset):
-    """`hierbench run --methods all --dataset NAME --tuned`, on the data and weights that the records name."""
+    """`hierbench run --dataset NAME --tuned` of the page on photographs, on the data and weights of the records."""
     specs = {run.folder.name: Spec.model_validate(run.spec()) for run in Store(PUBLISHED.parent / dataset).runs()}
+    page = (ROOT / "docs/photographs.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^hierbench run .*--dataset {dataset} .*--tuned.*$", page, re.M)
+    options = options_of(shlex.split(line.replace(" --tuned", "")))
     recipe = resolve_model(load_recipe(dataset))
-    recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
+    if recipe.model.frozen:
+        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
     found = read_tuned(ROOT / f"benchmarks/tuned/{dataset}.toml")
     tuned = {(method, kind): entry.params for (_, method, kind), entry in found.items()}
-    one, (methods, _) = next(iter(specs.values())), find_methods(["all"])
-    plan = make_plan(recipe, data_of(one), methods, ["type-I", "type-II"], recipe.seeds, one.weights, tuned)
+    one, (methods, _) = next(iter(specs.values())), find_methods(names_asked(options))
+    seeds = options.seeds or recipe.seeds
+    plan = make_plan(recipe, data_of(one), methods, options.types.split(","), seeds, one.weights, tuned)
     assert {job.id for job in plan} == specs.keys()
 
 
