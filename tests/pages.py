@@ -23,7 +23,7 @@ import typer
 ROOT = Path(__file__).resolve().parents[1]
 FIRST = "hierbench run --methods paper --dataset shapes"  # the tour's command
 # What takes longest is made smaller: in the recipes that commands read, and in the commands.
-RECIPE = ((r"^epochs = \d+", "epochs = 1"), (r"^seeds = \d+", "seeds = 2"))
+RECIPE = ((r"^epochs = \d+", "epochs = 1"), (r"^warmup_epochs = \d+", ""), (r"^seeds = \d+", "seeds = 2"))
 YOURS = (
     (r"^epochs = \d+", "epochs = 1"),
     (r"^seeds = \d+", "seeds = 1"),
@@ -41,7 +41,7 @@ NOT_HERE = {  # the beginning of what is not run, and why; test_pages.py parses 
     r"ray start|.* --address ": "a cluster of several machines; test_ray.py starts one",
     r"hierbench data (import|new food) ": "downloads 5 GB from the hub; test_huggingface.py has saved datasets",
     r"comparison=|count=|sbatch |hierbench run \$comparison": "test_job.py runs these lines with a stand-in for sbatch",
-    r"hierbench (tune|run|compare) .*--dataset tiny-imagenet-frozen": DOWNLOAD,
+    r"hierbench (tune|run|compare) .*--dataset (tiny-imagenet|cifar100)-(frozen|small)": DOWNLOAD,
     r"hierbench (run|leaderboard|ablate|collapse) .*--dataset fgvc(?! --numbers paper)": DOWNLOAD,
 }
 
