@@ -112,7 +112,7 @@ def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[
             for member in content.namelist():
                 if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
                     listed[match[1], match[2]] = content.read(member).decode("utf-8").split()
-    except DAMAGED as error:
+    except (*DAMAGED, OSError) as error:  # an offset before its beginning is the system's error
         raise UserError(f"{archive.name} is not a complete zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))
     if odd:
