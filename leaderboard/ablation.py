@@ -102,10 +102,7 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
                     Text(title),
                     Text(row.title, small=f"{seeds(row)} runs" if row.n < row.planned else ""),
                     *(CHECK if there else CROSS for there in variant.parts.values()),
-                    *(
-                        replace(cell_of(row, column, printed=board.protocol == PUBLISHED), letters="")
-                        for column in columns
-                    ),
+                    *(cell_of(row, column, printed=board.protocol == PUBLISHED) for column in columns),
                 ]
             )
             for title, board, variant, row in found

@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 from hierbench.leaderboard.columns import PAPER, Column
 
 METRICS = tuple(column.name for column in PAPER)
+AXES = ("mistake_severity", "top1")  # of the picture that shows a table at a glance
 TOLERANCE = Decimal("0.05")  # of competitive mistake severity
 CONFIDENCE = 0.95
 UNRANKED = ("claimed", "rejected")  # verdicts of rows that are shown and never ranked
@@ -59,6 +60,21 @@ def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """
     ours = [row for row in rows if not row.scored and row.citation is None]
     return [row for row in ours or rows if not row.lacking and row.verdict not in UNRANKED]
+
+
+def front_of(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that no other beats in both accuracy and mistake severity, the most severe last."""
+    placed = []
+    for number, row in enumerate(rows):
+        severity, top1 = (row.metrics[name].mean if name in row.metrics else None for name in AXES)
+        if severity is not None and top1 is not None:
+            placed.append((severity, -top1, number))
+    found, least = list[Row](), math.inf
+    for _, error, number in sorted(placed):
+        if error < least:
+            found.append(rows[number])
+            least = error
+    return found
 
 
 def on_ranked(rows: Sequence[Row], mark: Callable[[list[Row]], Sequence[Row]]) -> tuple[Row, ...]:

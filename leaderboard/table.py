@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Interval:
         ci_digits: of the half-width, where it is printed with others: the paper's.
         signed: whether a positive mean is printed with its sign, as of a difference.
         strong: whether it is printed bold, whose meaning is `Table.bold`.
-        letters: of its groups, printed behind it.
+        versus: whether it is significantly "better" or "worse" than what `Table.arrows` says, printed as an arrow.
         small: what is said beside it.
         bounds: of the interval, where it is not one around the mean: those of one scored file.
         ends: smallest and largest end of any interval of the column, for a bar beside it; None for no bar.
@@ -63,7 +63,7 @@ class Interval:
     ci_digits: int | None = None
     signed: bool = False
     strong: bool = False
-    letters: str = ""
+    versus: Literal["", "better", "worse"] = ""
     small: str = ""
     bounds: tuple[float, float] | None = None
     ends: tuple[float, float] | None = None
@@ -94,6 +94,7 @@ class Flag:
 
 
 Cell = Text | Number | Interval | Flag
+ARROWS = {"better": "▲", "worse": "▼"}
 CHECK, CROSS = Flag("✓", "yes"), Flag("✗", "no")
 
 
@@ -128,6 +129,7 @@ class Table:
         above, notes: sentences above and below it.
         items: a list below the notes.
         star, bold: what a star behind a name and a bold number mean, "" where there are none.
+        arrows: the end of the sentence that begins with what the arrows mean, "better" and "worse"; "" without any.
         merged: number of leading columns in which LaTeX prints equal neighbours once.
         floats: whether LaTeX makes a figure of one page with a caption of it, as the paper's tables are.
         records: what CSV has, a dictionary per line; None for the cells themselves.
@@ -143,6 +145,7 @@ class Table:
     above: Sequence[str] = ()
     star: str = ""
     bold: str = ""
+    arrows: str = ""
     merged: int = 0
     floats: bool = False
     records: Sequence[Mapping[str, Any]] | None = None

@@ -1,7 +1,8 @@
-"""Tie groups in place of strict ranks: sets of rows of which no two differ significantly in one metric.
+"""Which rows of a table differ: the arrows against cross-entropy, and tie groups of all pairs in place of strict ranks.
 
-The tests of a table are all pairs of its rows in all its columns, and Holm's correction is over all of them: a table of
-equal methods shows any difference at all with a probability of at most 5 %.
+The tests of the tie groups are all pairs of a table's rows in all its columns, those of the arrows each row against
+cross-entropy of its type. Holm's correction is over all tests of either: a table of equal methods shows any difference
+at all with a probability of at most 5 %.
 
 C: columns, R: rows, S: seeds.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,24 @@ from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from hierbench.leaderboard.board import Board
+
+
+BASELINE = "ce"  # cross-entropy, which knows nothing of the tree
+Versus = Literal["", "better", "worse"]
+BETTER: dict[bool, Versus] = {True: "better", False: "worse"}
+
+
+@dataclass(frozen=True)
+class Arrows:
+    """Where the rows of a table differ significantly from cross-entropy of their type.
+
+    Attributes:
+        of: {(`id` of a row, metric): "better" or "worse"}.
+        number: of tests.
+    """
+
+    of: dict[tuple[int, str], Versus]
+    number: int
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,54 @@ class Ties:
     family: Family
 
 
+def arrows_of(board: Board) -> Arrows:
+    """Compare the ranked rows of a board with cross-entropy of their type, by the table's seeds in all its columns.
+
+    There is no test of one seed, and none in a type with no row of cross-entropy, or with several.
+    """
+    rows, columns = ranked_rows(board.rows), board.shown
+    if not rows or not columns or len(board.seeds) < 2:
+        return Arrows({}, 0)
+    values, p = values_of(rows, columns, board.seeds), np.full((len(columns), len(rows)), np.nan)
+    gaps = np.zeros_like(p)
+    for kind, base in baselines(rows).items():
+        of_type = [place for place, row in enumerate(rows) if row.type == kind]
+        own = [place for place in of_type if rows[place] is not base]
+        reference = values[:, [place for place in of_type if rows[place] is base]]
+        p[:, own], _ = _p_of(reference, values[:, own])
+        with np.errstate(divide="ignore", invalid="ignore"):  # a metric of which a row has no value
+            gaps[:, own] = _moments(values[:, own])[1] - _moments(reference)[1]
+    tested = ~np.isnan(p)
+    p[tested] = holm(p[tested])
+    found: dict[tuple[int, str], Versus] = {
+        (id(rows[place]), columns[which].name): BETTER[bool(gaps[which, place] > 0) == columns[which].higher]
+        for which, place in np.argwhere(p < SIGNIFICANT).tolist()
+    }
+    return Arrows(found, int(tested.sum()))
+
+
+def baselines(rows: Sequence[Row]) -> dict[str, Row]:
+    """Return the row of cross-entropy of each type that has one and no second."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.method == BASELINE:
+            found.setdefault(row.type, []).append(row)
+    return {kind: of_type[0] for kind, of_type in found.items() if len(of_type) == 1}
+
+
+def values_of(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> NDArray[np.float64]:
+    """Return the values of these seeds [C, R, S], NaN where a row has none."""
+    values = np.full((len(columns), len(rows), len(seeds)), np.nan)
+    for place, row in enumerate(rows):
+        held = [(number, row.seeds.index(seed)) for number, seed in enumerate(seeds) if seed in row.seeds]
+        for which, column in enumerate(columns):
+            cell = row.metrics.get(column.name)
+            if cell is not None and len(cell.values) == len(row.seeds):
+                for number, index in held:
+                    values[which, place, number] = cell.values[index]
+    return values
+
+
 def with_letters(
     rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]
 ) -> tuple[Sequence[Row], Family | None]:
@@ -76,15 +143,7 @@ def with_letters(
     shown = [column for column in columns if any(column.name in row.metrics for row in rows)]
     if not shown or len(seeds) < 2 or not 2 <= len(rows) <= MOST_ROWS:
         return rows, None
-    values = np.full((len(shown), len(rows), len(seeds)), np.nan)
-    for place, row in enumerate(rows):
-        held = [(number, row.seeds.index(seed)) for number, seed in enumerate(seeds) if seed in row.seeds]
-        for which, column in enumerate(shown):
-            cell = row.metrics.get(column.name)
-            if cell is not None and len(cell.values) == len(row.seeds):
-                for number, index in held:
-                    values[which, place, number] = cell.values[index]
-    family, cells = family_of(values), [dict(row.metrics) for row in rows]
+    family, cells = family_of(values_of(rows, shown, seeds)), [dict(row.metrics) for row in rows]
     for which, column in enumerate(shown):
         order = sorted(map(int, np.flatnonzero(family.known[which])), key=lambda place: order_in(rows[place], column))
         groups: list[list[str]] = [[] for _ in order]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hierbench.leaderboard.table import Cell, Flag, Interval, Table, Text
+from hierbench.leaderboard.table import ARROWS, Cell, Flag, Interval, Table, Text
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Style:
 
     escaped: Callable[[str], str]
     strong: str = "{}"
-    letters: str = " {}"
+    arrow: str = " {}"
     star: str = " *"
 
     def shown(self, cell: Cell) -> str:
@@ -27,7 +27,7 @@ class Style:
             text = self.escaped(str(cell))  # the sign of a share
             if isinstance(cell, Interval):
                 text = self.strong.format(text) if cell.strong else text
-                text += self.letters.format(cell.letters) if cell.letters else ""
+                text += self.arrow.format(ARROWS[cell.versus]) if cell.versus else ""
         return f"{text} ({self.escaped(cell.small)})" if cell.small else text
 
     def lines(self, table: Table) -> list[list[str]]:
@@ -37,7 +37,8 @@ class Style:
 
 def legend_lines(table: Table, star: str, bold: str) -> list[str]:
     """Return the line that says what the marks are, which each format prints in its own way."""
-    meanings = [f"{mark}{meaning}." for mark, meaning in ((star, table.star), (bold, table.bold)) if mark and meaning]
+    marks = ((star, table.star), (bold, table.bold), (f"{ARROWS['better']} better, {ARROWS['worse']} ", table.arrows))
+    meanings = [f"{mark}{meaning}." for mark, meaning in marks if mark and meaning]
     return [" ".join(meanings)] if meanings else []
 
 

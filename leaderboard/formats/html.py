@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from importlib import resources
 
-from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Number, Table, Text
+from hierbench.leaderboard.table import ARROWS, Cell, Flag, Interval, Line, Number, Table, Text
 from hierbench.utils.text import one_line
 
 
@@ -47,8 +47,9 @@ def fragment(table: Table, name: str = "Table") -> str:
     )
     star = f'<span class="star">★</span> {_safe(table.star)}. ' if table.star else ""
     bold = f"<b>Bold</b>: {_safe(table.bold)}. " if table.bold else ""
+    arrows = f"{ARROWS['better']} better, {ARROWS['worse']} {_safe(table.arrows)}. " if table.arrows else ""
     width = any(isinstance(cell, Interval) and cell.ci95 is not None for line in table.rows for cell in line.cells)
-    marks = star + bold + ("±: half the width of the 95% interval." if width else "")
+    marks = star + bold + arrows + ("±: half the width of the 95% interval." if width else "")
     parts = [*([marks] if marks else []), *map(_safe, table.notes)]
     legend = "".join(f"<p>{text}</p>\n" for text in parts)
     items = "".join(f"<li>{_safe(text)}</li>\n" for text in table.items)
@@ -93,8 +94,10 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     mean = cell.printed_mean
     shown = f"<b>{mean}</b>" if cell.strong else f"<span>{mean}</span>"
     width = "" if cell.ci95 is None and cell.bounds is None else f" <small>{cell.spread('±&#8239;')}</small>"
-    letters = f'<small class="letters">{_safe(cell.letters)}</small>' if cell.letters else ""
-    return f'<td class="n">{shown.replace("-", "−")}{width}{_bar(cell)}{letters}{small}</td>'
+    arrow = ""
+    if cell.versus:
+        arrow = f' <small class="{cell.versus}">{ARROWS[cell.versus]}<span class="unseen"> {cell.versus}</span></small>'
+    return f'<td class="n">{shown.replace("-", "−")}{width}{arrow}{_bar(cell)}{small}</td>'
 
 
 def _linked(text: str, link: str) -> str:

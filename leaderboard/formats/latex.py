@@ -9,7 +9,8 @@ from hierbench.leaderboard.formats._text import Style, legend_lines
 from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Table
 from hierbench.utils.text import one_line
 
-ARROWS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+MARKS = {"▲": r"$\bigtriangleup$", "▼": r"$\bigtriangledown$"}  # of TeX itself, filled ones need a package
+ARROWS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", **MARKS}
 FLAGS = {"yes": r"\cellcolor{green!15} \cmark", "no": r"\cellcolor{red!15} \xmark"}
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -23,7 +24,7 @@ NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 def render(table: Table) -> str:
     """Return a LaTeX document with the table; two comments mark the table itself."""
-    style = Style(latex_escaped, letters=r"\textsuperscript{{{}}}", star="")
+    style = Style(latex_escaped, arrow=r"\textsuperscript{{{}}}", star="")
     lines = [
         [
             style.shown(cell) if place < table.merged else _tex_cell(cell, line, style)
@@ -51,8 +52,8 @@ def _tex_cell(cell: Cell, line: Line, style: Style) -> str:
     if isinstance(cell, Flag) and cell.kind in FLAGS:
         return FLAGS[cell.kind]
     text, strong = style.shown(cell), isinstance(cell, Interval) and cell.strong
-    if isinstance(cell, Interval) and cell.letters:
-        text = text.replace(f"{{{cell.letters}}}", f"{{{cell.letters.replace('-', '--')}}}")
+    for arrow, command in MARKS.items():
+        text = text.replace(arrow, command)
     if strong and not line.starred:
         text = rf"\textbf{{{text}}}"
     shade = rf"\cellcolor{{blue!{35 if strong else 15}}}" if line.starred else ""

@@ -5,10 +5,11 @@ from typing import Any
 
 from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
-from hierbench.leaderboard.letters import MOST_ROWS, compact, listed
+from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.statistics import Cell as Value
-from hierbench.leaderboard.statistics import Row, ranked_rows
+from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
+from hierbench.leaderboard.ties import Arrows, Versus, arrows_of
 from hierbench.utils.text import one_line
 
 HEADINGS = {column.name: column.heading for column in PAPER}
@@ -26,6 +27,7 @@ MARKED = {"claimed": "claimed", "rejected": "not ranked"}  # verdicts that are s
 def board_table(board: Board) -> Table:
     """Return a leaderboard: a line per row, with how many runs are behind it."""
     columns, tuned, sources = board.shown, any(row.tuning for row in board.rows), cited_sources(board)
+    arrows = arrows_of(board)
     lines = []
     for row in board.rows:
         title = f"{row.title} [{sources[row.citation['source']]}]" if row.citation else row.title
@@ -33,7 +35,10 @@ def board_table(board: Board) -> Table:
         cells: list[Cell] = [
             Text(row.type),
             Text(title, small=lacking(row), star=row.competitive),
-            *(cell_of(row, column, printed=board.protocol == PUBLISHED) for column in columns),
+            *(
+                cell_of(row, column, arrows.of.get((id(row), column.name), ""), printed=board.protocol == PUBLISHED)
+                for column in columns
+            ),
             Text(seeds(row)),
             *([Text(budget)] if tuned else []),
         ]
@@ -52,19 +57,21 @@ def board_table(board: Board) -> Table:
         items=cited,
         star=STAR,
         bold=BOLD,
+        arrows=meaning_of(arrows),
         merged=1,
         floats=True,
-        records=records(board),
+        records=records(board, arrows),
         content=board.as_json(),
     )
 
 
 def notes_of(board: Board) -> list[str]:
-    """Return the sentences on tuning, letters, units, settings and evidence that a board's table needs."""
+    """Return the sentences on tuning, units, settings and evidence that a board's table needs."""
     found = []
     if any(row.tuning for row in board.rows):
         found.append("Tuning: configurations tried on validation data x runs of each.")
-    found += filter(None, [meaning_of_letters(board), units_of(board)])
+    if units := units_of(board):
+        found.append(units)
     if board.remark:
         found.append(f"Settings: {board.remark}.")
     if board.evidence:
@@ -72,7 +79,7 @@ def notes_of(board: Board) -> list[str]:
     return found
 
 
-def cell_of(row: Row, column: Column, *, printed: bool = False) -> Interval:
+def cell_of(row: Row, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
     """Return a row's cell in a column; `printed` for the paper's, whose half-widths have four digits."""
     cell = row.metrics.get(column.name, Value(None, None))
     return Interval(
@@ -81,7 +88,7 @@ def cell_of(row: Row, column: Column, *, printed: bool = False) -> Interval:
         column.digits,
         PRINTED_DIGITS if printed or row.citation else None,
         strong=cell.best,
-        letters=compact(cell.groups),
+        versus=versus,
         bounds=cell.interval,
     )
 
@@ -112,11 +119,12 @@ def named(row: Row) -> dict[str, str]:
     return {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
 
 
-def records(board: Board) -> list[dict[str, Any]]:
+def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
     """Return the lines of a board's CSV.
 
-    A table of runs has the seeds that a row lacks and the tie groups, separated by blanks; one of verified runs a
-    column verdict; one with rows of other authors the columns sample and source.
+    A table of runs has the seeds that a row lacks and the tie groups, separated by blanks, and whether a value is
+    better or worse than cross-entropy of its type; one of verified runs a column verdict; one with rows of other
+    authors the columns sample and source.
     """
     metrics, cited = [column.name for column in board.shown], bool(cited_sources(board))
     verified = any(row.verdict for row in board.rows)
@@ -127,7 +135,7 @@ def records(board: Board) -> list[dict[str, Any]]:
             "planned": row.planned,
             "competitive": int(row.competitive),
             **({"lacking": " ".join(map(str, row.lacking))} if board.seeds else {}),
-            **metric_columns(row, metrics, groups=bool(board.seeds)),
+            **metric_columns(row, metrics, arrows if board.seeds else None),
             **({name: (row.citation or {}).get(name) for name in ("sample", "source")} if cited else {}),
             **({"verdict": row.verdict} if verified else {}),
         }
@@ -135,33 +143,24 @@ def records(board: Board) -> list[dict[str, Any]]:
     ]
 
 
-def metric_columns(row: Row, metrics: Sequence[str], *, groups: bool = False) -> dict[str, Any]:
-    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, and its tie groups."""
+def metric_columns(row: Row, metrics: Sequence[str], arrows: Arrows | None = None) -> dict[str, Any]:
+    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, tie groups and arrow."""
     found: dict[str, Any] = {}
     for metric in metrics:
         cell = row.metrics.get(metric, Value(None, None))
         found |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
-        if groups:
+        if arrows is not None:
             found[f"{metric} groups"] = " ".join(cell.groups)
+            found[f"{metric} versus ce"] = arrows.of.get((id(row), metric), "")
     return found
 
 
-def meaning_of_letters(board: Board) -> str:
-    """Return the sentence that explains the letters, "" for a table without."""
-    held = [
-        sum(bool(row.metrics[column.name].groups) for row in board.rows if column.name in row.metrics)
-        for column in board.shown
-    ]
-    tests = sum(rows * (rows - 1) // 2 for rows in held)
-    if len(board.seeds) > 1 and len(ranked_rows(board.rows)) > MOST_ROWS:
-        return f"No letters: they are for tables of at most {MOST_ROWS} ranked rows."
-    if not tests:
+def meaning_of(arrows: Arrows) -> str:
+    """Return the end of the sentence that explains the arrows, "" for a table without tests."""
+    if not arrows.number:
         return ""
-    number = "1 comparison" if tests == 1 else f"all {tests:,} comparisons"
-    return (
-        "Letters: rows that share none in a column differ significantly there (p below 0.05 after Holm's correction "
-        f"over {number} of the table)."
-    )
+    tests = "1 comparison" if arrows.number == 1 else f"{arrows.number:,} comparisons"
+    return f"worse than cross-entropy of its type: p below 0.05 after Holm's correction over {tests}"
 
 
 def units_of(board: Board) -> str:

@@ -32,7 +32,7 @@ def boards_table(found: BoardDifference) -> Table:
                 Text(row.type),
                 Text(row.title),
                 Text(what),
-                *(replace(cell_of(row, column), letters="", strong=False) for column in columns),
+                *(replace(cell_of(row, column), strong=False) for column in columns),
                 Text(_seeds(row)),
             ]
         )

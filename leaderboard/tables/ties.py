@@ -1,8 +1,8 @@
-"""Tie groups of the rows of a table in one metric."""
+"""Tie groups of the rows of a table, in one metric or in all its columns."""
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.letters import compact
-from hierbench.leaderboard.statistics import Cell
+from hierbench.leaderboard.letters import MOST_ROWS, compact
+from hierbench.leaderboard.statistics import Cell, ranked_rows
 from hierbench.leaderboard.table import Interval, Line, Table, Text
 from hierbench.leaderboard.tables.board import named, seeds
 from hierbench.leaderboard.ties import Ties
@@ -64,3 +64,25 @@ def ties_table(board: Board, ties: Ties) -> Table:
             "rows": records,
         },
     )
+
+
+def letters_table(board: Board) -> Table:
+    """Return the ranked rows of a board with the letters of their groups in each of its columns."""
+    rows, columns = ranked_rows(board.rows), board.shown
+    lines = [
+        Line([Text(row.title), Text(row.type), *(Text(_letters(row.metrics.get(one.name))) for one in columns)])
+        for row in rows
+    ]
+    tested = any(cell.groups for row in rows for cell in row.metrics.values())
+    said = (
+        "Two rows that share no letter in a column differ significantly there: p below 0.05 after Holm's correction "
+        "over all pairs of these rows in all columns; a is the group of the best row. Two rows that share one were not "
+        "told apart, which does not show that they are equal."
+    )
+    none = f"Rows are compared that have two seeds of the table, in tables of at most {MOST_ROWS} ranked rows."
+    heads = ["Method", "Type", *(column.heading for column in columns)]
+    return Table("Tie groups", heads, lines if tested else [], notes=[said if tested else none])
+
+
+def _letters(cell: Cell | None) -> str:
+    return compact(cell.groups) or "-" if cell is not None else "-"

@@ -172,7 +172,7 @@ def test_a_large_table_is_in_parts_whose_rows_are_light(tmp_path):
     assert max(path.stat().st_size for path in pages) < 150_000
     parts = [tmp_path / f"site/tables/big/{name}.html" for name in ("index", "page-2", "page-3")]
     assert [path.read_text().count("<tr data-type=") for path in parts] == [60, 60, 30]
-    assert '<small class="letters">ab</small>' in parts[0].read_text() and "lacks 2-4" in parts[0].read_text()
+    assert "lacks 2-4" in parts[0].read_text()
     assert 'class="lacking"' in parts[2].read_text()
 
 

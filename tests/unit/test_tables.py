@@ -25,7 +25,7 @@ from hierbench.leaderboard.ledger import build_ledger, ledger_table
 from hierbench.leaderboard.paired import compare_rows
 from hierbench.leaderboard.power import effects_of, plan
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
-from hierbench.leaderboard.table import CHECK, CROSS, Flag, Interval, Line, Number, Table, Text
+from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board import BOLD, STAR, board_table
 from hierbench.leaderboard.tables.boards import boards_table
 from hierbench.leaderboard.tables.differences import differences_table
@@ -52,7 +52,7 @@ CELLS = Table(
     columns=["Model", "Name", "Top-1 ↑", "Gap", "Kept", "E_C|<b>t"],
     rows=[
         Line(
-            [Text("a"), Text("x", small=HOSTILE, star=True), Interval(2.0, 0.1, strong=True, letters="a-c"),
+            [Text("a"), Text("x", small=HOSTILE, star=True), Interval(2.0, 0.1, strong=True, versus="better"),
              Number(-0.5, "+.1f"), CHECK, Flag("no")], tags={"type": HOSTILE}
         ),
         Line([Text("a"), Text(FORMULA, link="x.html"), Interval(-2.04, None, 3), Number(None), CROSS, Flag("")]),
@@ -61,7 +61,7 @@ CELLS = Table(
               Number(1e-5, ".0e"), CHECK, Flag("yes")], "printed"),
     ],
     notes=[f"First: {HOSTILE}.", "Second."], items=[HOSTILE], above=[HOSTILE], star="starred", bold="emboldened",
-    merged=1,
+    arrows="worse than x", merged=1,
 )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def parts_of(cell):
         width = cell.digits if cell.ci_digits is None else cell.ci_digits
         mean = f"{cell.mean:{'+' if cell.signed else ''}.{cell.digits}f}"
         interval = mean if cell.ci95 is None else f"{mean} +/- {cell.ci95:.{width}f}"
-        return [interval, cell.letters, cell.small]
+        return [interval, ARROWS.get(cell.versus, ""), cell.small]
     if isinstance(cell, Number):
         return ["-" if cell.value is None or math.isnan(cell.value) else format(cell.value, cell.form), cell.small]
     if isinstance(cell, Flag):
@@ -255,20 +255,23 @@ def test_a_table_without_records_derives_them_from_its_cells():
         render(CELLS, "markdwon")
 
 
-def test_a_board_names_what_rows_lack_and_explains_its_letters(board):
+def test_a_board_names_what_rows_lack_and_explains_its_marks(board):
     table = board_table(board)
     text = render(table)
     assert text.count("not ranked") == 1 and "=1+1\\|x (lacks seed 4; not ranked)" in text
-    assert "Letters: rows that share none in a column differ" in text and "over all 5 comparisons of the table" in text
+    said = "better, ▼ worse than cross-entropy of its type: p below 0.05 after Holm's correction over 5 comparisons."
+    assert said in text
     assert r"\<b>4 x 2" in text and rf"\* {STAR}. **Bold**: {BOLD}." in text
     rows = {row["method"]: row for row in csv.DictReader(io.StringIO(render(table, "csv")))}
     assert [rows[name]["lacking"] for name in ("ce", "hxe")] == ["", "4"]
     assert rows["ce"]["mistake_severity groups"] == "a" and rows["hxe"]["top1 groups"] == ""
+    arrows = {row["method"]: row["hierdist@20 versus ce"] for row in rows.values()}
+    assert arrows == {"ce": "", "hxe": "", "soft_labels": "better"}
     assert [line for line in render(table, "html").splitlines() if line.startswith('<tr class="lacking">')]
     lines = render(table, "latex").splitlines()
     (grey,) = (line for line in lines if r"lacks seed 4" in line)
-    assert grey.count(r"\color{gray}") == len(table.columns) - 1 and r"\textsuperscript{a}" in "".join(lines)
-    assert all("Letters" not in render(board_table(Board.paper("fgvc")), form) for form in FORMATS)
+    assert grey.count(r"\color{gray}") == len(table.columns) - 1 and r"\bigtriangleup" in "".join(lines)
+    assert all("▼" not in render(board_table(Board.paper("fgvc")), form) for form in FORMATS)
 
 
 def test_json_of_a_board_keeps_the_contract(board):

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.letters import MOST_ROWS, compact, letter, listed, number_of, tie_groups
 from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
 from hierbench.leaderboard.statistics import METRICS, Row, summarise
-from hierbench.leaderboard.tables.board import board_table
 from hierbench.leaderboard.tables.differences import differences_table
-from hierbench.leaderboard.ties import pairwise_p, tied_rows, with_letters
+from hierbench.leaderboard.tables.ties import letters_table
+from hierbench.leaderboard.ties import Arrows, arrows_of, pairwise_p, tied_rows, with_letters
 from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -130,7 +131,7 @@ def test_too_few_and_too_many_rows():
     with pytest.raises(UserError, match="more than the 100 that are compared"):
         tied_rows(many, column_of("top1"))
     assert with_letters(many.rows, many.columns, many.seeds)[1] is None
-    assert "No letters: they are for tables of at most 100 ranked rows." in render(board_table(many))
+    assert letters_table(many).rows == [] and "at most 100 ranked rows" in letters_table(many).notes[0]
     assert tied_rows(many, column_of("top1"), same[:3]).groups == [("a",)] * 3
 
 
@@ -155,6 +156,22 @@ def published(copied, tmp_path_factory):
     """Published runs of three methods."""
     methods = ("ce", "crm", "soft_labels")
     return copied(tmp_path_factory.mktemp("published"), lambda spec: spec["method"]["name"] in methods)
+
+
+def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
+    board = Board.of(NAME, read_records(SHIPPED))
+    bases = {row.type: values_by_seed(row, METRICS) for row in board.rows if row.method == "ce"}
+    rows = [row for row in board.rows if row.method != "ce"]
+    pairs = [(row, name) for row in rows for name in METRICS]
+    gaps = [difference(values_by_seed(row, METRICS)[name], bases[row.type][name]) for row, name in pairs]
+    arrows, adjusted = arrows_of(board), holm([gap.p for gap in gaps])
+    assert arrows.number == len(gaps) == 25 * 5
+    for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
+        better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
+        assert arrows.of.get((id(row), name), "") == (better if p < 0.05 else ""), (row.method, name)
+    assert set(arrows.of.values()) == {"better", "worse"}
+    without = replace(board, rows=tuple(rows))
+    assert arrows_of(without) == arrows_of(replace(board, seeds=(0,))) == Arrows({}, 0)
 
 
 def test_two_rows_share_a_letter_exactly_if_they_do_not_differ():

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from hierbench.figures.plots import style
 from hierbench.figures.plots.source import Floats, Request, board_of, heading, remarks_on
-from hierbench.leaderboard.statistics import TOLERANCE, Row, printed, ranked_rows
+from hierbench.leaderboard.statistics import AXES, TOLERANCE, Row, front_of, printed, ranked_rows
 from hierbench.utils.errors import UserError
 
 ROUNDING = 0.005  # half of the last printed digit
-AXES = ("mistake_severity", "top1")
 RINGS = (1.0, 1.5, 2.1, 2.8, 3.6, 4.6, 5.8)  # gaps between a point and its label that are tried
 DIRECTIONS = 24
 SWEEPS = 6
@@ -68,11 +67,14 @@ def draw(request: Request) -> style.Drawing:
             zorder=3,
             alpha=FAINT if row.lacking else 1.0,
         )
+    if len(front := front_of(ranked)) > 1:
+        axes.plot(*numbers_of(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)
     axes.set_title(heading(board, request.dataset), loc="left")
     style.note(
         axes,
         "band: competitive, severity at most 0.05 above the smallest\n"
+        "dashed: from row to row that no other beats in both\n"
         "whiskers: 95% intervals; markers: open type-I, filled type-II"
         + ("\nfaint: lacks seeds of the table, not ranked" if any(row.lacking for row in rows) else ""),
     )

@@ -14,10 +14,9 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import Difference, difference, values_by_seed
 from hierbench.leaderboard.power import effect_of_values, seeds_needed
-from hierbench.leaderboard.statistics import Row, ranked_rows
-from hierbench.leaderboard.ties import with_letters
+from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
+from hierbench.leaderboard.ties import baselines, with_letters
 
-BASELINE = "ce"
 BEST = "the best competitive row"
 OF_TYPE = "cross-entropy of its type"
 
@@ -63,6 +62,23 @@ def best_row(rows: Sequence[Row]) -> Row | None:
     return min((row for row in rows if row.competitive), key=place, default=None)
 
 
+def leaders_of(board: Board) -> list[tuple[Column, Row, Row | None]]:
+    """Return of each column the best ranked row, and the best competitive one, None where that is the same."""
+    rows, found = ranked_rows(board.rows), list[tuple[Column, Row, Row | None]]()
+    marked = with_best(rows, board.shown)
+    for column in board.shown:
+        held = [
+            (row, row.metrics[column.name].best)
+            for row, overall in zip(rows, marked, strict=True)
+            if column.name in row.metrics and overall.metrics[column.name].best
+        ]
+        star = next((row for row in rows if column.name in row.metrics and row.metrics[column.name].best), None)
+        if held:
+            both = next((row for row, best in held if best), None)
+            found.append((column, both or held[0][0], None if both else star))
+    return found
+
+
 def adjusted_p(board: Board) -> dict[tuple[str, frozenset[int]], float]:
     """Return {(metric, `id` of both rows): p after Holm's correction} of the tests that a board's letters are from.
 
@@ -80,11 +96,11 @@ def adjusted_p(board: Board) -> dict[tuple[str, frozenset[int]], float]:
 def pairs_of(board: Board) -> list[Pair]:
     """Return the comparisons of a board, in the order of its rows."""
     rows, adjusted = board.of_runs.rows, adjusted_p(board)
-    best, baselines, place = best_row(rows), _baselines(rows), {id(row): number for number, row in enumerate(rows)}
+    best, references, place = best_row(rows), baselines(rows), {id(row): number for number, row in enumerate(rows)}
     ranked = set(map(id, ranked_rows(board.rows))) if adjusted else set()
     found = []
     for row in rows:
-        of_type = baselines.get(row.type)
+        of_type = references.get(row.type)
         reasons = [(best, BEST), (of_type, OF_TYPE)] if best is not of_type else [(best, f"{BEST} and {OF_TYPE}")]
         for other, why in reasons:
             if other is None or other is row:
@@ -93,15 +109,6 @@ def pairs_of(board: Board) -> list[Pair]:
             gaps = tuple(_gaps(row, other, board.shown, board.seeds if both <= ranked else None, adjusted))
             found.append(Pair(row, other, why, gaps, len(adjusted) if both <= ranked else 0))
     return sorted(found, key=lambda pair: (place[id(pair.row)], place[id(pair.reference)]))
-
-
-def _baselines(rows: Sequence[Row]) -> dict[str, Row]:
-    """Return the row of cross-entropy of each type that has one and no second."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.method == BASELINE:
-            found.setdefault(row.type, []).append(row)
-    return {kind: of_type[0] for kind, of_type in found.items() if len(of_type) == 1}
 
 
 def _gaps(

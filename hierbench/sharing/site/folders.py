@@ -15,7 +15,7 @@ from hierbench.reproduction import command_of
 from hierbench.sharing.pictures import draw_one
 from hierbench.sharing.place import SUFFIXES
 from hierbench.sharing.site import citing, tables
-from hierbench.sharing.site.comparisons import Pair, best_row, pairs_of
+from hierbench.sharing.site.comparisons import Pair, leaders_of, pairs_of
 from hierbench.sharing.site.content import Table
 from hierbench.sharing.site.methods import Known, Methods
 from hierbench.sharing.site.pages import Places, Writer
@@ -34,14 +34,14 @@ class Folder:
 
     Attributes:
         page: of the table, from the site's root.
-        best: the row that the others are compared with, None without a competitive one.
+        leaders: of each column, see `leaders_of`.
         updated: time of its newest run, "" until the runs are written.
         methods: of its rows, by `id` of the row.
     """
 
     def __init__(self, table: Table, slug: str, writer: Writer, methods: Methods) -> None:
         self.table, self.places, self.writer = table, Places(table, slug), writer
-        self.page, self.best, self.updated = f"{self.places.folder}/index.html", best_row(table.board.rows), ""
+        self.page, self.leaders, self.updated = f"{self.places.folder}/index.html", leaders_of(table.board), ""
         self.methods: dict[int, Known | None] = {id(row): methods.add(table, row) for row in table.board.rows}
 
     def write(self, base_url: str) -> None:
@@ -58,6 +58,7 @@ class Folder:
         for run_id in sorted(self.table.runs.keys() - {run for row in rows for run in row.runs}):
             self._write_run(run_id, self.table.board.records.get(run_id), None, ("", ""))
         self._write_table(base_url)
+        self._page("statistics.html", "statistics", grid=tables.letters_page(self.table.board), pairs=pairs)
         self._write_pictures()
         self._write_checks()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.statistics import AXES, Row, front_of, ranked_rows
 
 Range = tuple[float, float]
 MOST_POINTS = 120  # of a curve
@@ -44,7 +44,7 @@ def difference_bar(mean: float, half_width: float, limit: float) -> Markup:
 
 
 def scatter(rows: Sequence[Row]) -> Markup:
-    """Return accuracy over mistake severity, a dot per row; competitive rows are filled."""
+    """Return accuracy over mistake severity, a dot per row, competitive ones filled, and the front of all as a line."""
     points = [
         (x.mean, y.mean, row.competitive)
         for row in rows
@@ -67,10 +67,12 @@ def scatter(rows: Sequence[Row]) -> Markup:
             (28, 16, "end", ys[1]),
         )
     )
+    front = [[row.metrics[name].mean or 0.0 for name in AXES] for row in front_of(ranked_rows(rows))]
+    line = " ".join(f"{_c(_scale(x, xs, 34, 228))},{_c(_scale(y, ys, 96, 12))}" for x, y in front)
     return Markup(
         '<svg class="scatter" viewBox="0 0 240 132" role="img" aria-label="Top-1 accuracy over mistake severity, a dot '
         f'per row"><path class="axis" d="M34 6V102H234"/>{labels}'
-        f'<text x="131" y="120" text-anchor="middle">mistake severity</text>{dots}</svg>'
+        f'<text x="131" y="120" text-anchor="middle">mistake severity</text><polyline points="{line}"/>{dots}</svg>'
     )
 
 

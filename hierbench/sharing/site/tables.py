@@ -12,8 +12,10 @@ from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Text
 from hierbench.leaderboard.table import Table as Sheet
-from hierbench.leaderboard.tables.board import BOLD, STAR, cell_of, meaning_of_letters, units_of
+from hierbench.leaderboard.tables.board import BOLD, STAR, cell_of, meaning_of, units_of
 from hierbench.leaderboard.tables.board import seeds as seeds_of
+from hierbench.leaderboard.tables.ties import letters_table
+from hierbench.leaderboard.ties import arrows_of
 from hierbench.records.findings import Finding
 from hierbench.sharing.site import svg
 from hierbench.sharing.site.comparisons import Pair
@@ -51,7 +53,7 @@ def sheet_of(table: Table, places: Places, methods: Mapping[int, Known | None]) 
         rows += [(row, methods[id(row)], False), *((one, methods[id(row)], True) for one in same)]
     rows += [(one, None, True) for one in left]
     ends = svg.ranges([row for row, _, _ in rows], [column.name for column in columns])
-    lines = []
+    lines, arrows = [], arrows_of(board)
     for row, known, printed in rows:
         named = name_of(row.method) if known else ""
         verdict = "printed" if printed else table.verdict_of(row)
@@ -62,7 +64,13 @@ def sheet_of(table: Table, places: Places, methods: Mapping[int, Known | None]) 
             f"../../methods/{known.slug}.html" if known and not printed else "",
             star=row.competitive and not printed,
         )
-        cells = [replace(cell_of(row, column, printed=printed), ends=ends.get(column.name)) for column in columns]
+        cells = [
+            replace(
+                cell_of(row, column, arrows.of.get((id(row), column.name), ""), printed=printed),
+                ends=ends.get(column.name),
+            )
+            for column in columns
+        ]
         number = Text(seeds_of(row), f"lacks {listed(row.lacking)}" if row.lacking else "")
         protocol = PRINTED if printed else board.protocol
         words = f"{name_of(row.title).lower()} {name_of(row.method)}"
@@ -77,12 +85,18 @@ def sheet_of(table: Table, places: Places, methods: Mapping[int, Known | None]) 
             if any(row.lacking for row, _, _ in rows)
             else []
         ),
-        *filter(None, [meaning_of_letters(board), units_of(board)]),
+        *([units] if (units := units_of(board)) else []),
         *(f"As printed: {source}, {setting}" for source, setting in sorted(sources)),
         *([f"Settings: {board.remark}."] if board.remark else []),
     ]
     heads = ["Method", "Type", *(column.heading for column in columns), "Seeds", "Evidence"]
-    return Sheet("Results on the test split", heads, lines, notes=notes, star=STAR, bold=BOLD)
+    name = "Results on the test split"
+    return Sheet(name, heads, lines, notes=notes, star=STAR, bold=BOLD, arrows=meaning_of(arrows))
+
+
+def letters_page(board: Board) -> Markup:
+    """Return the tie groups of a table's rows in all its columns."""
+    return shown(letters_table(board))
 
 
 def _source(row: Row) -> tuple[str, str]:
