@@ -13,11 +13,12 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ranking import marked, rank, table_seeds
-from hierbench.leaderboard.statistics import METRICS, Row, summarise
+from hierbench.leaderboard.statistics import METRICS, Row, front_of, summarise
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.leaderboard.ties import tied_rows
 from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
+from hierbench.sharing.site.comparisons import leaders_of
 from hierbench.sharing.verification.checked import checked_board
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import without
@@ -50,6 +51,34 @@ def test_seeds_of_a_table():
     rows = [row_of("a", [2.0, 2.1], planned=2), row_of("b", [2.0, 2.1], planned=2), row_of("c", [2.0] * 9, planned=9)]
     ranked, seeds = rank(rows)  # without a recipe most rows decide
     assert seeds == (0, 1) and not any(row.lacking for row in ranked)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 5))), max_size=8))
+def test_the_front_has_the_rows_that_none_beats_in_both(points):
+    rows = [row_of(f"m{number}", [float(top1)]) for number, (top1, _) in enumerate(points)]
+    severities = [summarise([] if severity is None else [severity]) for _, severity in points]
+    rows = [
+        replace(row, metrics={**row.metrics, "mistake_severity": cell})
+        for row, cell in zip(rows, severities, strict=True)
+    ]
+    placed = {(severity, -top1) for top1, severity in points if severity is not None}
+    unbeaten = {
+        one for one in placed if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in placed)
+    }
+    found = [(row.metrics["mistake_severity"].mean, 50.0 - row.metrics["top1"].mean) for row in front_of(rows)]
+    assert found == sorted(unbeaten)
+
+
+def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
+    found = leaders_of(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
+    named = [(column.name, first.method, first.type, star and star.method) for column, first, star in found]
+    assert named == [
+        ("top1", "descendant_softmax", "type-I", "hiercos"),
+        ("mistake_severity", "hiercos", "type-II", None),
+        ("hierdist@1", "crm", "type-I", "hiercos"),
+        ("hierdist@5", "crm", "type-I", "hiercos"),
+        ("hierdist@20", "crm", "type-I", "hiercos"),
+    ]
 
 
 @given(st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=8), st.integers(0, 6))
