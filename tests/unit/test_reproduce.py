@@ -1,7 +1,6 @@
 """The command behind a row: planning it gives the recorded ids, and what cannot be had is said."""
 
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from hierbench.api.registry import find_method
 from hierbench.config.overrides import apply_override, override_of
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
-from hierbench.config.tuned import read_tuned
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.planning.plan import find_methods, make_plan, names_asked
 from hierbench.reproduction import command_of
@@ -62,26 +60,6 @@ def test_no_row_of_the_published_table_needs_more_than_options():
         recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
         method, first = find_method(options.methods), of_row[0]
         planned |= {job.id for job in make_plan(recipe, data_of(first), [method], [options.types], 5, first.weights)}
-    assert planned == specs.keys()
-
-
-@pytest.mark.parametrize("dataset", sorted(path.name for path in PUBLISHED.parent.iterdir() if path.is_dir()))
-def test_the_documented_command_plans_the_published_runs(dataset):
-    """Those of the page on photographs with `run --dataset NAME --tuned`, on the data and weights of the records."""
-    specs = {run.folder.name: Spec.model_validate(run.spec()) for run in Store(PUBLISHED.parent / dataset).runs()}
-    page = (ROOT / "docs/photographs.md").read_text(encoding="utf-8")
-    recipe, one = resolve_model(load_recipe(dataset)), next(iter(specs.values()))
-    if recipe.model.frozen:
-        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
-    found = read_tuned(ROOT / f"benchmarks/tuned/{dataset}.toml")
-    tuned = {(method, kind): entry.params for (_, method, kind), entry in found.items()}
-    planned = set()
-    for line in re.findall(rf"^hierbench run .*--dataset {dataset} .*--tuned.*$", page, re.M):
-        options = options_of(shlex.split(line.replace(" --tuned", "")))
-        methods, _ = find_methods(names_asked(options))
-        seeds = options.seeds or recipe.seeds
-        plan = make_plan(recipe, data_of(one), methods, options.types.split(","), seeds, one.weights, tuned)
-        planned |= {job.id for job in plan}
     assert planned == specs.keys()
 
 

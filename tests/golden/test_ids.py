@@ -1,0 +1,53 @@
+"""The ids of what is published: the documented commands plan exactly those, whatever changes around them."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import Spec
+from hierbench.config.tuned import read_tuned
+from hierbench.models.libraries.lookup import resolve_model
+from hierbench.planning.plan import find_methods, make_plan, names_asked
+from hierbench.reproduction.command import options_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "leaderboard/published"
+
+
+def published_specs(table):
+    """The specs of a published table by id, which is the name of their folder."""
+    paths = (PUBLISHED / table).glob("*/spec.json")
+    specs = {path.parent.name: Spec.model_validate(json.loads(path.read_text(encoding="utf-8"))) for path in paths}
+    assert all(spec.id == run_id for run_id, spec in specs.items())
+    return specs
+
+
+def data_of(spec):
+    """What planning takes of data: digests, here the recorded ones."""
+    tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
+    return SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree)
+
+
+@pytest.mark.parametrize("table", sorted(path.name for path in PUBLISHED.iterdir() if path.is_dir()))
+def test_the_documented_commands_plan_the_published_ids(table):
+    """Those of the page on photographs with `run --dataset NAME --tuned`, on the data and weights of the records."""
+    specs = published_specs(table)
+    page = (ROOT / "docs/photographs.md").read_text(encoding="utf-8")
+    recipe, first = resolve_model(load_recipe(table)), next(iter(specs.values()))
+    if recipe.model.frozen:
+        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
+    entries = read_tuned(ROOT / f"benchmarks/tuned/{table}.toml")
+    tuned = {(method, feature_type): entry.params for (_, method, feature_type), entry in entries.items()}
+    planned = set()
+    for line in re.findall(rf"^hierbench run .*--dataset {table} .*--tuned.*$", page, re.M):
+        options = options_of(shlex.split(line.replace(" --tuned", "")))
+        methods, _ = find_methods(names_asked(options))
+        seeds = options.seeds or recipe.seeds
+        plan = make_plan(recipe, data_of(first), methods, options.types.split(","), seeds, first.weights, tuned)
+        planned |= {job.id for job in plan}
+    assert planned == specs.keys()
