@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 
@@ -14,17 +14,13 @@ class Text:
         text: shown verbatim; no format acts on what is in it.
         small: what is said beside it, in brackets where there is no smaller type.
         link: address that a page links the text to, "" for none.
-        small_link: the same of `small`.
         star: whether the row is marked with a star, whose meaning is `Table.star`.
-        drawing: an SVG image that a page shows below it: of numbers alone, markup as it is.
     """
 
     text: str
     small: str = ""
     link: str = ""
-    small_link: str = ""
     star: bool = False
-    drawing: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,6 @@ class Interval:
         versus: whether it is significantly "better" or "worse" than what `Table.arrows` says, printed as an arrow.
         small: what is said beside it.
         bounds: of the interval, where it is not one around the mean: those of one scored file.
-        ends: smallest and largest end of any interval of the column, for a bar beside it; None for no bar.
     """
 
     mean: float | None
@@ -66,7 +61,6 @@ class Interval:
     versus: Literal["", "better", "worse"] = ""
     small: str = ""
     bounds: tuple[float, float] | None = None
-    ends: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         """Return the mean and how far it is known, "-" where it is undefined."""
@@ -105,12 +99,10 @@ class Line:
     Attributes:
         cells: one per column.
         kind: "" for a plain row, "lacking" for one that is not ranked, "printed" for numbers of others.
-        tags: what a page filters rows by.
     """
 
     cells: Sequence[Cell]
     kind: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def starred(self) -> bool:

@@ -15,7 +15,6 @@ from hierbench.leaderboard.tables.board import board_table
 from hierbench.records.reading import read_records
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
-from hierbench.sharing.card import Card, Compute, as_toml
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "leaderboard/published"
@@ -103,24 +102,16 @@ def write_board(folder, board):
 
 
 def hostile_folder(folder):
-    """Two tables; names, titles, environments and changes are made to break out, and a picture holds code."""
+    """Two tables; names, titles and environments are made to break out, and a picture holds code."""
     dataset = "img-src-x"  # a spec has no other sort of name
     rows = [
         (name, name, kind, 60.0 + 2 * number) for number, name in enumerate(HOSTILE) for kind in ("type-I", "type-II")
     ]
     rows.append(("ce", "ce", "type-I", 59.0))  # which the others are compared with
     publish(folder, dataset, rows, seeds=2, python=BREAK_OUT, **{QUOTED: HIDDEN})
-    change = {
-        "date": BREAK_OUT,
-        "because": QUOTED,
-        "added": [BREAK_OUT],
-        "changed": [{"row": HIDDEN, "top1": [1, QUOTED]}],
-    }
-    (folder / f"{dataset}-changes.json").write_text(json.dumps([change, 5]))
     (folder / f"{dataset}-tradeoff.svg").write_text(
         '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
     )
-    write_card(folder)
     plain = [
         ("ce", "cross-entropy", "type-I", 60.0),
         ("mine", "Mine", "type-I", 64.0),
@@ -134,15 +125,3 @@ def as_recorded(folder):
     """The records of a folder as if their predictions were here."""
     found = read_records(folder)
     return replace(found, found={record.id: replace(record, state="recorded") for record in found})
-
-
-def write_card(folder):
-    """Write a card whose authors, title and notes are made to break out."""
-    authors, said = ["A. Author", BREAK_OUT], {"title": QUOTED.strip(), "licence": "MIT", "notes": "{{ 7 * 7 }}"}
-    records = {
-        "datasets": ("birds",),
-        "methods": ("mine",),
-        "compute": Compute(runs=9, training_seconds=9.0, devices={}),
-    }
-    card = Card(authors=authors, links=["https://example.org/paper"], **said, **records)
-    (folder / "card.toml").write_text(as_toml(card))

@@ -12,23 +12,19 @@ from hierbench.utils.errors import UserError
 
 @command("site build boards --output site")
 def build(
-    folder: Annotated[Path, typer.Argument(help="Folder of published tables, or a repository of results.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of published tables.")],
     output: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Of the site; one that this command made is replaced.")
     ],
     title: Annotated[str, "Title of the site."] = "Hierarchy-aware classification",
-    base_url: Annotated[str, "Where the site will be, for its feed and BibTeX."] = "",
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Verify the tables of a folder and write them as static pages that load nothing from elsewhere."""
-    from hierbench.sharing.card import LINK
     from hierbench.sharing.site.build import build_site
 
-    if base_url and not LINK.fullmatch(base_url):
-        raise UserError(f"--base-url {base_url!r} is not an http or https address")
     if not title.strip():
         raise UserError("--title is empty")
-    files, tables = build_site(folder, output, title, base_url, data_dir)
+    files, tables = build_site(folder, output, title, data_dir)
     rejected = sum(table.counts().get("rejected", 0) for table in tables)
     parts = [f"{len(tables)} table{'s' if len(tables) != 1 else ''}", f"{files} files"]
     parts += [f"{rejected} rejected runs"] if rejected else []

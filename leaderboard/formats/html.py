@@ -5,21 +5,19 @@ from __future__ import annotations
 from html import escape
 from importlib import resources
 
+from markupsafe import Markup
+
 from hierbench.leaderboard.table import ARROWS, Cell, Flag, Interval, Line, Number, Table, Text
 from hierbench.utils.text import one_line
 
 
 def render(table: Table) -> str:
     """Return a page of HTML that stands on its own and can be read on a telephone."""
-    head = (
-        '<!DOCTYPE html>\n<html lang="en" class="hierbench"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_safe(table.title)}</title>"
-    )
-    body = (
-        f'<body style="margin: 1rem; background: var(--paper)">\n<style>\n{style()}</style>\n{fragment(table)}</body>'
-    )
-    return f"{head}\n{body}\n</html>\n"
+    from jinja2 import Environment, PackageLoader
+
+    pages = Environment(loader=PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    parts = {"style": Markup(style()), "table": Markup(fragment(table))}
+    return pages.get_template("page.html.j2").render(title=one_line(table.title), **parts) + "\n"
 
 
 def notebook(table: Table) -> str:
@@ -71,8 +69,7 @@ def _head(text: str, number: bool) -> str:
 def _html_row(line: Line, head: int) -> str:
     """Return a row whose cell `head` is its heading."""
     kind = line.kind or ("on" if line.starred else "")
-    tags = "".join(f' data-{name}="{_safe(value)}"' for name, value in line.tags.items())
-    tags += f' class="{kind}"' if kind else ""
+    tags = f' class="{kind}"' if kind else ""
     cells = "".join(_html_cell(cell, place == head) for place, cell in enumerate(line.cells))
     return f"<tr{tags}>{cells}</tr>"
 
@@ -80,11 +77,10 @@ def _html_row(line: Line, head: int) -> str:
 def _html_cell(cell: Cell, heads_row: bool) -> str:
     if isinstance(cell, Flag):
         return f'<td><span class="verdict {cell.kind}">{_safe(cell.text)}</span></td>' if cell.text else "<td></td>"
-    small = f"<small>{_linked(cell.small, cell.small_link if isinstance(cell, Text) else '')}</small>"
-    small = small if cell.small else ""
+    small = f"<small><bdi>{_safe(cell.small)}</bdi></small>" if cell.small else ""
     if isinstance(cell, Text):
         star = ' <span class="star" title="competitive">★<span class="unseen"> competitive</span></span>'
-        inner = f"{_linked(cell.text, cell.link)}{star if cell.star else ''}{small}{cell.drawing}"
+        inner = f"{_linked(cell.text, cell.link)}{star if cell.star else ''}{small}"
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
         number = str(cell)
@@ -97,20 +93,9 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     arrow = ""
     if cell.versus:
         arrow = f' <small class="{cell.versus}">{ARROWS[cell.versus]}<span class="unseen"> {cell.versus}</span></small>'
-    return f'<td class="n">{shown.replace("-", "−")}{width}{arrow}{_bar(cell)}{small}</td>'
+    return f'<td class="n">{shown.replace("-", "−")}{width}{arrow}{small}</td>'
 
 
 def _linked(text: str, link: str) -> str:
     shown = f"<bdi>{_safe(text)}</bdi>"
     return f'<a href="{escape(link)}">{shown}</a>' if link else shown
-
-
-def _bar(cell: Interval) -> str:
-    """Return an interval as a bar on the axis of its column."""
-    if cell.ends is None or cell.mean is None:
-        return ""
-    low, high = cell.ends
-    places = [cell.mean + sign * (cell.ci95 or 0.0) for sign in (-1.0, 0.0, 1.0)]
-    left, middle, right = (3.0 + 90.0 * ((x - low) / (high - low) if high > low else 0.5) for x in places)
-    line = f'<path d="M{left:.1f} 4H{right:.1f}"/>' if cell.ci95 else ""
-    return f'<svg viewBox="0 0 96 8" aria-hidden="true">{line}<circle cx="{middle:.1f}" cy="4" r="2"/></svg>'

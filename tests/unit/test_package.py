@@ -15,7 +15,6 @@ import yaml
 
 import hierbench
 from hierbench.__main__ import main
-from hierbench.sharing.site.citing import PAPER
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {
@@ -61,7 +60,8 @@ def test_the_version_and_the_citation(cli, tmp_path):
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors", "type", "license"} <= set(citation)
     (paper,) = citation["references"]
-    assert paper["title"] == PAPER and [author["family-names"] for author in paper["authors"]] == ["Liang", "Davis"]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert paper["title"] in readme and [author["family-names"] for author in paper["authors"]] == ["Liang", "Davis"]
 
 
 def tracked():

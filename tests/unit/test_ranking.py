@@ -18,7 +18,7 @@ from hierbench.leaderboard.tables.board import board_table
 from hierbench.leaderboard.ties import tied_rows
 from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
-from hierbench.sharing.site.comparisons import leaders_of
+from hierbench.sharing.site.pages import best_of
 from hierbench.sharing.verification.checked import checked_board
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import without
@@ -70,7 +70,7 @@ def test_the_front_has_the_rows_that_none_beats_in_both(points):
 
 
 def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
-    found = leaders_of(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
+    found = best_of(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
     named = [(column.name, first.method, first.type, star and star.method) for column, first, star in found]
     assert named == [
         ("top1", "descendant_softmax", "type-I", "hiercos"),

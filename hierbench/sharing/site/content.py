@@ -1,4 +1,4 @@
-"""What a site is made of: the tables of a folder as verification leaves them, and what stands beside their records."""
+"""What a site is made of: the tables of a folder as verification leaves them, and what is said of their records."""
 
 import os
 from collections.abc import Sequence
@@ -15,15 +15,11 @@ from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Row
 from hierbench.records.findings import VERDICTS, Finding, Report
 from hierbench.records.reading import read_records
-from hierbench.sharing.card import FILE, Card, read_card
-from hierbench.sharing.changes import Entry, read_changes
-from hierbench.sharing.place import BOARDS, SUBMISSIONS
 from hierbench.sharing.verification.checked import checked_board, checked_records
 from hierbench.sharing.verification.tables import GivenTable, protocol_of, values_are_kept
 from hierbench.utils.errors import UserError
 
 NOT_OF_IT = "its spec cannot be read, or is of another dataset"
-MOST_CHANGES = 20  # that pages list of a table
 
 
 @dataclass
@@ -32,7 +28,6 @@ class Table:
 
     Attributes:
         dataset: as the folder names it.
-        submission: folder of the submission that it is part of, "" for none.
         folder: with `<dataset>.json`.
         records: the folder of its records.
         board: what follows from the records that verification did not reject; without rows where nothing does.
@@ -41,7 +36,6 @@ class Table:
     """
 
     dataset: str
-    submission: str
     folder: Path
     records: Path
     board: Board
@@ -50,32 +44,13 @@ class Table:
 
     @property
     def title(self) -> str:
-        """The title of its dataset, and of which submission it is."""
-        title = self.dataset if is_dataset_file(self.dataset) else title_of(self.dataset)
-        return f"{self.submission}: {title}" if self.submission else title
+        """The title of its dataset."""
+        return self.dataset if is_dataset_file(self.dataset) else title_of(self.dataset)
 
     @cached_property
     def runs(self) -> dict[str, Finding]:
         """What is said of each run, by id."""
         return {run.id: run for run in self.report.runs}
-
-    @cached_property
-    def card(self) -> Card | None:
-        """Who stands behind it, None where no card says so."""
-        try:
-            return read_card(self.folder)
-        except UserError:
-            return None
-
-    @property
-    def has_odd_card(self) -> bool:
-        """Whether it has a card that cannot be read."""
-        return self.card is None and os.path.lexists(self.folder / FILE)
-
-    @cached_property
-    def changes(self) -> Sequence[Entry]:
-        """Its publications, newest first."""
-        return read_changes(self.folder, self.dataset)[:MOST_CHANGES]
 
     def counts(self) -> dict[str, int]:
         """Return how many runs have each verdict, none left out but the zeros."""
@@ -92,32 +67,18 @@ class Table:
         return [said for said in (*self.report.tables, *self.report.rows) if said.rejected]
 
 
-def find_tables(folder: Path) -> list[tuple[str, Path, str]]:
-    """Return (submission, folder, dataset) of each published table; the submission is "" for one that is of none."""
+def find_tables(folder: Path) -> list[str]:
+    """Return the datasets of the published tables in a folder."""
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
-    submissions = [(name, folder / SUBMISSIONS / name) for name in _folders_in(folder / SUBMISSIONS)]
-    places = [("", folder), *(("", folder / name) for name in _folders_in(folder) if name == BOARDS), *submissions]
-    found = [
-        (name, place, dataset)
-        for name, place in places
-        for dataset in _folders_in(place)
-        if (place / f"{dataset}.json").is_file()
-    ]
-    if not found:
-        raise UserError(
-            f"{folder} has no published table (<dataset>.json beside <dataset>/), and no submission has one"
-        )
-    return found
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    tables = [name for name in names if (folder / f"{name}.json").is_file()]
+    if not tables:
+        raise UserError(f"{folder} has no published table (<dataset>.json beside <dataset>/)")
+    return tables
 
 
-def _folders_in(folder: Path) -> list[str]:
-    if folder.is_symlink() or not folder.is_dir():
-        return []
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-
-
-def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> Table:
+def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
     """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
     folder, data_dir = folder.absolute(), data_dir.absolute()  # as what verification says has them
     root, trouble = folder / dataset, ""
@@ -144,7 +105,7 @@ def read_table(folder: Path, dataset: str, submission: str, data_dir: Path) -> T
     others = {record.id for record in read_records(root)} - {run.id for run in runs}
     runs += [Finding(name, name, "rejected", [NOT_OF_IT]) for name in sorted(others)]
     rows, tables = (list(map(without_paths, findings)) for findings in (report.rows, report.tables))
-    return Table(dataset, submission, folder, root, board, Report(root, runs, rows, tables), trouble)
+    return Table(dataset, folder, root, board, Report(root, runs, rows, tables), trouble)
 
 
 def _with_kept(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:

@@ -39,7 +39,7 @@ class About:
 
 
 @dataclass
-class Known:
+class Method:
     """A method as it ran, in one version of its code.
 
     Attributes:
@@ -47,7 +47,7 @@ class Known:
         title: of its rows, or what its file declares.
         text: its file, "" where none with this digest is here.
         file: its path in the folder of the tables, "" for a file of this project.
-        cells: (table, row) of its rows.
+        cells: (table, row, folder of the table's page) of its rows.
     """
 
     name: str
@@ -57,17 +57,17 @@ class Known:
     text: str = ""
     file: str = ""
     about: About = field(default_factory=About)
-    cells: list[tuple[Table, Row]] = field(default_factory=list)
+    cells: list[tuple[Table, Row, str]] = field(default_factory=list)
 
 
 class Methods:
     """The methods of a site, found as its tables are added."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, Known] = {}
+        self.known: dict[Key, Method] = {}
         self._slugs = Slugs()
 
-    def add(self, table: Table, row: Row) -> Known | None:
+    def add(self, table: Table, row: Row, folder: str) -> Method | None:
         """Return the method of a row, with the row among its cells; None for predictions made elsewhere."""
         if row.scored or not row.runs:
             return None
@@ -77,8 +77,8 @@ class Methods:
             text, file = self._source(table, name, code, run)
             about = about_method(text, name) if text else About()
             title = name_of(about.title or row.title)
-            self.known[key] = Known(name, code, self._slugs.of(name), title, text, file, about)
-        self.known[key].cells.append((table, row))
+            self.known[key] = Method(name, code, self._slugs.of(name), title, text, file, about)
+        self.known[key].cells.append((table, row, folder))
         return self.known[key]
 
     def _source(self, table: Table, name: str, code: str, run: Record) -> tuple[str, str]:

@@ -1,32 +1,64 @@
-"""Writes pages: templates in which every expression is cleaned and escaped, and the addresses of everything."""
+"""The pages of a site: templates in which every expression is cleaned and escaped, and what they show of a table."""
 
-from collections.abc import Callable, Sequence
+import re
+import shlex
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from shutil import copyfileobj
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hierbench.leaderboard.formats import html
-from hierbench.leaderboard.letters import listed
-from hierbench.leaderboard.statistics import Row
-from hierbench.leaderboard.table import Line, Text
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.formats import html, render
+from hierbench.leaderboard.paired import compare_rows
+from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
+from hierbench.leaderboard.table import Flag, Line, Text
 from hierbench.leaderboard.table import Table as Sheet
+from hierbench.leaderboard.tables.board import BOLD, STAR, board_table, cell_of
+from hierbench.leaderboard.tables.board import seeds as seeds_of
+from hierbench.leaderboard.tables.differences import differences_table
+from hierbench.leaderboard.ties import BASELINE
+from hierbench.records import compact, further_metrics, published_tree
+from hierbench.records.findings import CAVEAT
+from hierbench.records.sources import FOLDER, PYTHON
+from hierbench.reproduction import command_of
+from hierbench.runs import requests
 from hierbench.runs.store import RUN_ID
-from hierbench.sharing.site import svg
+from hierbench.sharing.bundle import RECORDS
+from hierbench.sharing.pictures import draw_one
+from hierbench.sharing.place import SUFFIXES
 from hierbench.sharing.site.content import Table
-from hierbench.sharing.site.names import Slugs, block, clean, name_of, slug_of
+from hierbench.sharing.site.methods import Method, Methods, highlighted
+from hierbench.sharing.site.names import block, clean, name_of
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
+PICTURE = "tradeoff"
+MOST_DRAWN = 50  # rows of a table that has a picture: the legend of 60 leaves no room for the axes
+DOWNLOADS = {"csv": "CSV", "json": "JSON", "latex": "LaTeX"}
+ARCHIVE = "records.zip"
+EPOCH = (1980, 1, 1, 0, 0, 0)  # of the files in the archive: two sites of the same records are equal
+BESIDE = (compact.TARGETS, published_tree.FILE, requests.FILE)
+OF_RUN = (*RECORDS, further_metrics.FILE, compact.FILE)
+MOST_RESULTS = 150  # rows on the page of a method
 
 
 @lru_cache
 def environment() -> Environment:
     """Return the templates; compiled once in a process."""
     made = Environment(
-        loader=PackageLoader("hierbench.sharing.site", "templates"),
+        loader=ChoiceLoader(
+            [PackageLoader("hierbench.sharing.site", "templates"), PackageLoader("hierbench.leaderboard.formats", "")]
+        ),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -35,47 +67,12 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {"block": block, "name": name_of}
-    made.filters["listed"] = listed
-    made.globals["svg"] = svg
     return made
 
 
 def shown(table: Sheet) -> Markup:
     """Return a table as a part of a page."""
     return Markup(html.fragment(table, table.title))
-
-
-def plain(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
-    """Return a table of texts."""
-    return shown(Sheet(title, heads, [Line([Text(clean(str(value))) for value in row]) for row in rows]))
-
-
-class Places:
-    """The addresses of a table's pages, within the table's folder.
-
-    Attributes:
-        folder: of the table, relative to the site's root.
-    """
-
-    def __init__(self, table: Table, slug: str) -> None:
-        self.folder = f"tables/{slug}"
-        self._runs, self._rows = Slugs(), Slugs()
-        self._of_run: dict[str, str] = {}
-        self.rows = {id(row): self._rows.of(slug_of(f"{row.type.lower()}-{row.method}")) for row in table.board.rows}
-
-    def row(self, row: Row) -> str:
-        """Return the page of a row."""
-        return f"row-{self.rows[id(row)]}.html"
-
-    def pair(self, row: Row, reference: Row) -> str:
-        """Return the page of a comparison."""
-        return f"{self.rows[id(row)]}-minus-{self.rows[id(reference)]}.html"
-
-    def run(self, run_id: str) -> str:
-        """Return the page of a run, whose folder may have any name."""
-        if run_id not in self._of_run:
-            self._of_run[run_id] = self._runs.of(run_id[:16] if RUN_ID.fullmatch(run_id) else run_id)
-        return f"run-{self._of_run[run_id]}.html"
 
 
 class Writer:
@@ -87,21 +84,186 @@ class Writer:
 
     def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
         self.root, self.title, self.files, self._wrote = root, title, list[str](), wrote
-        package, own = resources.files("hierbench.sharing.site") / "templates", html.style()
+        package, tables = resources.files("hierbench.sharing.site") / "templates", html.style()
         for name in ASSETS:
-            self.write(name, (own if name == "style.css" else "").encode() + (package / name).read_bytes())
+            self.write(name, (tables if name == "style.css" else "").encode() + (package / name).read_bytes())
 
     def page(self, path: str, template: str, **content: Any) -> None:
         """Render a page."""
         up = "../" * path.count("/")
-        made = environment().get_template(f"{template}.html.j2")
-        text = made.render(site=self.title, up=up, plain=plain, **content)
-        self.write(path, text)
+        self.write(path, environment().get_template(f"{template}.html.j2").render(site=self.title, up=up, **content))
 
     def write(self, path: str, content: str | bytes) -> None:
         """Write a file."""
+        target = self.add(path)
+        target.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
+        self._wrote()
+
+    def add(self, path: str) -> Path:
+        """Return where a file of the site is written by others."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
         self.files.append(path)
-        self._wrote()
+        return target
+
+
+class TablePage:
+    """The page of a table, and what the index shows of it.
+
+    Attributes:
+        folder: of its files, relative to the site's root.
+        picture: name of its picture, "" where none can be drawn.
+        best: of each column, see `best_of`.
+    """
+
+    def __init__(self, table: Table, slug: str, writer: Writer, methods: Methods) -> None:
+        self.table, self.folder, self.writer = table, f"tables/{slug}", writer
+        self.methods = {id(row): methods.add(table, row, self.folder) for row in table.board.rows}
+        self.best, self.picture = best_of(table.board), ""
+
+    def write(self) -> None:
+        """Write the page with its picture and what can be downloaded."""
+        table, board = self.table, self.table.board
+        self.picture = self._draw()
+        report = table.report
+        self.writer.page(
+            f"{self.folder}/index.html",
+            "table",
+            table=table,
+            picture=self.picture,
+            grid=shown(self._grid()) if board.rows else "",
+            differences=self._differences(),
+            commands=[(row, *self._command(row)) for row in board.rows if not row.scored],
+            found=[said for said in (*report.rows, *report.runs) if said.rejected]
+            + [said for said in report.rows if said.notes and not said.rejected],
+            downloads=self._downloads(),
+            caveat=CAVEAT,
+        )
+
+    def _grid(self) -> Sheet:
+        """Return the table with links from its rows to their methods."""
+        sheet = board_table(self.table.board)
+        lines = []
+        for row, line in zip(self.table.board.rows, sheet.rows, strict=True):
+            method, (kind, title, *cells) = self.methods[id(row)], line.cells
+            assert isinstance(title, Text)
+            link = f"../../methods/{method.slug}.html" if method else ""
+            lines.append(replace(line, cells=[kind, replace(title, text=name_of(title.text), link=link), *cells]))
+        return replace(sheet, title="Results on the test split", rows=lines)
+
+    def _differences(self) -> Markup | None:
+        with suppress(UserError):  # no cross-entropy, or one seed
+            sheet = differences_table(self.table.board, compare_rows(self.table.board, BASELINE))
+            return shown(replace(sheet, title="Differences from cross-entropy"))
+        return None
+
+    def _draw(self) -> str:
+        """Draw the picture, as far as the records give it; none of a table with very many rows."""
+        name = f"{PICTURE}.svg"
+        if 0 < len(self.table.board.rows) <= MOST_DRAWN:
+            with suppress(UserError):
+                target = self.writer.root / self.folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                draw_one(PICTURE, self.table.board, self.table.dataset, self.table.folder, target)
+                self.writer.add(f"{self.folder}/{name}")
+                return name
+        return ""
+
+    def _command(self, row: Row) -> tuple[str, str]:
+        """Return the command that trains the runs of a row again and "", or "" and the reason why there is none."""
+        records, method = self.table.board.records, self.methods[id(row)]
+        specs = [spec for run_id in records.with_bases(row.runs) if (run := records.get(run_id)) and (spec := run.spec)]
+        files = {method.name: method.file} if method and method.file else {}
+        try:
+            return shlex.join(command_of(specs, self.table.dataset, files)), ""
+        except UserError as error:
+            return "", str(error)
+
+    def _downloads(self) -> dict[str, str]:
+        """Write the table in other formats and the archive of its records; return the title of each file by name."""
+        if not self.table.board.rows:
+            return {}
+        sheet, titles = board_table(self.table.board), dict[str, str]()
+        for kind, title in DOWNLOADS.items():
+            name = f"table{SUFFIXES[kind]}"
+            self.writer.write(f"{self.folder}/{name}", render(sheet, kind))
+            titles[name] = title
+        with zipfile.ZipFile(self.writer.add(f"{self.folder}/{ARCHIVE}"), "w", zipfile.ZIP_DEFLATED) as archive:
+            for kind in ("json", "markdown"):
+                info = zipfile.ZipInfo(f"{self.table.dataset}{SUFFIXES[kind]}", EPOCH)
+                archive.writestr(info, render(sheet, kind), zipfile.ZIP_DEFLATED)
+            for path in records_in(self.table):
+                name = path.relative_to(self.table.folder).as_posix()
+                with suppress(OSError), open_regular(path) as source:
+                    with archive.open(zipfile.ZipInfo(name, EPOCH), "w") as target:
+                        copyfileobj(source, target)
+        return titles | {ARCHIVE: "Records of all runs"}
+
+
+def records_in(table: Table) -> Iterator[Path]:
+    """Yield the files of a table's records that publishing writes, in order."""
+    for name in BESIDE:
+        yield table.records / name
+    ran = [run.spec.method for run in table.board.records if run.spec is not None]
+    for name in sorted({f"{method.name}-{method.code[:12]}.py" for method in ran}):
+        if re.fullmatch(PYTHON, name):
+            yield table.records / FOLDER / name
+    for run in sorted(filter(RUN_ID.fullmatch, (run.id for run in table.board.records))):
+        for name in OF_RUN:
+            yield table.records / run / name
+
+
+def write_method(writer: Writer, method: Method) -> None:
+    """Write the page of a method."""
+    heads = ["Name", "Type", "Default", "Bounds", "Tuned over"]
+    lines = [Line([Text(clean(str(value))) for value in line]) for line in method.about.hyperparameters]
+    writer.page(
+        f"methods/{method.slug}.html",
+        "method",
+        method=method,
+        hyperparameters=shown(Sheet("Hyperparameters", heads, lines)) if lines else "",
+        results=shown(results_of(method)),
+        code=highlighted(method.text),
+    )
+
+
+def results_of(method: Method) -> Sheet:
+    """Return the rows of a method in all tables."""
+    columns = list(dict.fromkeys(column for table, _, _ in method.cells for column in table.board.shown))
+    lines = [
+        Line(
+            [
+                Text(
+                    table.title,
+                    name_of(row.title) if row.title != method.title else "",
+                    f"../{folder}/index.html",
+                    star=row.competitive,
+                ),
+                Text(row.type),
+                *(cell_of(row, column) for column in columns),
+                Text(seeds_of(row)),
+                Flag(verdict := table.verdict_of(row), verdict),
+            ]
+        )
+        for table, row, folder in method.cells[:MOST_RESULTS]
+    ]
+    more = len(method.cells) - len(lines)
+    heads = ["Table", "Type", *(column.heading for column in columns), "Seeds", "Evidence"]
+    return Sheet("Results", heads, lines, notes=[f"and {more} more rows"] if more else [], star=STAR, bold=BOLD)
+
+
+def best_of(board: Board) -> list[tuple[Column, Row, Row | None]]:
+    """Return of each column the best ranked row, and the best competitive one, None where that is the same."""
+    rows, leaders = ranked_rows(board.rows), list[tuple[Column, Row, Row | None]]()
+    marked = with_best(rows, board.shown)
+    for column in board.shown:
+        first = [row for row, overall in zip(rows, marked, strict=True) if _is_best(overall, column)]
+        competitive = next((row for row in rows if _is_best(row, column)), None)
+        if first:
+            both = competitive is not None and any(row is competitive for row in first)
+            leaders.append((column, competitive, None) if both and competitive else (column, first[0], competitive))
+    return leaders
+
+
+def _is_best(row: Row, column: Column) -> bool:
+    return column.name in row.metrics and row.metrics[column.name].best

@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering of tables that are complete without it: buttons appear only where this script runs.
+// Sorting of tables that are complete without it: buttons appear only where this script runs.
 (() => {
   const text = (row, place) => row.cells[place].textContent.trim();
   const number = (row, place) => {
@@ -37,24 +37,4 @@
       button.addEventListener("click", () => sortBy(table, head));
     }
   }
-
-  const form = document.querySelector("form.filters");
-  const board = document.querySelector("table.board");
-  if (!form || !board) return;
-  const rows = [...board.tBodies[0].rows];
-  const filter = () => {
-    const [method, type, protocol] = ["method", "type", "protocol"].map((name) => form.elements[name].value);
-    let shown = 0;
-    for (const row of rows) {
-      const fits = row.dataset.method.includes(method.trim().toLowerCase()) &&
-        (!type || row.dataset.type === type) && (!protocol || row.dataset.protocol === protocol);
-      row.hidden = !fits;
-      shown += fits;
-    }
-    form.querySelector("output").textContent = `${shown} of ${rows.length} rows`;
-  };
-  for (const kind of ["input", "change"]) form.addEventListener(kind, filter);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.hidden = false;
-  filter();
 })();
