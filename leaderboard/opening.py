@@ -17,7 +17,6 @@ from hierbench.records.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOW
 from hierbench.records.reading import read_records
 from hierbench.records.record import Record, Records
 from hierbench.records.rows import check_rows, rejected_rows
-from hierbench.runs.store import RUN_ID
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -58,28 +57,6 @@ def open_board(
         note(with_limit(notes_on(own, rows), records.root))  # also where they are why there is no table
 
 
-def open_folder(path: Path, place: Place, dataset: str | None = None) -> Board:
-    """Return the board of a runs folder, a published table or a submission; the dataset is needed if it has several.
-
-    Args:
-        path: FOLDER/<dataset> with records, FOLDER/<dataset>.json beside it, or a folder that holds one such folder.
-        place: prepared data and the protocol.
-        dataset: its name, or the file of a user's dataset.
-    """
-    folder = path.with_suffix("") if path.suffix == ".json" else path
-    if not folder.is_dir():
-        raise UserError(f"{path}: no such folder of records" if path == folder else f"{path} has no folder {folder}")
-    if not _has_runs(folder):
-        with os.scandir(folder) as entries:
-            folders = [one for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
-            inside = [one.name for one in folders if _has_runs(Path(one.path))]
-        folder = folder / _only(sorted(inside), None if dataset is None else dataset_name(dataset), path)
-    if dataset is None:
-        found = {one.dataset.name for one in read_records(folder) if one.dataset is not None}
-        dataset = _only(sorted(found), None, path)
-    return open_board(dataset, replace(place, runs=folder))
-
-
 def folder_of(runs: Path, dataset: str) -> Path:
     """Return the folder with the runs of a dataset: a runs folder, or one of a folder of published tables."""
     return runs / dataset if is_published(runs, dataset) and (runs / dataset).is_dir() else runs
@@ -88,23 +65,6 @@ def folder_of(runs: Path, dataset: str) -> Path:
 def is_published(folder: Path, dataset: str) -> bool:
     """Whether a folder has the published table of a dataset, whose records are in `<dataset>/`."""
     return any(os.path.lexists(folder / f"{dataset}{suffix}") for suffix in (".json", ".md"))
-
-
-def _only(names: Sequence[str], name: str | None, path: Path) -> str:
-    """Return the name if it is among the names, or the only one."""
-    if name in names:
-        return str(name)
-    if name is None and len(names) == 1:
-        return names[0]
-    if not names:
-        raise UserError(f"{path} has no records of runs")
-    known = ", ".join(one_line(each, 60) for each in names)
-    raise UserError(f"{path} has tables of {known}; " + (f"none of {name}" if name else "choose one with --dataset"))
-
-
-def _has_runs(folder: Path) -> bool:
-    with os.scandir(folder) as entries:
-        return any(RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False) for entry in entries)
 
 
 def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:

@@ -152,6 +152,7 @@ class Pages:
         names, said = {"__name__": "__main__"}, {}
         for block in found:
             if block.title:
+                (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")
                 if block.title.endswith(".py"):
                     compile(block.text, block.title, "exec")

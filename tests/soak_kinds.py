@@ -121,11 +121,8 @@ def digests(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, without the dates of a publication's changes."""
-    content = path.read_bytes()
-    if path.name.endswith("-changes.json"):
-        content = re.sub(rb'"date": "[^"]*"', b"", content)
-    return hashlib.sha256(content).hexdigest()
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def published(folder: Path) -> dict[str, str]:

@@ -35,7 +35,7 @@ class Found:
         lines: pairs (who, what) of which each must be in a line: a run's first 12 digits, a row or table, and a regular
             expression of what is said of it.
         counted: {method: runs of its row that still count}.
-        refused: whether nothing is published or submitted of it; otherwise it is, as what it is.
+        refused: whether nothing is published of it; otherwise it is, as what it is.
         damaged: whether digests disagree, so that a table of one's own runs leaves it out, too.
     """
 

@@ -26,7 +26,6 @@ OLD = {  # spellings that work until the next release; --source of a path is the
     "methods new": {"--folder": "--output"},
     "publish": {"--to": "--output"},
     "site build": {"--out": "--output"},
-    "submit": {"--to": "--output"},
     **{name: {"--source": "--numbers"} for name in ("ablate", "leaderboard", "plot", "power")},
 }
 NUMBERS = ("runs", "paper", "both")

@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli import data, methods, repository, site
+from hierbench.cli import data, methods, site
 from hierbench.cli.command import group
 from hierbench.utils.errors import MAX_ERROR, UserError
 from hierbench.utils.text import one_line
 
 FILES = """
-run leaderboard publish submit export compare power verify reproduce score collapse plot mistakes tune bench
+run leaderboard publish compare power verify reproduce score collapse plot mistakes tune bench
 """.split()  # of the commands, in the order of the help
 
 app = group(
     "Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
     *(of for name in FILES for of in vars(import_module(f"hierbench.cli.{name}")).values() if hasattr(of, "example")),
 )
-for part in (methods, data, repository, site):
+for part in (methods, data, site):
     app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
 
 

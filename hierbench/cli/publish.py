@@ -16,13 +16,12 @@ def publish(
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="Of publications; replaced as a whole.")],
     place: Place,
     metrics: MetricsOption = None,
-    update: Annotated[bool, "Add to the publication that is there, and replace rows of it."] = False,
-    because: Annotated[str, "Why rows disappear or get worse; kept with the changes."] = "",
+    update: Annotated[bool, "Replace the publication that is there by its runs and these."] = False,
 ) -> None:
     """Publish a table with the evidence behind it: records, compact predictions, sources, pictures, the verdict."""
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.sharing.publish import publish as publish_table
 
     columns = None if metrics is None else asked_columns(metrics)
-    said = publish_table(dataset, output, place, columns, update=update, because=because)
+    said = publish_table(dataset, output, place, columns, update=update)
     print_said(said.notes, said.lines)

@@ -1,1 +1,1 @@
-"""What leaves the machine or comes to it: publications, submissions, results repositories and sites."""
+"""What leaves the machine or comes to it: publications, their verification, and sites."""

@@ -96,12 +96,6 @@ def compose(
     return Publication(board, report, notes)
 
 
-def read_board(folder: Path, dataset: str, data_dir: Path) -> Board:
-    """Return the table of earlier published records, with verdicts; its files give the columns alone."""
-    columns = columns_of_published(folder, dataset)
-    return checked_board(dataset, Place(folder / dataset, data_dir), columns).board
-
-
 def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
     """Return the columns of a published table, the paper's where its file cannot be read."""
     given = GivenTable.if_readable(folder / f"{dataset}.json")

@@ -16,13 +16,12 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import sync_folder
 from hierbench.utils.lock import Lock, LostError
 
-SUBMISSIONS, BOARDS = "submissions", "boards"  # folders of a results repository
 SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}  # of a table
 PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # that say what its JSON does
-VERDICT, CHANGES = "-verdict.json", "-changes.json"
+VERDICT = "-verdict.json"
 PICTURES = ("tradeoff", "severity", "operating")
 # What the name of a file beside a publication's records ends with.
-ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, CHANGES, *(f"-{kind}.svg" for kind in PICTURES)]))
+ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, *(f"-{kind}.svg" for kind in PICTURES)]))
 
 
 def files_of(dataset: str) -> re.Pattern[str]:

@@ -1,31 +1,24 @@
 """`hierbench publish`: a table and the evidence behind it, written into a folder of publications, or updated there."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
-from hierbench.leaderboard.board import Board, NoRunsError, left_out
-from hierbench.leaderboard.boards import differences_of
+from hierbench.leaderboard.board import SCORED, Board, left_out
 from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.records.reading import read_records
+from hierbench.records.record import Records
 from hierbench.sharing.bundle import ids_of
-from hierbench.sharing.changes import (
-    changes_between,
-    first_changes,
-    read_changes,
-    write_changes,
-)
-from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, read_board, refuse_rejected
+from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, refuse_rejected
 from hierbench.sharing.place import checked_place, names_there, replaced
 from hierbench.sharing.verification.checked import checked_board
 from hierbench.sharing.verification.tables import protocol_of
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links
-from hierbench.utils.text import one_line
-
-LONGEST = 500  # characters of --because
 
 
 @dataclass(frozen=True)
@@ -37,30 +30,21 @@ class Said:
 
 
 def publish(
-    dataset: str,
-    folder: Path,
-    place: Place,
-    columns: Sequence[Column] | None = None,
-    *,
-    update: bool = False,
-    because: str = "",
+    dataset: str, folder: Path, place: Place, columns: Sequence[Column] | None = None, *, update: bool = False
 ) -> Said:
-    """Publish a table, or update a published one.
+    """Publish a table, or replace a published one by the table of its runs and these.
 
     Args:
         dataset: its name or the file of a user's dataset.
         folder: of publications.
         place: a runs folder, or published records; prepared data; and which runs are meant.
-        columns: of the table; None takes the paper's, or those of the table to update.
+        columns: of the table; None takes the paper's, or those of the table to replace.
         update: whether a table is there already.
-        because: why an update makes something worse.
 
     Raises:
-        UserError: there is a publication and no `update`; verification rejects a run; a run is not finished; or an
-            update makes something worse and `because` does not say why. Nothing is written then.
+        UserError: there is a publication and no `update`; verification rejects a run; or a run is not finished. Nothing
+            is written then.
     """
-    if because and not update:
-        raise UserError("--because is for --update")
     folder, name = checked_place(folder), dataset_name(dataset)
     runs, data_dir = place.runs, place.data_dir
     if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
@@ -72,26 +56,36 @@ def publish(
     notes = [*refuse_rejected(board, opened.report), *filter(left_out, board.remark.split("; "))]
     with replaced(folder, name) as staging:
         updates = _check_there(folder, name, update)
-        parts, old = [part], None
-        if updates:
-            old = _earlier(folder, name, data_dir, board, runs)
-            if kept := _kept(old, part):
-                parts = [Part(old.records, kept), part]
+        earlier = read_records(folder / name) if updates else Records(folder / name)
+        _refuse_others(earlier, board, folder / name)
+        parts = [Part(earlier, kept), part] if (kept := _kept(earlier, part)) else [part]
         made = compose(staging, dataset, parts, data_dir, protocol_of(board.protocol), chosen)
-        if old is None:
-            found = first_changes(made.board)
-        else:
-            found = changes_between(folder / name, old, staging / name, made.board)
-            if found.worse and not because:
-                (row, why), *others = found.worse
-                more = f" (and {len(others)} more)" if others else ""
-                raise UserError(f"{row} gets worse: {why}{more}; say why with --because TEXT, or leave it out")
-        if because and not found.worse:
-            notes.append("--because explains nothing: no row disappears or gets worse")
-        earlier = read_changes(folder, name) if updates else []
-        write_changes(staging, name, found, one_line(because, LONGEST), earlier)
+        lines = [_came_and_went(earlier, made.board)] if updates else []
         notes += _not_made(folder, name, known, chosen) if updates else []
-    return Said([*notes, *made.notes], [*(found.lines() if updates else []), written(folder, made)])
+    return Said([*notes, *made.notes], [*lines, written(folder, made)])
+
+
+def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:
+    """Raise a UserError unless a publication is of the data, the tree and the protocol of a board."""
+    data = board.records[board.rows[0].runs[0]].dataset
+    for record in earlier:
+        if record.spec is not None and record.spec.protocol != board.protocol != SCORED:
+            raise UserError(f"{folder} is of protocol {record.spec.protocol}: move it away to publish {board.protocol}")
+        if record.dataset is not None and record.dataset != data:
+            raise UserError(f"{folder} is of other data, or of another tree or distance: move it away to publish this")
+
+
+def _came_and_went(earlier: Records, board: Board) -> str:
+    """Return the line that says which runs an update adds to a table and removes from it, by row."""
+    published = {record.id for record in board.records}
+    parts = []
+    for what, changed in (
+        ("added", [record for record in board.records if record.id not in earlier]),
+        ("removed", [record for record in earlier if record.id not in published]),
+    ):
+        rows = Counter(record.label.rpartition(" seed ")[0] for record in changed)
+        parts.append(f"{what} {', '.join(f'{number} of {row}' for row, number in rows.items())}" if rows else "")
+    return "; ".join(filter(None, parts)) or "no run added or removed"
 
 
 def _not_made(folder: Path, name: str, known: Sequence[Column], columns: Sequence[Column]) -> list[str]:
@@ -120,20 +114,7 @@ def _check_there(folder: Path, name: str, update: bool) -> bool:
     return records.is_dir()
 
 
-def _earlier(folder: Path, name: str, data_dir: Path, board: Board, runs: Path) -> Board:
-    """Return the table to update; a UserError if the new runs can be in no table with its own."""
-    try:
-        old = read_board(folder, name, data_dir)
-    except NoRunsError:
-        raise UserError(
-            f"{folder / name} has no records that could be updated; move it away to publish again"
-        ) from None
-    differences_of((old, folder / name), (board, runs))
-    return old
-
-
-def _kept(old: Board, new: Part) -> Sequence[str]:
+def _kept(earlier: Records, new: Part) -> list[str]:
     """Return the ids of earlier records that stay: all but scored predictions whose name stands for others now."""
-    named = {one.scored.name for one in map(new.records.__getitem__, new.ids) if one.scored is not None}
-    scored = {run_id: old.records[run_id].scored for run_id in ids_of(old)}
-    return [run_id for run_id, known in scored.items() if known is None or known.name not in named]
+    named = {record.scored.name for run_id in new.ids if (record := new.records[run_id]).scored is not None}
+    return [record.id for record in earlier if record.scored is None or record.scored.name not in named]

@@ -27,7 +27,7 @@ STARTED_WITH = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # MiB
 
 INSTRUMENTED = ["hierbench", "tarfile", "zipfile", "gzip", "tomllib", "csv", "json", "pickletools"]
 
-KINDS = ("trees", "recipes", "records", "archives", "manifests", "predictions", "submissions")
+KINDS = ("trees", "recipes", "records", "archives", "manifests", "predictions", "publications")
 
 
 def run_mutations(targets, kind, num, first):

@@ -20,7 +20,7 @@ def test_a_harness_runs(tmp_path, kind):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", ["trees", "recipes", "records", "archives", "manifests", "predictions", "submissions"])
+@pytest.mark.parametrize("kind", "trees recipes records archives manifests predictions publications".split())
 def test_a_harness_takes_its_seeds(targets, tmp_path_factory, kind):
     """Those of `archives` run here alone: what it needs of torch takes the fuzzer half a minute to load."""
     seeds = targets.seeds(kind)

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import re
 import shlex
-import shutil
 
 import numpy as np
 import pytest
@@ -30,9 +29,8 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 def examples(page, miniatures):
     """Run examples in one folder, with small data, each once: `examples("publish")` is how it ended."""
     folder, done = page.make_folder("examples"), {}
-    needs = dict.fromkeys("export compare reproduce plot mistakes verify submit publish leaderboard".split(), "run")
-    needs |= {"site build": "publish", "repository new": "submit", "repository build": "repository new"}
-    needs |= {"data verify": "data prepare", "repository check": "repository new"}
+    needs = dict.fromkeys("compare reproduce plot mistakes verify publish leaderboard".split(), "run")
+    needs |= {"site build": "publish", "data verify": "data prepare"}
     miniatures.birds(folder)
     rng = np.random.default_rng(0)
     np.savez(folder / "predictions.npz", scores=rng.random((8, 100), "float32"), targets=np.arange(8))
@@ -48,10 +46,6 @@ def examples(page, miniatures):
             kinds = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
             part = datasets.Dataset.from_dict({"image": images, "label": [0, 1] * 4}, features=kinds)
             datasets.DatasetDict({"train": part, "test": part}).save_to_disk(folder / "food101")
-        if name == "repository build":
-            shutil.copytree(folder / "submission", folder / "results/submissions/ours")
-        if name == "repository check":
-            shutil.copytree(folder / "results", folder / "before")
         return {}
 
     def example(name):
@@ -116,7 +110,6 @@ def test_commands_with_a_table_take_all_formats(cli, tmp_path):
         ("methods new mine --folder there", "wrote there/mine.py"),
         ("publish --dataset shapes --to boards", "no runs"),
         ("site build nowhere --out=site", "no folder nowhere"),
-        ("submit nowhere --to out --dataset shapes --author A --title T --licence MIT", "nowhere"),
         ("ablate --dataset fgvc --source paper", "FGVC-Aircraft"),
         ("leaderboard --dataset fgvc --source=both", "Published"),
         ("plot tradeoff --dataset fgvc --source paper", "wrote runs/plots/tradeoff-fgvc-published.svg"),

@@ -6,9 +6,11 @@ How blocks are run, and what is made smaller: tests/pages.py. Numbers and drawin
 import re
 import runpy
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import recipe_names
@@ -117,6 +119,21 @@ def test_the_files_that_publishing_makes_are_described(page):
     for name in re.findall(r"`(shapes\S*|[-.]\S+)`", table):
         path = name if name.startswith("shapes") else f"shapes{name}"
         assert "<id>" in path or (folder / "boards" / path).exists() or path.endswith(".svg"), path
+
+
+def test_the_workflow_of_publishing_with_others_verifies_each_table(page, cli, tmp_path):
+    published, _ = page("docs/publishing.md")
+    place, _ = page("docs/publishing-with-others.md")
+    workflow = yaml.safe_load((place / ".github/workflows/verify.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["verify"]["steps"] if "run" in step]
+    assert commands[0].startswith("pip install ") and len(commands) == 3
+    shutil.copytree(published / "boards", tmp_path / "tables")
+    for command in commands[1:]:
+        cli(tmp_path, *shlex.split(command)[1:]).ok()
+    assert (tmp_path / "site/index.html").is_file()
+    metrics = min((tmp_path / "tables/shapes").glob("*/metrics.json"))
+    metrics.write_text(metrics.read_text(encoding="utf-8").replace('"top1": ', '"top1": 1'), encoding="utf-8")
+    assert cli(tmp_path, *shlex.split(commands[1])[1:]).code == 1
 
 
 def test_what_python_of_pages_prints(page):

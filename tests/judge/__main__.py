@@ -30,7 +30,7 @@ ALLOWED: list[tuple[str, str, str]] = [
     (".", r"further-metrics\.json", "further values are in the user's cache, and published by a table"),
     ("^verify runs", r"number \d+: |folders\[0\]\.notes", "so none are beside runs, to be compared or not"),
     (
-        "publish|submit|verify|repository",
+        "publish|verify",
         r"\.(runs|rows)\[\d+\]\.(notes|label|runs)",
         "re-ranking again is no evidence, and rows are in the order of asking",
     ),

@@ -24,12 +24,11 @@ TUNE = (
     " --set tune.grid.haframe.gamma=[4]"
 )
 COLLAPSE = f"collapse {TRAINING} --seeds 1"
-SAID = "--title Baselines --author 'A. Author' --licence CC-BY-4.0"
 
 # Made once, by the old commit, after fixture.py.
 MADE = f"""
 {ALL}
-publish --dataset shapes --to pub
+publish --dataset shapes --output pub
 cp -a runs whole
 run --methods ce,./buggy.py --types type-I {TRAINING} --seeds 2
 run --methods ce,soft_labels --types type-I --dataset shapes --set train.epochs=1 --seeds 4 --plan-only
@@ -37,9 +36,6 @@ run --methods ce,soft_labels --types type-I --dataset shapes --set train.epochs=
 {TUNE}
 {COLLAPSE}
 score scored/resnet-0.npz scored/resnet-1.npz --dataset shapes --name resnet
-submit whole --dataset shapes --to submission {SAID} --methods ce,crm,haframe
-repository new base --install hierbench==0.1
-repository new head --install hierbench==0.1
 """
 
 COMPARED = f"""
@@ -47,30 +43,25 @@ leaderboard --dataset shapes --format {{{FORMATS}}}
 leaderboard --dataset shapes --protocol authors --format {{{FORMATS}}}
 leaderboard --dataset shapes --metrics {{+hf_macro,+ece,+fpa|top1,hops@20}} --format {{{FORMATS}}}
 leaderboard --dataset cifar100 --runs cifar --format {{{FORMATS}}}
-leaderboard --dataset cifar100 --runs cifar --source both --format {{{FORMATS}}}
-leaderboard --dataset {{cifar100|fgvc|inat19|tieredimagenet-h}} --source paper --format {{{FORMATS}}}
+leaderboard --dataset cifar100 --runs cifar --numbers both --format {{{FORMATS}}}
+leaderboard --dataset {{cifar100|fgvc|inat19|tieredimagenet-h}} --numbers paper --format {{{FORMATS}}}
 leaderboard --dataset tiny-imagenet-frozen --runs published/tiny-imagenet-frozen --format {{{FORMATS}}}
 leaderboard --dataset shapes --format latex --output out/board.tex
-leaderboard --dataset {{nope|shapes --source paper|shapes --runs nowhere|shapes --format nope}}
-leaderboard --dataset cifar100 --source paper --metrics +ece
+leaderboard --dataset {{nope|shapes --numbers paper|shapes --runs nowhere|shapes --format nope}}
+leaderboard --dataset cifar100 --numbers paper --metrics +ece
 compare ce --dataset shapes --format {{{FORMATS}}}
 compare ce:type-I haframe:type-II crm --dataset shapes --metrics {{+ece,+hf_macro|top1}} --format {{{FORMATS}}}
 compare ce haframe --dataset shapes --protocol authors --format {{markdown|json}}
 compare --dataset shapes --ties {{top1|mistake_severity|ece}} --format {{{FORMATS}}}
 compare ce crm haframe --dataset shapes --ties hierdist@1 --format {{markdown|csv|json}}
-compare pub/shapes runs --format {{{FORMATS}}}
-compare pub/shapes.json submission --dataset shapes --format {{markdown|json}}
 compare {{ce|nope --dataset shapes|ce --dataset shapes --ties top1 --metrics ece}}
 power ce haframe --dataset shapes --format {{markdown|csv|json}}
 power ce crm --dataset shapes --metric top1 --unpaired --format {{markdown|csv|json}}
 power ce haframe --dataset shapes --difference 0.1 --level 0.01 --power 0.9 --format {{markdown|csv|json}}
-power ce haframe --dataset {{cifar100|inat19}} --source paper --format {{markdown|csv|json}}
+power ce haframe --dataset {{cifar100|inat19}} --numbers paper --format {{markdown|csv|json}}
 power --difference 0.05 --deviation {{0.03|0.2 --unpaired}} --format {{markdown|csv|json}}
 power {{ce|ce nope --dataset shapes|ce crm --dataset shapes --format html}}
-ablate --dataset {{all|cifar100}} --source paper --format {{{FORMATS}}}
-export {{ce:type-I|haframe|resnet}} --dataset shapes  # yaml
-export ce:type-I --dataset shapes --metrics +ece --name mine --output out/card.md
-export nope --dataset shapes
+ablate --dataset {{all|cifar100}} --numbers paper --format {{{FORMATS}}}
 methods list  # words
 methods check ce  # text
 methods new mine  # text
@@ -89,7 +80,7 @@ run --methods nope --dataset shapes --dry-run
 reproduce {{runs ce:type-I|runs haframe --protocol authors|runs haframe|pub/shapes ce:type-I}}  # text
 reproduce {{runs ce:type-I|runs crm|pub/shapes haframe|published/tiny-imagenet-frozen haframe}} --json
 reproduce runs nope
-verify {{runs|pub/shapes|published/tiny-imagenet-frozen|cifar|submission|nowhere}}  # text
+verify {{runs|pub/shapes|published/tiny-imagenet-frozen|cifar|nowhere}}  # text
 verify runs pub/shapes cifar published/tiny-imagenet-frozen --json
 verify pub/shapes --all-metrics --json
 score scored/resnet-0.npz --dataset shapes --resamples 100 --runs scored-runs --name {{{FORMATS}}} --format %
@@ -98,26 +89,21 @@ score scored/resnet-1.npz --tree shapes --resamples 100 --metrics top1,ece,hf_ma
 score scored/resnet-0.npz --dataset shapes --name again --resamples 0 --metrics +ece --json
 score {{scored/nothing.npz|buggy.py}} --dataset shapes
 plot {{{KINDS}}} --dataset shapes --output out/%.svg  # exit
-plot tradeoff --dataset {{cifar100|inat19}} --source paper --output out/paper-%.svg  # exit
+plot tradeoff --dataset {{cifar100|inat19}} --numbers paper --output out/paper-%.svg  # exit
 plot similarity --dataset all --output out/similarity-all.svg  # exit
 plot confusion --dataset shapes --method haframe --seed 1 --output out/confusion-1.svg  # exit
 plot frame  # exit
 plot nope --dataset shapes
 mistakes --dataset shapes ce:type-I:0 haframe:type-II:0 --output out/mistakes.html  # text
 mistakes --dataset shapes ce:type-I:0 nope
-site build pub --out site-pub --base-url https://example.org/  # exit
-publish --dataset shapes {{|--runs whole }}--to fresh  # text
-publish --dataset shapes --runs whole --metrics +ece --to fresh-ece  # text
-publish --dataset cifar100 --runs cifar --to fresh-cifar  # text
+site build pub --output site-pub  # exit
+publish --dataset shapes {{|--runs whole }}--output fresh  # text
+publish --dataset shapes --runs whole --metrics +ece --output fresh-ece  # text
+publish --dataset cifar100 --runs cifar --output fresh-cifar  # text
 leaderboard --dataset shapes --runs whole --protocol authors --publish fresh-authors  # text
 score scored/resnet-1.npz --dataset shapes --runs whole --name one --json
-publish --dataset shapes --runs whole --to pub --metrics +ece --update  # text
-submit whole --dataset shapes --to head/submissions/mine {SAID}  # text
-submit pub --dataset shapes --to head/submissions/theirs {SAID}
-repository new other --install hierbench==0.1  # text
-repository check --base base --head head
-repository build head  # text
-site build published --out site-published  # exit
+publish --dataset shapes --runs whole --output pub --metrics +ece --update  # text
+site build published --output site-published  # exit
 run --methods ce,haframe --types type-II {TRAINING} --seeds 2  # markdown
 {ALL}
 {ALL} --json

@@ -42,13 +42,10 @@ def test_a_damaged_run_is_named_and_not_counted(cli, damaged, name):
         assert "flamingo" in done.out.lower() and "2 of 3 runs are finished" in done.out
 
 
-def test_a_damaged_run_has_no_confusion_matrix_and_a_board_that_does_not_exist_is_no_unknown_row(cli, damaged):
+def test_a_damaged_run_has_no_confusion_matrix(cli, damaged):
     folder, run_id = damaged
     done = cli(folder, "plot", "confusion", *ON, "--run", run_id[:12])
     assert done.code == 2 and "is damaged (metrics.json); hierbench run" in done.err.splitlines()[-1]
-    for options in ((), ON):
-        done = cli(folder, "compare", "runs", "nowhere", *options)
-        assert done.code == 2 and "the folder nowhere does not exist" in done.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -82,5 +79,4 @@ def test_what_is_ones_own_is_believed_as_recorded(cli, damaged):
 def test_commands_take_a_folder_of_published_tables(cli, tmp_path):
     place = ("--dataset", "tiny-imagenet-frozen", "--runs", Path(__file__).parents[2] / "leaderboard/published")
     assert "HAFrame" in cli(tmp_path, "compare", *place, "ce:type-II", "haframe:type-II").ok().out
-    assert "model-index" in cli(tmp_path, "export", *place, "haframe:type-II").ok().out
     assert "cross-entropy" in cli(tmp_path, "power", *place, "ce:type-II", "haframe:type-II").ok().out

@@ -9,30 +9,27 @@ import pytest
 
 from hierbench.records.findings import TARGETS_ALONE
 from hierbench.sharing import pictures
-from hierbench.sharing.repository import new_repository
 from hierbench.sharing.verification.verify import verify
 from tests.tamperings import TAMPERINGS, Folder
 
-SAID = ("--author", "A. Author", "--title", "Three methods", "--licence", "CC-BY-4.0")
 ON = ("--dataset", "shapes")
 
 
 @pytest.fixture(scope="module")
 def made(cli, trained, data_dir, tmp_path_factory):
-    """A folder with runs of three methods and three seeds, a submission of them, and a repository without any."""
+    """A folder with runs of three methods and three seeds, and their published table."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(trained, folder / "runs")
     options = (*ON, "--data-dir", data_dir)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "draw", lambda *_: [])
-        cli(folder, "submit", "runs", "--output", "submission", *options, *SAID).ok()
-    new_repository(folder / "repository", "hierbench @ git+https://example.org/hierbench@0123abc")
+        cli(folder, "publish", "--output", "published", *options).ok()
     return folder
 
 
-@pytest.fixture(params=["runs", "submission"])
+@pytest.fixture(params=["runs", "published"])
 def folder(request, made, data_dir, shapes, tmp_path, monkeypatch):
-    """A copy of the runs, whose data is prepared, or of the submission, whose data is not."""
+    """A copy of the runs, whose data is prepared, or of the published table, whose data is not."""
     monkeypatch.setattr(pictures, "draw", lambda *_: [])  # they take most of the time
     copy = shutil.copytree(made / request.param, tmp_path / request.param)
     where = (copy, data_dir) if request.param == "runs" else (copy / "shapes", tmp_path / "no-data")
@@ -61,7 +58,7 @@ def test_nothing_is_found_of_an_honest_folder(folder):
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda tampering: tampering.__name__)
-def test_a_tampering_is_found_by_every_reader(cli, made, folder, tmp_path, tampering):
+def test_a_tampering_is_found_by_every_reader(cli, folder, tmp_path, tampering):
     found = tampering(folder)
     data, is_runs = ("--data-dir", folder.data_dir), folder.path.name == "runs"
     said = cli(tmp_path, "verify", folder.path, *data)
@@ -71,32 +68,21 @@ def test_a_tampering_is_found_by_every_reader(cli, made, folder, tmp_path, tampe
         rows, lines = board(cli, folder)
         assert any(found.lines[0][0] in line for line in lines), lines
         assert {method: rows[method]["n"] for method in found.counted} == found.counted
-    given, submitted = (*ON, *data), folder.path if is_runs else folder.path.parent
-    for done, output in (
-        (cli(tmp_path, "publish", *given, "--runs", folder.path, "--output", "boards"), "boards"),
-        (cli(tmp_path, "submit", submitted, *given, "--output", "new", *SAID), "new"),
-    ):
-        if found.refused:
-            line = done.one_line("nothing is published: ")
-            assert any(who.removeprefix("row ") in line for who, _ in found.lines), (line, found.lines)
-            assert not (tmp_path / output).exists()
-        else:
-            done.ok()
-            assert all(who in done.err for who, _ in found.lines), done.err
-            (report,) = verify([tmp_path / output / "shapes"], tmp_path / "no-data")
-            assert report.num_rejected == 0 and "99.2" not in (tmp_path / output / "shapes.json").read_text()
+    done = cli(tmp_path, "publish", *ON, *data, "--runs", folder.path, "--output", "boards")
+    if found.refused:
+        line = done.one_line("nothing is published: ")
+        assert any(who.removeprefix("row ") in line for who, _ in found.lines), (line, found.lines)
+        assert not (tmp_path / "boards").exists()
+    else:
+        done.ok()
+        assert all(who in done.err for who, _ in found.lines), done.err
+        (report,) = verify([tmp_path / "boards/shapes"], tmp_path / "no-data")
+        assert report.num_rejected == 0 and "99.2" not in (tmp_path / "boards/shapes.json").read_text()
     if not is_runs:
         cli(tmp_path, "site", "build", folder.path.parent, "--output", "site", *data).ok()
-        table, checks = ((tmp_path / f"site/tables/shapes/{name}.html").read_text() for name in ("index", "checks"))
-        assert ">99.2" not in table
+        page = (tmp_path / "site/tables/shapes/index.html").read_text()
+        assert ">99.2" not in page
         if found.refused:  # a spec that cannot be read is called so there
-            checks = unescape(re.sub("<[^>]*>", "", checks))
+            text = unescape(re.sub("<[^>]*>", "", page))
             names = [who.removeprefix("row ") for who, _ in found.lines]
-            assert any(re.search(rf"{name}[^\n]*\s*rejected", checks) for name in names), checks
-        shutil.copytree(made / "repository", tmp_path / "head")
-        shutil.copytree(folder.path.parent, tmp_path / "head/submissions/three")
-        done = cli(tmp_path, "repository", "check", "--base", made / "repository", "--head", "head", *data)
-        # What is published as what it is has a row, a table or a card that is not what a submission says of it.
-        assert done.code == 1 and done.out.startswith("# Results: refused"), done.said
-        names = "no file of a submission|" + found.lines[0][1]
-        assert re.search(names, done.out) or not found.refused, done.out
+            assert any(re.search(rf"{name}[^\n]*\s*rejected", text) for name in names), text
