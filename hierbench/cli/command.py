@@ -1,4 +1,4 @@
-"""What every command has: options, help with an example, old spellings, the format of its table, and an exit code."""
+"""What every command has: options, help with an example, the format of its table, and an exit code."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -21,14 +21,6 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 Result = Table | Shown | int | None
-OLD = {  # spellings that work until the next release; --source of a path is the copy of the data
-    "data import": {"--out": "--output"},
-    "methods new": {"--folder": "--output"},
-    "publish": {"--to": "--output"},
-    "site build": {"--out": "--output"},
-    **{name: {"--source": "--numbers"} for name in ("ablate", "leaderboard", "plot", "power")},
-}
-NUMBERS = ("runs", "paper", "both")
 FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  # parameters
 
 
@@ -107,7 +99,7 @@ def group(help: str, *commands: Callable[..., None]) -> typer.Typer:
 
 
 class Command(TyperCommand):
-    """A command that takes old spellings, and whose help names arguments by words, without their Python types."""
+    """A command whose help names arguments by words, without their Python types."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         """Make the command that Typer has read from a function."""
@@ -115,10 +107,6 @@ class Command(TyperCommand):
         self.arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
         for argument in self.arguments:
             vars(argument)["display_type_rich"] = lambda ctx: None
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments in today's spelling."""
-        return super().parse_args(ctx, _respelled(ctx.command_path.partition(" ")[2], args, ctx.resilient_parsing))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words after the command's name: [OPTIONS] A [B]."""
@@ -190,19 +178,3 @@ def _word(name: str, kind: Any) -> str:
     if kind is Path:
         return "FOLDER" if name in FOLDERS else "PATH" if name in ("images", "source") else "FILE"
     return "N" if kind in (int, float) else name.strip("_").rpartition("_")[2].upper()
-
-
-def _respelled(name: str, words: Sequence[str], silent: bool) -> list[str]:
-    """Return the arguments of a command with today's spelling of its options, and say which are old."""
-    old, found = OLD.get(name, {}), list(words)
-    for place, word in enumerate(words[: words.index("--")] if "--" in words else words):
-        option, _, value = word.partition("=")
-        value = value or "".join(words[place + 1 : place + 2])
-        if (new := old.get(option)) is None or (new == "--numbers" and value not in NUMBERS):
-            continue
-        found[place] = new + word.removeprefix(option)
-        if not silent:
-            print(
-                f"note: {option} is {new} now; the old spelling goes with the next release", file=sys.stderr, flush=True
-            )
-    return found

@@ -1,15 +1,14 @@
 """The rows that runs make: their seeds, environments and tuning budgets; nothing is computed from predictions."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from hierbench.records.findings import NOT_FINISHED, Finding
 from hierbench.records.record import Record, Records
 from hierbench.runs.requests import only_ablated
 
-MACHINE = ("device", "devices", "torch", "hierbench", "python")
-PROCESSOR = "processor"  # in environment.json, but for earlier records
+MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
 OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
 
 
@@ -54,10 +53,9 @@ def _check_row(row: Sequence[Record], known: Records) -> Finding:
         if record.state == "unfinished":
             finding.note(f"seed {record.job.seed} {NOT_FINISHED}")
     done = [record for record in row if environment_of(record)]
-    left = _not_in_all(done)
-    environments = _by_environment(done, lambda record: repr(environment_of(record, left)))
+    environments = _by_environment(done, lambda record: repr(environment_of(record)))
     for places in groups(done, lambda record: environments[id(record.environment)])[1:]:
-        first, other = (environment_of(record, left) for record in (done[0], places[0]))
+        first, other = map(environment_of, (done[0], places[0]))
         differ = [f"{name} {value}" for name, value in other.items() if first.get(name) != value]
         shown = ", ".join(str(record.job.seed) for record in places)
         finding.note(f"several environments: seed {shown} with {', '.join(differ) or 'fewer packages'}")
@@ -75,26 +73,19 @@ def seeds_missing(missing: Sequence[int], num: int) -> str:
     )
 
 
-def environment_of(record: Record, left: Collection[str] = ()) -> dict[str, Any]:
-    """Return the software and hardware that a run's environment.json names, but for the keys in `left`."""
-    named = sorted(record.environment.items())
-    return {name: value for name, value in named if name not in OF_ONE_RUN and name not in left}
+def environment_of(record: Record) -> dict[str, Any]:
+    """Return the software and hardware that a run's environment.json names."""
+    return {name: value for name, value in sorted(record.environment.items()) if name not in OF_ONE_RUN}
 
 
 def same_environment(one: Record, other: Record) -> bool:
-    """Whether two runs name the same software and hardware, the processor where both name one."""
-    left = _not_in_all([one, other])
-    return environment_of(one, left) == environment_of(other, left)
+    """Whether two runs name the same software and hardware."""
+    return environment_of(one) == environment_of(other)
 
 
 def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str]) -> dict[int, str]:
     """Return what a text of the environment is, by the identity of that: thousands of runs may share one object."""
     return {key: text_of(record) for key, record in {id(record.environment): record for record in records}.items()}
-
-
-def _not_in_all(records: Iterable[Record]) -> tuple[str, ...]:
-    """Return the keys by which runs cannot be compared, as some are from before these were recorded."""
-    return () if all(PROCESSOR in record.environment for record in records) else (PROCESSOR,)
 
 
 def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding], known: Records) -> None:
@@ -105,9 +96,7 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding], 
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
     there = [record for row in rows for record in row if environment_of(record)]
-    left = _not_in_all(there)
-    names = [name for name in (*MACHINE, PROCESSOR) if name not in left]
-    machines = _by_environment(there, lambda record: _machine(record, names))
+    machines = _by_environment(there, _machine)
     places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
@@ -119,9 +108,9 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding], 
             finding.note(f"tuning budgets differ between rows; this one's is {budget or 'none: not tuned'}")
 
 
-def _machine(record: Record, names: Sequence[str]) -> str:
+def _machine(record: Record) -> str:
     """Return what all rows can be compared by: a package may be loaded for some of them alone."""
-    return ", ".join(f"{name} {record.environment.get(name)}" for name in names)
+    return ", ".join(f"{name} {record.environment[name]}" for name in MACHINE if name in record.environment)
 
 
 def _budget(record: Record, known: Records) -> str:

@@ -16,11 +16,7 @@ FINGERPRINT = {"sha256": str, "size": int, "mtime_ns": int}
 
 
 def checked_status(status: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of status.json; a ValueError unless it has a known state and, if finished, digests.
-
-    The checksum of itself that earlier versions wrote is left out.
-    """
-    status.pop("checksum", None)
+    """Return the content of status.json; a ValueError unless it has a known state and, if finished, digests."""
     files = status.get("files", {})
     if not isinstance(files, dict) or not set(RESULTS) >= files.keys() or not all(map(_fits, files.values())):
         raise ValueError("its list of files is invalid")

@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from hierbench.config.options import Options, is_path
 from hierbench.config.source import is_dataset_file
@@ -32,14 +32,13 @@ from hierbench.config.spec import Spec, digest_of
 from hierbench.config.validation import Closed
 from hierbench.runs.store import RUN_ID
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_bytes, read_json_object, refuse_links, write_bytes, write_text
+from hierbench.utils.files import parse_json_object, read_bytes, refuse_links, write_bytes, write_text
 from hierbench.utils.lock import Lock
 from hierbench.utils.text import one_line
 
 FILE = "requests.jsonl"
 ID_DIGITS, SHOWN_DIGITS = 16, 6
 ASKED = ("methods", "types", "seeds", "overrides", "protocol", "weights")  # fields of `Options` that change jobs
-OUTCOME = {"outcome", "seeds", "adjusted_p"}  # in a file of a separation, besides its plan and its looks
 LONGEST = 80  # characters of a request in a list
 
 Kind = Literal["comparison", "ablation", "tuning", "separation", "collapse", "scoring"]
@@ -91,13 +90,6 @@ class Request(_Line):
         return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, said))})", LONGEST)
 
 
-class _OldSeparation(BaseModel, extra="allow"):
-    """A separation's file, of which the keys beside these are its plan."""
-
-    dataset: str
-    looks: list[dict[str, Any]] = Field(default=[])
-
-
 def read_requests(root: Path) -> tuple[Request, ...]:
     """Return the requests of a runs folder or of the records of a published table, oldest first.
 
@@ -105,7 +97,7 @@ def read_requests(root: Path) -> tuple[Request, ...]:
         UserError: the file is there and cannot be read.
     """
     found: dict[str, list[_Line]] = {}
-    for line in (*_of_sidecars(root), *_lines(root)):
+    for line in _lines(root):
         if line.kind is not None or not (line.ids or line.budget):  # asked, and not only learned
             found[line.id] = found.pop(line.id, [])
         found.setdefault(line.id, []).append(line)
@@ -303,37 +295,3 @@ def _append(root: Path, content: Mapping[str, Any]) -> None:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _of_sidecars(root: Path) -> Iterator[Request]:
-    """Yield what the files say that were written before there was `requests.jsonl`; damaged ones say nothing.
-
-    `<id>/ablation.json`: only an ablation asked for the run. `<id>/tuning.json`: the budget of the search for its
-    hyperparameters. `separation-<dataset>-<rows>.json`: a plan with its looks.
-    """
-    found: dict[str, tuple[Kind, str, dict[str, Any], list[str]]] = {}
-    names = sorted(os.listdir(root)) if root.is_dir() else []
-    for name in names:
-        try:
-            if name.startswith("separation-") and name.endswith(".json"):
-                plan = _OldSeparation.model_validate(read_json_object(root / name))
-                looks = {str(look.get("seeds")): look for look in plan.looks}
-                found[name] = ("separation", plan.dataset, plan.model_dump(exclude=OUTCOME) | {"looks": looks}, [])
-                continue
-            if not RUN_ID.fullmatch(name):
-                continue
-            ablated, tuned = (os.path.lexists(f"{root}/{name}/{of}.json") for of in ("ablation", "tuning"))
-            if ablated or tuned:
-                spec = Spec.model_validate(read_json_object(root / name / "spec.json"))
-                data, row = spec.dataset.name, f"{spec.method.name}:{spec.type}"
-                if ablated:
-                    found.setdefault(f"ablation {data}", ("ablation", data, {}, []))[-1].append(name)
-                if tuned:
-                    budget = Budget.model_validate(read_json_object(root / name / "tuning.json")).model_dump()
-                    key = f"{data} {row} {json.dumps(budget)}"
-                    found.setdefault(key, ("tuning", data, {row: budget}, []))[-1].append(name)
-        except (OSError, ValueError):
-            continue
-    for kind, dataset, budget, ids in found.values():
-        own = digest_of([kind, dataset, budget, ids])[:ID_DIGITS]
-        yield Request(id=own, kind=kind, dataset=dataset, ids=tuple(ids), budget=budget)

@@ -22,7 +22,7 @@ from mutations import with_one_value_changed
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet-frozen"
-RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json", "tuning.json")
+RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 UNDECIDED = ("predictions.npz",)
 
 
@@ -239,9 +239,8 @@ def _seed_records():
     seeds = [bytes([i]) + path.read_bytes() for i, path in found if path.exists()]
     npz = io.BytesIO()
     np.savez(npz, scores=np.zeros((2, 3), np.float32), targets=np.zeros(2, np.int64))
-    tuning = b'{"trials": 2, "runs": 3, "study": "s"}'
     seeds += [bytes([i, 0, j, k, 250, 5]) for i in range(len(RECORDS)) for j in range(3) for k in (0, 3)]
-    return [*seeds, bytes([RECORDS.index("tuning.json")]) + tuning, bytes([len(RECORDS)]) + npz.getvalue()]
+    return [*seeds, bytes([len(RECORDS)]) + npz.getvalue()]
 
 
 def tar_of(members, compressed=False):

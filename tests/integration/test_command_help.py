@@ -1,4 +1,4 @@
-"""The help of every command: its words, its example, which is run; and the old spellings of options."""
+"""The help of every command: its words, its example, which is run."""
 
 import importlib.util
 import json
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import typer
 
-from hierbench.cli.command import OLD
 from hierbench.cli.main import app
 from hierbench.leaderboard.formats import FORMATS
 
@@ -101,39 +100,3 @@ def test_commands_with_a_table_take_all_formats(cli, tmp_path):
     assert cli(tmp_path, "data", "list", "--json").ok().out == cli(tmp_path, "data", "list", "--format", "json").out
     cli(tmp_path, "data", "list", "--json", "--format", "csv").one_line("--json does not go with --format csv")
     cli(tmp_path, "run", "--dataset", "shapes", "--output", "a/b").one_line("--output a/b: no such folder")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("data import nowhere --out there", "there is there already"),
-        ("methods new mine --folder there", "wrote there/mine.py"),
-        ("publish --dataset shapes --to boards", "no runs"),
-        ("site build nowhere --out=site", "no folder nowhere"),
-        ("ablate --dataset fgvc --source paper", "FGVC-Aircraft"),
-        ("leaderboard --dataset fgvc --source=both", "Published"),
-        ("plot tradeoff --dataset fgvc --source paper", "wrote runs/plots/tradeoff-fgvc-published.svg"),
-        ("power haframe:type-II hafeature:type-I --dataset cifar100 --source paper", "Seeds"),
-    ],
-)
-def test_an_old_spelling_works_and_is_said(cli, tmp_path, words, said):
-    name = next(name for name in OLD if words.startswith(name))
-    ((old, new),) = OLD[name].items()
-    places = tmp_path / "old", tmp_path / "new"
-    for place in places:
-        (place / "there").mkdir(parents=True)
-    before = cli(places[0], *words.split())
-    note, _, rest = before.err.partition("\n")
-    assert note == f"note: {old} is {new} now; the old spelling goes with the next release" and said in before.said
-    assert before._replace(err=rest) == cli(places[1], *words.replace(old, new).split())
-
-
-def test_every_old_spelling_is_tested():
-    asked = test_an_old_spelling_works_and_is_said.pytestmark[0].args[1]
-    assert {name for name in OLD for words, _ in asked if words.startswith(name)} == set(OLD)
-
-
-def test_a_copy_of_the_data_is_no_old_spelling(cli, tmp_path):
-    done = cli(tmp_path, "ablate", "--dataset", "tiny-imagenet", "--source", "nowhere.zip")
-    done.one_line("no archive nowhere.zip")
-    assert "is --numbers now" not in done.err

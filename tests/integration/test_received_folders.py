@@ -30,7 +30,7 @@ COMMANDS = {
     "mistakes": MISTAKES, "prepare": PREPARE,
 }  # fmt: skip
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
-IN_A_RUN = (*RECORDS, "tuning.json", "predictions.npz", "checkpoint.pt", "ablation.json", "damaged", "snapshots")
+IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "damaged", "snapshots")
 IN_RUNS = ("collapse", "collapse/CE", ".plans", "mlartifacts", "mlflow.db", "optuna.db", "requests.jsonl")
 IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "mistakes-shapes.html", "plots", "CE")
 IN_DATA = ("prepared", "prepared/shapes", "prepared/.shapes.partial", "prepared/shapes/train-images.npy")

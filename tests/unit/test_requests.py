@@ -18,8 +18,6 @@ from hierbench.planning.plan import make_plan
 from hierbench.records.reading import read_records
 from hierbench.runs.requests import (
     asked_options,
-    budget_of,
-    budgets_of,
     extend_request,
     publish_requests,
     read_requests,
@@ -135,31 +133,6 @@ def planned(shapes, tmp_path):
         return {job.id: job.spec for job in jobs}
 
     return plan
-
-
-def test_a_folder_of_before(planned, tmp_path):
-    """What its sidecars say is a request, and a folder that has requests too has both."""
-    ce, tuned = [*planned()], [*planned("soft_labels", seeds=2)]
-    budget = {"trials": 6, "runs": 3, "study": "s"}
-    (tmp_path / ce[0] / "ablation.json").write_text('{"variant": "haframe (alpha = 0)"}')
-    for run_id in tuned:
-        (tmp_path / run_id / "tuning.json").write_text(json.dumps(budget))
-    plan = {"dataset": "shapes", "rows": ["a:type-I", "b:type-I"], "looks": [{"seeds": 3}], "outcome": "open"}
-    (tmp_path / "separation-shapes-a-type-I-b-type-I.json").write_text(json.dumps(plan))
-    (tmp_path / "separation-x.json").write_text("{")
-    before = {one.kind: one for one in read_requests(tmp_path)}
-    assert set(before) == {"ablation", "tuning", "separation"} and before["ablation"].ids == tuple(ce)
-    assert before["separation"].budget["looks"] == {"3": {"seeds": 3}} and "outcome" not in before["separation"].budget
-    spec = planned("soft_labels", seeds=2)[tuned[0]]
-    assert budget_of(tuned[0], spec, budgets_of(before.values())) == budget
-    board = Board.of("shapes", read_records(tmp_path))
-    assert [(row.method, row.tuning) for row in board.rows] == [("soft_labels", budget)]
-    ask(tmp_path, *ce)  # now it is a row
-    assert {row.method for row in Board.of("shapes", read_records(tmp_path)).rows} == {"ce", "soft_labels"}
-    assert [one.kind for one in read_requests(tmp_path)][-1] == "comparison" and len(read_requests(tmp_path)) == 4
-    for name, content in (("spec.json", "{}"), ("tuning.json", '{"trials": "many"}')):
-        (tmp_path / tuned[0] / name).write_text(content)
-    assert next(one for one in read_requests(tmp_path) if one.kind == "tuning").ids == tuple(tuned[1:])
 
 
 def epochs(board):
@@ -304,17 +277,3 @@ def test_reading_changes_nothing(cli, hidden, tmp_path):
         table = ("leaderboard", "--dataset", "shapes", "--format", "json", "--runs", name)
         assert rows(cli(tmp_path, *table)) == {"ce": 1}
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_what_an_earlier_version_wrote(cli, tmp_path):
-    """Runs with its sidecars, and a table published with two columns, of before there were requests."""
-    before = Path(__file__).parents[1] / "before"
-    shutil.copytree(before, tmp_path / "before")
-    table = json.loads(cli(tmp_path, "leaderboard", "--dataset", "shapes", "--runs", "before/runs", "--json").ok().out)[
-        "rows"
-    ]
-    assert {f"{row['method']}:{row['type']}": row["n"] for row in table} == dict.fromkeys(
-        ("ce:type-I", "crm:type-I", "ce:type-II", "haframe:type-II"), 1
-    )  # the frame alone was asked for by an ablation
-    found = json.loads(cli(tmp_path, "verify", "before/runs", "before/published", "--json").ok().out)
-    assert [of["counts"]["recomputed"] for of in found["folders"]] == [5, 4] and found["rejected"] == 0

@@ -1,8 +1,6 @@
 """The design of --until-separated: its level against simulation, its power and cost, its intervals, its record."""
 
-import json
 import math
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -150,20 +148,6 @@ def test_the_record_of_a_plan(tmp_path):
     extend_request(tmp_path, request, budget={"start": "x"})
     with pytest.raises(UserError, match="is damaged"):
         open_record(tmp_path, plan(), {})
-
-
-def test_the_record_of_a_folder_of_before(tmp_path):
-    file = tmp_path / "separation-shapes-a-type-I-b-type-I.json"
-    look = {"seeds": 3, **asdict(look_at(np.array([0.3, -0.1, 0.2]), 0.01))}
-    file.write_text(json.dumps(plan().model_dump(mode="json", by_alias=True) | {"looks": [look], "outcome": "open"}))
-    record = open_record(tmp_path, plan(), {})
-    assert record.plan == plan() and record.request.budget["looks"] == {"3": look}
-    record.add(look_at(np.array([0.3, -0.1, 0.2]), 0.01), [])
-    assert not (tmp_path / "requests.jsonl").exists()
-    record.add(look_at(np.array([0.3, -0.1, 0.2, 0.4]), 0.01), [])
-    assert [*read_requests(tmp_path)[0].budget["looks"]] == ["3", "4"]
-    with pytest.raises(UserError, match="with most 6: a second plan"):
-        open_record(tmp_path, plan(most=7), {})
 
 
 def test_what_is_said(tmp_path):

@@ -30,7 +30,6 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_text
 
 STRENGTH = {verdict: place for place, verdict in enumerate(VERDICTS)}
-LATER = ("seeds", "lacking", "groups")  # keys that came after the first tables
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
@@ -41,17 +40,12 @@ class GivenRow(BaseModel):
     metrics: dict[str, Any] = {}
     verdict: str = ""
 
-    def marks_of(self, name: str) -> set[str]:
-        """Return which marks the cell of a metric has."""
-        cell = self.metrics.get(name)
-        return {mark for mark, there in cell.items() if there} if isinstance(cell, dict) else set()
-
 
 class GivenTable(Received):
     """A table's .json as it was found: nothing in it is believed.
 
     Attributes:
-        columns: names of its metrics; None in a file that has all of its rows, as those of earlier versions.
+        columns: names of its metrics; None where they are the paper's.
         content: all that it says.
     """
 
@@ -92,15 +86,8 @@ class GivenTable(Received):
         return list(dict.fromkeys(run_id for runs in rows for run_id in runs)) if len(rows) == len(self.rows) else None
 
     def shown(self) -> tuple[Column, ...]:
-        """Return its columns: those that it names, and of an earlier version those with marks or letters, or all."""
-        if self.columns is not None:
-            return tuple(map(column_of, self.columns))
-        names = (*METRICS, *self.further)
-        for mark in ("groups", "best"):
-            marked = [name for name in names if any(mark in row.marks_of(name) for row in self.rows)]
-            if marked:
-                return tuple(map(column_of, marked))
-        return tuple(map(column_of, names))
+        """Return its columns."""
+        return PAPER if self.columns is None else tuple(map(column_of, self.columns))
 
 
 def protocol_of(name: str) -> Protocol | None:
@@ -156,9 +143,6 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     finding = Finding(str(path.with_suffix("")))
     try:
         given = GivenTable.read(path)
-        for row in given.content["rows"]:
-            if row.get("scored"):
-                _order_by_id(row)
         if (ids := given.ids) is None:
             raise UserError("its rows do not name their runs")
         for run_id in ids:
@@ -182,14 +166,6 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     if published and not finding.rejected:
         _note_pages(path, board, finding)
     return finding
-
-
-def _order_by_id(row: dict[str, Any]) -> None:
-    """Order the files of a scored row by id, as the records do: earlier tables have them as they were given."""
-    order = sorted(range(len(row["runs"])), key=row["runs"].__getitem__)
-    for content in (row, *row["metrics"].values()):
-        for name in content.keys() & {"runs", "values"}:
-            content[name] = [content[name][place] for place in order]
 
 
 def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
@@ -249,9 +225,6 @@ def _as_claimed(given: GivenTable, board: Board, finding: Finding, *, published:
 
 def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
     """Reject a .json whose values are not those of the records, with the columns that it names."""
-    if not any("seeds" in row for row in given["rows"]):
-        finding.note("it was made by an earlier version, whose tables do not say which seeds a row has")
-        made = _without(made, LATER)
     for name in sorted((given.keys() | made.keys()) - {"rows", "columns"}):
         if given.get(name) != made.get(name):
             finding.reject(f"{name} is {given.get(name)!r}, the records give {made.get(name)!r}")
