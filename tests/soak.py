@@ -89,7 +89,7 @@ class Attempt:
 def phase_of(path: str, files: tuple[str, ...]) -> str | None:
     """Return which of a command's files a path is, also of its temporary file."""
     stem = re.sub(r"-[0-9a-f]{64}$", "", os.path.basename(path).lstrip(".").partition(".")[0])
-    name = "artifact" if "/mlartifacts/" in path else "plans" if "/.plans/" in path else stem
+    name = "artifact" if "/mlartifacts/" in path else stem
     return name if name in files else None
 
 

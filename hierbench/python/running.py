@@ -11,7 +11,6 @@ from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.python.board import Board, check_known, columns_of, whole
-from hierbench.studies.plan_cache import answer_from_cache
 from hierbench.studies.publishing import Ended
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -38,8 +37,6 @@ def run_options(
 
     PyTorch's random state and number of threads are afterwards as they were: a job may run in this process.
     """
-    if not tuned and until is None and (ended := answer_from_cache(options, columns)):
-        return ended
     from hierbench.studies.comparison import compare
 
     with _same_torch():

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,9 @@ from hierbench.planning.plan import check_section, find_methods, make_plan, name
 from hierbench.runs.job import Job
 from hierbench.runs.requests import SHOWN_DIGITS, Budget, asked_options, extend_request, record_request
 from hierbench.speed.announce import announce
-from hierbench.studies.plan_cache import plan_file
 from hierbench.studies.publishing import Ended, publish_board
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import write_json
 
 if TYPE_CHECKING:  # loaded where two rows are to be separated
     from hierbench.studies.separation.record import Asked
@@ -50,7 +48,6 @@ def compare(
         until: two rows that get further seeds until they are separated.
     """
     session = Session(options)
-    asked = session.recipe
     with redirect_stdout(sys.stderr):
         methods, broken = find_methods(names_asked(options))
     rows = None
@@ -71,8 +68,6 @@ def compare(
             rows.plan(recipe, prepared, inputs.digest, params)
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
-    whole = not (tuned or broken or rows is not None)
-    remembered = plan_file(options, asked, prepared) if whole and prepared is not None else None
     trained = list(with_bases(methods).values())
     if not announce(session, lines, partial(costs, recipe, trained, types), trained):
         return Ended()
@@ -102,10 +97,6 @@ def compare(
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return Ended(broken=broken)
     ended = carry_out(session, plan, columns, rows, extend)
-    if remembered is not None and not ended.failures:
-        with suppress(OSError):  # then the next command plans again
-            remembered.parent.mkdir(exist_ok=True)
-            write_json(remembered, {job.id: job.shown for job in plan})
     return replace(ended, broken=broken)
 
 

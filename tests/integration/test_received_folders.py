@@ -31,7 +31,7 @@ COMMANDS = {
 }  # fmt: skip
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "damaged", "snapshots")
-IN_RUNS = ("collapse", "collapse/CE", ".plans", "mlartifacts", "mlflow.db", "optuna.db", "requests.jsonl")
+IN_RUNS = ("collapse", "collapse/CE", "mlartifacts", "mlflow.db", "optuna.db", "requests.jsonl")
 IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "mistakes-shapes.html", "plots", "CE")
 IN_DATA = ("prepared", "prepared/shapes", "prepared/.shapes.partial", "prepared/shapes/train-images.npy")
 IN_DATA += ("prepared/shapes/meta.json", "prepared/shapes/checked.json", "prepared/.shapes.partial/train-rows.npy")
@@ -80,7 +80,7 @@ def put(work, outside, place, kind):
         outside / "victim",
         path.is_dir() or place.endswith(("damaged", "snapshots", "collapse", "plots", "CE")),
     )
-    is_folder = is_folder or place.endswith((".plans", "mlartifacts", "partial", "prepared"))
+    is_folder = is_folder or place.endswith(("mlartifacts", "partial", "prepared"))
     if kind == "folder":
         if path.is_file():
             path.unlink()
@@ -125,7 +125,6 @@ QUICK = [
     ("runs/CE/snapshots", "link", "collapse"),
     ("runs/CE/damaged", "link", "run"),
     ("runs/CE/history.csv", "link", "run"),
-    ("runs/.plans", "link", "run"),
     ("runs/mlflow.db", "link", "run"),
     ("runs/CE/metrics.json", "folder", "run"),
     ("runs/plots", "link", "plot"),
@@ -192,7 +191,6 @@ def test_a_moved_folder_is_not_mirrored_again(cli, work):
     before = children(work / "runs")
     assert len(before) == 2 and {status for _, status in before} == {"FINISHED"}
     (work / "runs").rename(work / "moved")
-    shutil.rmtree(work / "moved/.plans", ignore_errors=True)
     done = cli(work, *RUN, "--runs", "moved")
     assert done.code == 0 and children(work / "moved") == before, done.said
 

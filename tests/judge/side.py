@@ -18,7 +18,7 @@ from fork_server import call_and_exit, redirect
 
 LIBRARIES = ("torch", "pandas", "scipy.stats", "scipy.special", "pydantic", "typer", "jinja2", "matplotlib.pyplot")
 LIMIT = 300  # seconds of a command
-SKIPPED = {"data", "cache", ".plans", "__pycache__"}  # folders of what is kept for speed
+SKIPPED = {"data", "cache", "__pycache__"}  # folders of what is kept for speed
 
 
 def files_of(folder):
