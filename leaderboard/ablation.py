@@ -159,5 +159,5 @@ def _settings(tables: Sequence[Ablation]) -> list[str]:
 
 def _cell_content(cell: Cell) -> dict[str, Any]:
     content = asdict(cell)
-    del content["groups"], content["interval"]  # of the leaderboard alone
+    del content["interval"]  # of the leaderboard alone
     return content

@@ -201,7 +201,7 @@ def _as_json(row: Row) -> dict[str, Any]:
     """Return a row as JSON types; what is not among the contract's keys only where there is something to say."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
     content["metrics"] = {
-        name: {key: value for key, value in vars(cell).items() if key != "interval" and (key != "groups" or value)}
+        name: {key: value for key, value in vars(cell).items() if key != "interval"}
         for name, cell in row.metrics.items()
     }
     return content

@@ -17,8 +17,8 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     """Return a board with these columns; metrics beyond the paper's are computed where no earlier command did.
 
     A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, and all but the
-    paper's metrics for scored predictions that rank a few classes and for records without predictions. Marks and tie
-    groups are those of a table with these columns.
+    paper's metrics for scored predictions that rank a few classes and for records without predictions. Marks are
+    those of a table with these columns.
 
     Args:
         board: of runs.
@@ -44,7 +44,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
-    return replace(board, rows=marked(rows, columns, board.seeds), columns=tuple(columns), remark=remark)
+    return replace(board, rows=marked(rows, columns), columns=tuple(columns), remark=remark)
 
 
 def counted_runs(row: Row, records: Records) -> list[Record]:

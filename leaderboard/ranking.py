@@ -1,4 +1,4 @@
-"""Which rows of a table are ranked, and the marks and letters of those: every board gets them here.
+"""Which rows of a table are ranked, and the marks of those: every board gets them here.
 
 A row that lacks seeds of the table has a wider interval, and its seeds may have been chosen: it is shown, not ranked.
 So is one that is claimed or rejected, whose seeds exclude no other row.
@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.statistics import UNRANKED, Row, highlighted, on_ranked
-from hierbench.leaderboard.ties import with_letters
 
 
 def rank(
@@ -34,20 +33,20 @@ def rank(
         else row
         for row in rows
     ]
-    return marked(rows, columns, seeds), seeds
+    return marked(rows, columns), seeds
 
 
-def marked(rows: Sequence[Row], columns: Sequence[Column], seeds: Sequence[int]) -> tuple[Row, ...]:
-    """Return the rows with the marks of a table: competitive, best cells, tie groups, whatever was marked before."""
+def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
+    """Return the rows with the marks of a table: competitive and best cells, whatever was marked before."""
     plain = [
         replace(
             row,
             competitive=False,
-            metrics={name: replace(cell, best=False, groups=()) for name, cell in row.metrics.items()},
+            metrics={name: replace(cell, best=False) for name, cell in row.metrics.items()},
         )
         for row in rows
     ]
-    return on_ranked(plain, lambda ranked: with_letters(highlighted(ranked, columns), columns, seeds)[0])
+    return on_ranked(plain, lambda ranked: highlighted(ranked, columns))
 
 
 def table_seeds(held: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:

@@ -26,7 +26,6 @@ class Cell:
     ci95: float | None  # half-width of the 95% interval, None below two values
     values: Sequence[float] = ()  # one per seed; NaN for a severity without mistakes
     best: bool = False  # of the competitive rows
-    groups: tuple[str, ...] = ()  # letters of the tie groups of this metric, see `hierbench.leaderboard.ties`
     interval: tuple[float, float] | None = None  # over images, of one scored file; not in the JSON contract
 
 

@@ -1,6 +1,7 @@
 """Makes text from data safe to show: one line, nothing hidden, nothing that a terminal or markdown acts upon."""
 
 import re
+from collections.abc import Sequence
 
 REPLACEMENT = "\ufffd"
 
@@ -24,3 +25,21 @@ def markdown_escaped(text: str) -> str:
     """
     line = re.sub(r"[\\`*<|~]|&(?=#?\w+;)|\](?=[(\[:])", r"\\\g<0>", one_line(text))
     return re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\_", line)
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Return numbers for a reader, three or more in a row as a range: 0-3, 7."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(numbers))
+
+
+def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last of each run of successive numbers; those of a run of two are apart."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [
+        pair for run in runs for pair in ([(run[0], run[-1])] if len(run) > 2 else [(number, number) for number in run])
+    ]

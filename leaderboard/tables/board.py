@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hierbench.leaderboard.arrows import Arrows, Versus, arrows_of
 from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
-from hierbench.leaderboard.letters import listed
 from hierbench.leaderboard.statistics import Cell as Value
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
-from hierbench.leaderboard.ties import Arrows, Versus, arrows_of
-from hierbench.utils.text import one_line
+from hierbench.utils.text import listed, one_line
 
 HEADINGS = {column.name: column.heading for column in PAPER}
 PRINTED_DIGITS = 4  # of the half-widths in the paper's tables
@@ -122,8 +121,8 @@ def named(row: Row) -> dict[str, str]:
 def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
     """Return the lines of a board's CSV.
 
-    A table of runs has the seeds that a row lacks and the tie groups, separated by blanks, and whether a value is
-    better or worse than cross-entropy of its type; one of verified runs a column verdict; one with rows of other
+    A table of runs has the seeds that a row lacks, separated by blanks, and whether a value is better or worse than
+    cross-entropy of its type; one of verified runs a column verdict; one with rows of other
     authors the columns sample and source.
     """
     metrics, cited = [column.name for column in board.shown], bool(cited_sources(board))
@@ -144,13 +143,12 @@ def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
 
 
 def metric_columns(row: Row, metrics: Sequence[str], arrows: Arrows | None = None) -> dict[str, Any]:
-    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, tie groups and arrow."""
+    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, and arrow."""
     found: dict[str, Any] = {}
     for metric in metrics:
         cell = row.metrics.get(metric, Value(None, None))
         found |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
         if arrows is not None:
-            found[f"{metric} groups"] = " ".join(cell.groups)
             found[f"{metric} versus ce"] = arrows.of.get((id(row), metric), "")
     return found
 

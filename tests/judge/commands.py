@@ -52,9 +52,7 @@ leaderboard --dataset cifar100 --numbers paper --metrics +ece
 compare ce --dataset shapes --format {{{FORMATS}}}
 compare ce:type-I haframe:type-II crm --dataset shapes --metrics {{+ece,+hf_macro|top1}} --format {{{FORMATS}}}
 compare ce haframe --dataset shapes --protocol authors --format {{markdown|json}}
-compare --dataset shapes --ties {{top1|mistake_severity|ece}} --format {{{FORMATS}}}
-compare ce crm haframe --dataset shapes --ties hierdist@1 --format {{markdown|csv|json}}
-compare {{ce|nope --dataset shapes|ce --dataset shapes --ties top1 --metrics ece}}
+compare {{ce|nope --dataset shapes}}
 power ce haframe --dataset shapes --format {{markdown|csv|json}}
 power ce crm --dataset shapes --metric top1 --unpaired --format {{markdown|csv|json}}
 power ce haframe --dataset shapes --difference 0.1 --level 0.01 --power 0.9 --format {{markdown|csv|json}}

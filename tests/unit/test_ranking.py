@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,12 +14,10 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ranking import marked, rank, table_seeds
 from hierbench.leaderboard.statistics import METRICS, Row, front_of, summarise
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.leaderboard.ties import tied_rows
 from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.sharing.site.pages import best_of
 from hierbench.sharing.verification.checked import checked_board
-from hierbench.utils.errors import UserError
 from tests.mistake_runs import without
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
@@ -88,7 +85,7 @@ def test_a_row_is_ranked_exactly_if_it_has_all_seeds_of_the_table(held, planned)
     assert set(seeds) <= set(range(planned))
     for row in rows:
         assert row.lacking == tuple(seed for seed in seeds if seed not in row.seeds)
-        assert not (row.lacking and (row.competitive or any(c.best or c.groups for c in row.metrics.values())))
+        assert not (row.lacking and (row.competitive or any(cell.best for cell in row.metrics.values())))
     complete = [row for row in rows if not row.lacking]
     assert complete and max(len(set(row.seeds) & set(range(planned))) for row in rows) == len(seeds)
     more = [[*row.metrics["mistake_severity"].values, 2.0] for row in rows]
@@ -111,10 +108,7 @@ def test_rows_that_lack_seeds_take_no_marks():
     assert seeds == (0, 1, 2) and [row.lacking for row in ranked] == [(2,), (), (), (2,), (), (), (0, 1, 2)]
     assert [row.method for row in ranked if row.competitive] == ["whole", "near"]
     assert [row.method for row in ranked if row.metrics["mistake_severity"].best] == ["whole"]
-    for metric, near, far in (("mistake_severity", "a", "b"), ("top1", "b", "a")):  # `far` is better in all others
-        groups = {row.method: "".join(row.metrics[metric].groups) for row in ranked}
-        assert groups == {"lucky": "", "whole": near, "near": near, "chosen": "", "more": near, "far": far, "none": ""}
-    lucky, whole = marked([replace(ranked[0], competitive=True), ranked[1]], PAPER, (0, 1))
+    lucky, whole = marked([replace(ranked[0], competitive=True), ranked[1]], PAPER)
     assert not lucky.competitive and whole.metrics["top1"].best  # marks of before are removed
 
 
@@ -150,7 +144,6 @@ def test_rows_that_are_not_of_runs_and_a_table_of_one_seed():
     assert paper.seeds == () and not any(row.lacking for row in paper.rows)
     rows, seeds = rank([row_of("a", [2.0], planned=1), row_of("b", [2.1], planned=1)], planned=1)
     assert seeds == (0,) and rows[0].competitive
-    assert "Letters" not in render(board_table(Board("shapes", "paper", "height", rows, seeds=seeds)))
 
 
 def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_the_seeds_of_others(tmp_path, copied):
@@ -164,12 +157,10 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
     rows = {row.method: row for row in found.rows}
     assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-I"]
     assert found.seeds == (0, 1, 2) and rows["ce"].verdict == "rejected"
-    assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking and rows["hxe"].metrics["top1"].groups
+    assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking
     assert rows["soft_labels"].verdict == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
     for row in (rows["ce"], rows["soft_labels"]):
-        assert not row.competitive and not any(cell.groups or cell.best for cell in row.metrics.values())
-    with pytest.raises(UserError, match="soft labels is only claimed"):
-        tied_rows(found, PAPER[0], ["soft_labels", "hxe"])
+        assert not row.competitive and not any(cell.best for cell in row.metrics.values())
     assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
     assert found.remark.split("; ").count("the recipe plans 5 seeds") == 1
     assert "the recipe plans 5 seeds" in render(board_table(found))

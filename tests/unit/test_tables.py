@@ -26,8 +26,6 @@ from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Li
 from hierbench.leaderboard.tables.board import BOLD, STAR, board_table
 from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.leaderboard.tables.power import power_table
-from hierbench.leaderboard.tables.ties import ties_table
-from hierbench.leaderboard.ties import tied_rows
 from hierbench.records.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.scoring.report import Report, report_table
@@ -40,7 +38,7 @@ FORMULA = "=1+1|x"
 SHOWN = ("markdown", "terminal", "html", "latex")  # cells as they are printed
 NO_PDFLATEX = "no pdflatex: install texlive-latex-extra, as CI does"
 TABLES = (
-    *("board", "paper", "differences", "ties", "power"),
+    *("board", "paper", "differences", "power"),
     *("ledger", "ablation", "printed ablation", "report", "cells"),
 )
 CELLS = Table(
@@ -97,7 +95,6 @@ def tables(board, store):
         "board": board_table(board),
         "paper": board_table(Board.paper("tieredimagenet-h", others=True)),
         "differences": differences_table(board, compare_rows(board, "ce")),
-        "ties": ties_table(board, tied_rows(board, column_of("top1"))),
         "power": power_table(
             [replace(plan(effect), row=row, reference=reference) for row, reference, effect in effects],
             *(0.8, 0.05),
@@ -252,7 +249,6 @@ def test_a_board_names_what_rows_lack_and_explains_its_marks(board):
     assert r"\<b>4 x 2" in text and rf"\* {STAR}. **Bold**: {BOLD}." in text
     rows = {row["method"]: row for row in csv.DictReader(io.StringIO(render(table, "csv")))}
     assert [rows[name]["lacking"] for name in ("ce", "hxe")] == ["", "4"]
-    assert rows["ce"]["mistake_severity groups"] == "a" and rows["hxe"]["top1 groups"] == ""
     arrows = {row["method"]: row["hierdist@20 versus ce"] for row in rows.values()}
     assert arrows == {"ce": "", "hxe": "", "soft_labels": "better"}
     assert [line for line in render(table, "html").splitlines() if line.startswith('<tr class="lacking">')]
@@ -269,7 +265,7 @@ def test_json_of_a_board_keeps_the_contract(board):
     keys = {"type", "method", "title", "n", "planned", "competitive", "metrics", "runs"}
     assert set(ce) == keys | {"seeds", "tuning", "verdict"} and set(hxe) == keys | {"seeds", "verdict", "lacking"}
     assert set(ce["metrics"]) == set(METRICS) and set(hxe["metrics"]["top1"]) == {"mean", "ci95", "values", "best"}
-    assert ce["metrics"]["top1"]["groups"] and (content["seeds"], hxe["lacking"]) == ([0, 1, 2, 3, 4], [4])
+    assert (content["seeds"], hxe["lacking"]) == ([0, 1, 2, 3, 4], [4])
     chosen = replace(board, columns=(column_of("mistake_severity"), column_of("top1")))
     assert json.loads(render(board_table(chosen), "json"))["columns"] == ["mistake_severity", "top1"]
     paper = json.loads(render(board_table(Board.paper("fgvc")), "json"))

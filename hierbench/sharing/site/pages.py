@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hierbench.leaderboard.arrows import BASELINE
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
@@ -25,7 +26,6 @@ from hierbench.leaderboard.table import Table as Sheet
 from hierbench.leaderboard.tables.board import BOLD, STAR, board_table, cell_of
 from hierbench.leaderboard.tables.board import seeds as seeds_of
 from hierbench.leaderboard.tables.differences import differences_table
-from hierbench.leaderboard.ties import BASELINE
 from hierbench.records import compact, further_metrics, published_tree
 from hierbench.records.findings import CAVEAT
 from hierbench.records.sources import FOLDER, PYTHON

@@ -1,0 +1,81 @@
+"""Arrows against cross-entropy, and differences from a reference: the tests of a table are one family."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hierbench.leaderboard.arrows import Arrows, arrows_of
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
+from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.tables.differences import differences_table
+from hierbench.records.reading import read_records
+from hierbench.runs.store import Store
+from tests.mistake_runs import without
+
+NAME = "tiny-imagenet-frozen"
+SHIPPED = Path(__file__).resolve().parents[2] / f"leaderboard/published/{NAME}"
+
+
+@pytest.fixture(scope="module")
+def published(copied, tmp_path_factory):
+    """Published runs of three methods."""
+    methods = ("ce", "crm", "soft_labels")
+    return copied(tmp_path_factory.mktemp("published"), lambda spec: spec["method"]["name"] in methods)
+
+
+def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
+    board = Board.of(NAME, read_records(SHIPPED))
+    bases = {row.type: values_by_seed(row, METRICS) for row in board.rows if row.method == "ce"}
+    rows = [row for row in board.rows if row.method != "ce"]
+    pairs = [(row, name) for row in rows for name in METRICS]
+    gaps = [difference(values_by_seed(row, METRICS)[name], bases[row.type][name]) for row, name in pairs]
+    arrows, adjusted = arrows_of(board), holm([gap.p for gap in gaps])
+    assert arrows.number == len(gaps) == 25 * 5
+    for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
+        better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
+        assert arrows.of.get((id(row), name), "") == (better if p < 0.05 else ""), (row.method, name)
+    assert set(arrows.of.values()) == {"better", "worse"}
+    without = replace(board, rows=tuple(rows))
+    assert arrows_of(without) == arrows_of(replace(board, seeds=(0,))) == Arrows({}, 0)
+
+
+def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
+    board = Board.of(NAME, read_records(SHIPPED))
+    fewer = replace(board, seeds=(0, 1, 2))
+    rows = [
+        replace(row, seeds=row.seeds[:3], metrics={n: replace(c, values=c.values[:3]) for n, c in row.metrics.items()})
+        for row in board.rows
+    ]
+    cut = replace(board, rows=tuple(rows), seeds=(0, 1, 2))
+
+    def named(of):
+        arrows = arrows_of(of)
+        return {(row.method, row.type, n): arrows.of.get((id(row), n), "") for row in of.rows for n in METRICS}
+
+    assert named(fewer) == named(cut)
+    lacks = replace(board, rows=tuple(replace(row, lacking=(4,)) for row in board.rows if row.method != "ce"))
+    assert arrows_of(lacks) == Arrows({}, 0)
+
+
+def test_differences_from_a_reference_are_one_family(published):
+    store = Store(published)
+    board = Board.of(NAME, read_records(store.root))
+    pairs = compare_rows(board, "ce")
+    gaps = [gap for pair in pairs for gap in pair.differences.values()]
+    assert len(pairs) == 4 and len(gaps) == 20 and {gap.test for gap in gaps} == {"paired"}
+    assert [gap.p_holm for gap in gaps] == holm([gap.p for gap in gaps])
+    text = render(differences_table(board, pairs))
+    assert "correction over all 20 differences" in text and "- CRM type-I" not in text
+    assert 0 < sum(gap.significant for gap in gaps) == text.count(" **")
+    content = json.loads(render(differences_table(board, pairs), "json"))
+    assert len(content["differences"]) == 20 and len(content["specs"]) == 4
+    two = compare_rows(board, "ce:type-I", ["soft_labels:type-I"])
+    assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
+    said = "- soft labels type-I is not cross-entropy in: method.name: ce -> soft_labels"
+    assert said in render(differences_table(board, two))
+    fewer = compare_rows(Board.of(NAME, without(store.root, board.rows[0].runs[:4])), "ce")
+    assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference
