@@ -35,9 +35,9 @@ QUICK = {"--jobs": "1", "--mlflow": "off"}  # no process to start, no database t
 
 DOWNLOAD = "the data is downloaded, and the training takes hours without a GPU"
 NOT_HERE = {  # the beginning of what is not run, and why; test_pages.py parses it
-    r"pip |uv |docker ": "makes an environment or an image",
+    r"pip |uv (?!run python)|docker ": "makes an environment or an image",
     r"hierbench --install-completion": "changes the user's shell; test_completion.py has what it installs",
-    r"pytest |hierbench bench": "measures for minutes; test_bench.py has it with --quick",
+    r"pytest |uv run python tests/tools/bench": "measures for minutes; test_bench.py has it with --quick",
     r"ray start|.* --address ": "a cluster of several machines; test_ray.py starts one",
     r"hierbench data (import|new food) ": "downloads 5 GB from the hub; test_huggingface.py has saved datasets",
     r"comparison=|count=|sbatch |hierbench run \$comparison": "test_job.py runs these lines with a stand-in for sbatch",

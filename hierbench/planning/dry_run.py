@@ -1,4 +1,4 @@
-"""The report on a plan before it runs: one line, or a dry run's with the cost of its models."""
+"""The report on a plan before it runs: one line, or a dry run's with the parameters of its models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hierbench.utils.console import duration, say
 if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
-    from hierbench.planning.cost import Cost
     from hierbench.runs.job import Job, State
     from hierbench.speed.estimate import Estimate, Extraction
 
@@ -52,15 +51,15 @@ def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds:
     ]
 
 
-def costs(
+def parameters_of(
     recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
-) -> dict[tuple[FeatureType, str], Cost]:
-    """Return the cost of each model; methods that re-rank have none."""
-    from hierbench.planning.cost import model_cost, stand_in_tree
+) -> dict[tuple[FeatureType, str], int]:
+    """Return the number of parameters of each model; methods that re-rank have none."""
+    from hierbench.planning.parameters import count_parameters, stand_in_tree
 
     tree = stand_in_tree(recipe.expected.level_sizes)
     return {
-        (feature_type, found.name): model_cost(found, recipe, tree, feature_type)
+        (feature_type, found.name): count_parameters(found, recipe, tree, feature_type)
         for feature_type in types
         for found in methods
         if feature_type in found.cls.types and found.trains
@@ -102,13 +101,13 @@ def show_dry_run(
     recipe: Recipe,
     lines: Sequence[Line],
     found: Estimate,
-    models: dict[tuple[FeatureType, str], Cost],
+    models: dict[tuple[FeatureType, str], int],
     device: str,
     blocked: str,
     *,
     as_json: bool,
 ) -> None:
-    """Print plan, costs and time; JSON on standard output, the rest on standard error."""
+    """Print plan, parameters and time; JSON on standard output, the rest on standard error."""
     if as_json:
         content = {
             "schema": 1,
@@ -120,12 +119,10 @@ def show_dry_run(
                 {
                     "type": type_,
                     "method": name,
-                    "parameters": cost.parameters,
-                    "flops_per_image": cost.flops,
-                    "head_seconds_per_step": cost.head,
-                    "seconds_per_job": cost.job,
+                    "parameters": parameters,
+                    "seconds_per_job": found.per_job.get(type_),
                 }
-                for (type_, name), cost in models.items()
+                for (type_, name), parameters in models.items()
             ],
             **({"features": list(map(vars, found.extractions))} if recipe.model.frozen else {}),
             "jobs": [
@@ -140,12 +137,10 @@ def show_dry_run(
         say(describe(extraction, recipe))
     trained = f"on features of {recipe.model.backbone}" if recipe.model.frozen else recipe.model.backbone
     say(f"models ({trained}, {height}x{width}):")
-    for (feature_type, name), cost in models.items():
-        flops = "-" if cost.flops is None else f"{cost.flops / 1e9:.3f}"
-        text = f"  {feature_type:8} {name:20} {cost.parameters:>12,} parameters  {flops:>8} GFLOPs per image"
-        if cost.head is not None and cost.job is not None:
-            text += f"  head and loss {1e3 * cost.head:.2f} ms per step  about {duration(cost.job)} per seed"
-        say(text)
+    for (feature_type, name), parameters in models.items():
+        seconds = found.per_job.get(feature_type)
+        time = "" if seconds is None else f"  at least {duration(seconds)} per seed"
+        say(f"  {feature_type:8} {name:20} {parameters:>12,} parameters{time}")
     if again := sorted({line.method for line in lines if not line.trains}):
         say(f"  {', '.join(again)}: nothing is trained, predictions are re-ranked")
     for line in lines:

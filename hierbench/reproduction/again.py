@@ -13,7 +13,7 @@ from hierbench.execution.scheduler import states
 from hierbench.execution.session import Session
 from hierbench.leaderboard.measured import measure
 from hierbench.leaderboard.statistics import METRICS
-from hierbench.planning.dry_run import costs, lines_of_plan
+from hierbench.planning.dry_run import lines_of_plan, parameters_of
 from hierbench.planning.plan import find_methods, make_plan, names_asked, with_bases
 from hierbench.records.reading import read_records
 from hierbench.records.record import Record
@@ -91,7 +91,7 @@ def _run_again(found: Recorded, asked: Options) -> list[Compared]:
     plan = [job for job in plan if job.id in found.specs]
     trained = list(with_bases(methods).values())
     lines = lines_of_plan(plan, states(plan, session.store))
-    announce(session, lines, partial(costs, session.recipe, trained, session.types), trained)
+    announce(session, lines, partial(parameters_of, session.recipe, trained, session.types))
     threads = next(iter(found.runs.values())).environment.get("threads")
     if session.setting.device == "cpu" and type(threads) is int and threads > 0:
         session.setting = replace(session.setting, threads=threads)

@@ -1,1 +1,1 @@
-"""One way of timing this machine: estimates before a run, and the benchmark."""
+"""Estimates of a plan's time on this machine, and the report on it before a run."""

@@ -3,22 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hierbench.api.registry import Found
 from hierbench.config.sections import FeatureType
 from hierbench.execution import workers
 from hierbench.execution.session import Session
-from hierbench.planning.cost import Cost
 from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
 from hierbench.planning.resources import make_setting
-from hierbench.speed.estimate import estimate, with_times
+from hierbench.speed.estimate import estimate
 from hierbench.utils.console import say
 
 
 def announce(
     session: Session,
     lines: Sequence[Line],
-    models: Callable[[], dict[tuple[FeatureType, str], Cost]],
-    methods: Sequence[Found] = (),
+    models: Callable[[], dict[tuple[FeatureType, str], int]],
     **more: Any,
 ) -> bool:
     """Set where a plan runs, and report it with the estimated time; return False for a dry run, which ends here.
@@ -26,8 +23,7 @@ def announce(
     Args:
         session: that has opened its inputs.
         lines: of the plan.
-        models: tells what the models cost, which a dry run shows.
-        methods: whose heads a dry run times on this machine.
+        models: counts the models' parameters, which a dry run shows.
         more: fields of the setting.
     """
     options, recipe, inputs = session.options, session.recipe, session.inputs
@@ -36,10 +32,7 @@ def announce(
     kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
     found = estimate(recipe, kinds, inputs, session.setting, measure=options.dry_run)
     if options.dry_run or inputs.prepared is None:
-        shown = models()
-        if options.dry_run:
-            shown = with_times(shown, recipe, methods, found.per_job, session.setting)
-        show_dry_run(recipe, lines, found, shown, options.device, inputs.missing, as_json=options.as_json)
+        show_dry_run(recipe, lines, found, models(), options.device, inputs.missing, as_json=options.as_json)
         return False
     say_notes(inputs.prepared)
     say(summary(recipe, lines, found.seconds, options.device, ""))

@@ -1,19 +1,17 @@
-"""Estimates how long a plan takes here, by timing a few steps and forward passes: nothing of it is kept.
+"""Estimates how long a plan takes here: a measured training step times the steps; nothing of it is kept.
 
-Shapes: B batch, D features.
+Shapes: B batch.
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from hierbench.api.method import Method
-from hierbench.api.registry import Found, find_method
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.features import Wanted, find_features
@@ -22,18 +20,17 @@ from hierbench.execution.workers import seconds_to_start
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models.libraries.lookup import cached_backbone
-from hierbench.planning.cost import Cost, num_features, stand_in_tree
 from hierbench.planning.inputs import Inputs
+from hierbench.planning.parameters import stand_in_tree
 from hierbench.planning.resources import Setting
-from hierbench.speed.timing import Trainee, Workload, head_pass, in_turn, seconds_of
+from hierbench.speed.timing import Trainee, Workload, seconds_of
 from hierbench.training.fabric import resolve_precision
 from hierbench.training.features import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
-from hierbench.utils.errors import UserError, is_interrupt
+from hierbench.utils.errors import UserError
 
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time
 BUDGET = 0.3  # seconds that one timed step may take
 ROUNDS = 3
-HEAD_ROUNDS, HEAD_LIMIT = 5, 2.0  # of head and loss alone; seconds after which no further round begins
 PROBE = 2  # images of a first forward pass, which tells how many are timed
 LONGEST = 0.5  # seconds of those, at the speed of the first
 
@@ -87,36 +84,29 @@ def _sizes(recipe: Recipe, inputs: Inputs) -> dict[str, int]:
     return {split: getattr(recipe.expected, split) if known is None else known.size(split) for split in SPLITS}
 
 
-def _steps(recipe: Recipe, num_train: int) -> tuple[int, int]:
-    """Return the size of a batch and the number of a job's steps; the last short batch of an epoch is dropped."""
-    batch_size = min(recipe.train.batch_size, num_train)
-    return batch_size, recipe.train.epochs * (num_train // batch_size)
-
-
 def _seconds_per_job(
     recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, setting: Setting
 ) -> dict[FeatureType, float]:
-    """Return the seconds of steps, a validation per epoch and a test; one device is timed on its part of a batch."""
+    """Return the seconds of a job's steps by type; one device is timed on its part of a batch."""
     sizes, prepared, before = _sizes(recipe, inputs), inputs.prepared, torch.get_num_threads()
     tree = stand_in_tree(recipe.expected.level_sizes) if prepared is None else prepared.hierarchy(recipe.distance)
-    batch, steps = _steps(recipe, sizes["train"])
-    evaluated = recipe.train.epochs * sizes["val"] + sizes["test"]
+    batch = min(recipe.train.batch_size, sizes["train"])
+    steps = recipe.train.epochs * (sizes["train"] // batch)  # the last short batch of an epoch is dropped
     part = max(2, min(batch, recipe.train.micro_batch or batch) // setting.devices)
     torch.set_num_threads(setting.threads or before)
     try:
-        of_type: dict[FeatureType, float] = {}
-        for kind in sorted(set(kinds)):
-            step, forward = seconds_per_image(recipe, kind, tree, setting.device, part)
-            of_type[kind] = (step * steps * batch + forward * evaluated) / setting.devices
-        return of_type
+        return {
+            kind: seconds_per_image(recipe, kind, tree, setting.device, part) * steps * batch / setting.devices
+            for kind in sorted(set(kinds))
+        }
     finally:
         torch.set_num_threads(before)
 
 
 def seconds_per_image(
     recipe: Recipe, feature_type: FeatureType, hierarchy: Hierarchy, device: str, batch_size: int
-) -> tuple[float, float]:
-    """Return seconds of training and of evaluating one image of the recipe's size with the recipe's backbone.
+) -> float:
+    """Return the seconds of a training step per image, with the recipe's backbone and image size.
 
     The head is always the baseline's: heads cost little, and an estimate should not run the user's code.
     """
@@ -125,68 +115,21 @@ def seconds_per_image(
     def trainee_of(batch: int) -> Trainee:
         size = recipe.expected.image_size
         work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
-        return Trainee(work, CrossEntropy, feature_type, bare=True)
+        return Trainee(work, CrossEntropy, feature_type)
 
     with torch.random.fork_rng(devices=[]):
         batch = min(PROBE_BATCH[device], batch_size)
         trainee = trainee_of(batch)
         trainee.train()  # warm-up
         seconds = min(seconds_of(trainee.train, device) for _ in range(ROUNDS))  # something else may run meanwhile
-        if seconds >= BUDGET:
-            return seconds / batch, seconds_of(trainee.evaluate, device) / batch
         larger = min(batch_size, int(batch * BUDGET / seconds))
         if larger > batch:
             batch, trainee = larger, trainee_of(larger)
-        # A step on features takes milliseconds, of which one alone says little.
-        rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
-        train, forward = map(statistics.median, in_turn([trainee.train, trainee.evaluate], rounds, device))
-        return train / batch, forward / batch
-
-
-def with_times(
-    models: Mapping[tuple[FeatureType, str], Cost],
-    recipe: Recipe,
-    methods: Sequence[Found],
-    per_job: Mapping[FeatureType, float],
-    setting: Setting,
-) -> dict[tuple[FeatureType, str], Cost]:
-    """Return the costs with the time of head and loss in a step, and that of a job, where it is known by type.
-
-    A job takes that of the baseline, plus the difference of the heads at every step.
-    """
-    tree, timed, threads = stand_in_tree(recipe.expected.level_sizes), dict(models), torch.get_num_threads()
-    batch, steps = _steps(recipe, recipe.expected.train)
-    torch.set_num_threads(setting.threads or threads)
-    try:
-        for kind, seconds in per_job.items():
-            own = {found.name: found for found in methods if (kind, found.name) in models}
-            passes = dict[str, Callable[[], object]]()
-            with torch.random.fork_rng(devices=[]):
-                for name, found in ({"ce": find_method("ce")} | own).items():
-                    try:
-                        passes[name] = _head_pass(recipe, found, tree, kind, setting.device, batch)
-                    except BaseException as error:  # a foreign method may raise anything; its job reports it
-                        if is_interrupt(error):
-                            raise
-                rounds = in_turn(list(passes.values()), HEAD_ROUNDS, setting.device, HEAD_LIMIT)
-            heads = dict(zip(passes, map(statistics.median, rounds), strict=True))
-            for name in own.keys() & heads:
-                job = max(0.0, seconds + (heads[name] - heads.get("ce", heads[name])) * steps)
-                timed[kind, name] = replace(models[kind, name], head=heads[name], job=job)
-    finally:
-        torch.set_num_threads(threads)
-    return timed
-
-
-def _head_pass(
-    recipe: Recipe, found: Found, tree: Hierarchy, kind: FeatureType, device: str, batch: int
-) -> Callable[[], object]:
-    """Return a step of a method's head and loss, after it has run once."""
-    assert issubclass(found.cls, Method)
-    method = found.cls(tree, num_features(recipe, tree, kind), found.params(recipe.params_of(found.name)))
-    call = head_pass(method.to(device).train(), torch.arange(batch, device=device) % tree.num_classes)
-    call()
-    return call
+            trainee.train()
+            # A step on features takes milliseconds, of which one alone says little.
+            rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
+            seconds = statistics.median(seconds_of(trainee.train, device) for _ in range(rounds))
+        return seconds / batch
 
 
 def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:

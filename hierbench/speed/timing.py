@@ -1,12 +1,10 @@
-"""Measures the speed of this machine: a clock, noise in place of data, and the real training step.
+"""What an estimate times: a clock, noise in place of data, and the real training step.
 
 Shapes: B batch, N examples, K classes, D features.
 """
 
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +20,8 @@ from hierbench.data.augment import crop_of
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.loader import Split
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics import Tally
-from hierbench.models import build_backbone, build_classifier
-from hierbench.models.classifier import compile_embedding
+from hierbench.models import build_classifier
 from hierbench.models.libraries.lookup import cached_backbone
-from hierbench.training.fabric import make_fabric
 from hierbench.training.step import Step, make_optimizer
 
 RATE = 1e-4  # small, so that the loss on noise stays finite
@@ -40,43 +35,6 @@ def seconds_of(function: Callable[[], object], device: str) -> float:
     function()
     wait()
     return time.perf_counter() - start
-
-
-def in_turn(
-    functions: Sequence[Callable[[], object]], rounds: int, device: str, limit: float = math.inf
-) -> list[list[float]]:
-    """Return seconds of each function in each round, [functions][rounds]; after `limit` seconds no round begins.
-
-    Functions run once before. They alternate, so that drifts of the machine's speed affect all alike.
-    """
-    for function in dict.fromkeys(functions):
-        function()
-    start, seconds = time.perf_counter(), list[list[float]]()
-    while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
-        seconds.append([seconds_of(function, device) for function in functions])
-    return [list(column) for column in zip(*seconds, strict=True)]
-
-
-def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
-    """Return the median over rounds of the ratio."""
-    return statistics.median(a / b for a, b in zip(above, below, strict=True))
-
-
-def head_pass(method: Method, targets: Tensor, times: int = 1) -> Callable[[], Any]:
-    """Return a function that does forward pass, loss and backward pass of a method alone, and returns its outputs.
-
-    It gets noise in place of features [B, D], `times` times; `targets` are [B].
-    """
-    features = torch.randn(len(targets), method.num_features, device=targets.device)
-
-    def call() -> Any:
-        for _ in range(times):
-            method.zero_grad()
-            outputs = method(features.detach().requires_grad_())
-            torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
-        return outputs
-
-    return call
 
 
 @dataclass
@@ -131,28 +89,17 @@ def _hold_noise(split: Split, noise: Tensor, work: Workload) -> None:
 
 
 class Trainee:
-    """A model on the workload: its training step, its evaluation, and the parts of a step outside the network.
+    """A model on the workload, and its training step: without Fabric and not compiled, it starts seconds sooner."""
 
-    It is set up as jobs are, with Fabric and, on CUDA, compiled; not so with `bare`, which starts seconds sooner.
-    """
-
-    def __init__(self, work: Workload, method: type[Method], feature_type: FeatureType, *, bare: bool = False) -> None:
+    def __init__(self, work: Workload, method: type[Method], feature_type: FeatureType) -> None:
         self.work = work
         torch.backends.cudnn.benchmark = True  # as in training
         model = build_classifier(method, work.hierarchy, feature_type, work.model)
         self.model = model.to(work.device).to(memory_format=torch.channels_last)
-        self.head = head_pass(model.method, work.targets)
         rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
         how = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
-        optimizer = make_optimizer(model, how)
-        if bare:
-            self.step = Step(model.method, self.outputs, optimizer)
-            return
-        fabric = make_fabric(work.device, work.precision)
-        wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
-        self.step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
-        if work.device == "cuda" and not work.model.frozen:
-            compile_embedding(model, (work.batch, 3, *(work.model.input_size or work.image_size)), fabric.autocast)
+        self.optimizer = make_optimizer(model, how)
+        self.step = Step(model.method, self.outputs, self.optimizer)
 
     def outputs(self, images: Tensor) -> Any:
         """Return the method's outputs for images [B, 3, H, W]."""
@@ -164,37 +111,3 @@ class Trainee:
         self.model.train()
         for part in self.work.train_batches(steps):
             self.step([part], self.work.batch)
-
-    def besides_the_model(self, times: int = 1) -> None:
-        """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""
-        for _, targets in self.work.train_batches(times):
-            outputs = self.head()
-            with torch.inference_mode():
-                self._count([(outputs, targets)])
-
-    @torch.inference_mode()
-    def evaluate(self) -> None:
-        """Normalise a batch, score it and compute metrics."""
-        self.model.eval()
-        self._count((self.outputs(images), targets) for images, targets in self.work.split.eval_batches())
-
-    def _count(self, parts: Iterable[tuple[Any, Tensor]]) -> None:
-        tally = Tally(self.work.hierarchy)
-        for outputs, targets in parts:
-            tally.add(self.model.method.scores(outputs), targets)
-        tally.metrics()
-
-
-def bare_backbone(work: Workload) -> Callable[[], None]:
-    """Return a function that does forward and backward pass of the backbone alone, on a prepared batch."""
-    backbone = build_backbone(work.model).to(work.device).to(memory_format=torch.channels_last)
-    forward = torch.compile(backbone, dynamic=False) if work.device == "cuda" else backbone
-    images, _ = next(work.train_batches())
-
-    def call() -> None:
-        backbone.zero_grad()
-        with work.autocast():
-            features = forward(images)
-        features.float().mean().backward()
-
-    return call

@@ -18,7 +18,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.planning.dry_run import Line, costs, lines_of_plan
+from hierbench.planning.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.planning.plan import make_plan, with_params
 from hierbench.runs.job import Job
 from hierbench.runs.requests import asked_options, record_request
@@ -34,7 +34,7 @@ def ablate(options: Options) -> Shown:
     methods = _methods(session)
     inputs, seeds = session.open(methods), session.num_seeds
     recipe, runs = session.recipe, session.options.runs
-    models = partial(costs, recipe, methods, session.types)
+    models = partial(parameters_of, recipe, methods, session.types)
     if inputs.prepared is None:
         lines = [Line(variant.name, variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
         announce(session, lines, models)

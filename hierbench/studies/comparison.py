@@ -16,7 +16,7 @@ from hierbench.execution.scheduler import planned, states
 from hierbench.execution.session import Further, Session
 from hierbench.execution.standalone import show_commands
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
-from hierbench.planning.dry_run import blocked_lines, costs, lines_of_plan
+from hierbench.planning.dry_run import blocked_lines, lines_of_plan, parameters_of
 from hierbench.planning.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.runs.job import Job
 from hierbench.runs.requests import SHOWN_DIGITS, Budget, asked_options, extend_request, record_request
@@ -69,7 +69,7 @@ def compare(
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
     trained = list(with_bases(methods).values())
-    if not announce(session, lines, partial(costs, recipe, trained, types), trained):
+    if not announce(session, lines, partial(parameters_of, recipe, trained, types)):
         return Ended()
     more: dict[str, Any] = {} if until is None else dict(until.options)
     if tuned:

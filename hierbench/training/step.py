@@ -1,4 +1,4 @@
-"""One training step, which `train` repeats, `hierbench bench` times and `hierbench.training.memory` tries for size.
+"""One training step, which `train` repeats, an estimate times and `hierbench.training.memory` tries for size.
 
 Shapes: B batch.
 """

@@ -61,14 +61,9 @@ def examples(page, miniatures):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_example_of_its_help_runs(examples, monkeypatch, name):
+def test_the_example_of_its_help_runs(examples, name):
     if name == "data import" and importlib.util.find_spec("datasets") is None:
         pytest.skip("needs the package datasets, the extra hf")
-    if name == "bench":
-        from hierbench.speed import bench
-
-        levels = ("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, (("wrn10-1-s4", 2),) * 2, "wrn10-1-s4", 2, 4, 1, 32)
-        monkeypatch.setattr(bench, "QUICK", bench.Sizes(*levels))
     examples(name).ok()
 
 
@@ -87,7 +82,7 @@ def test_help_shows_every_description_whole(cli, tmp_path):
         assert " " in name or re.sub(r"[\s-]", "", command.short_help) in shown
 
 
-TABLES = [*"run ablate leaderboard compare power score collapse tune bench env".split(), "methods list", "data list"]
+TABLES = [*"run ablate leaderboard compare power score collapse tune env".split(), "methods list", "data list"]
 
 
 def test_commands_with_a_table_take_all_formats(cli, tmp_path):

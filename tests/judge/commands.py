@@ -12,7 +12,6 @@ import shlex
 LEFT_OUT = {  # why no line names a command
     "job": "trains, on a cluster; what it writes is a run folder",
     "data import": "reads a hub's dataset and writes images",
-    "bench": "measures for minutes; its numbers are of the machine",
 }
 KINDS = "confusion|curves|frame|levels|operating|severity|similarity|tradeoff"
 FORMATS = "markdown|latex|csv|json|html"

@@ -12,8 +12,8 @@ from hierbench.methods.crm import CRM
 from hierbench.methods.hafeature import HAFeature
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally
-from hierbench.speed.timing import head_pass
 from hierbench.training.posthoc import rescored_chunks
+from tests.tools.bench import head_pass
 
 pytestmark = pytest.mark.speed
 

@@ -3,23 +3,15 @@ import io
 import json
 import math
 import time
-from pathlib import Path
 
 import pytest
-import torch
 
-import hierbench.speed.bench as measuring
-from hierbench.config.recipe import load_recipe
+import tests.tools.bench as measuring
 from hierbench.leaderboard.formats import render
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.haframe import HAFrame
-from hierbench.planning.cost import stand_in_tree
-from hierbench.planning.inputs import Inputs
-from hierbench.planning.resources import Setting
-from hierbench.speed import estimate as estimating
-from hierbench.speed.bench import QUICK, Sizes, bench, bench_table, photograph, trained_methods
-from hierbench.speed.estimate import estimate
-from hierbench.speed.timing import Trainee
+from hierbench.planning.parameters import stand_in_tree
+from tests.tools.bench import QUICK, Sizes, bench, bench_table, photograph, trained_methods
 
 LARGE = (("wrn10-1-s4", 2), ("wrn10-1-s4", 2))
 TINY = Sizes("wrn10-1-s4", 4, 1, 64, (2, 4, 8), 4, 1, LARGE, "wrn10-1-s4", 2, 4, 1, 32)
@@ -121,60 +113,13 @@ def test_preparing_is_measured_as_much_of_it_whatever_is_asked(tmp_path):
     assert (QUICK.photographs, QUICK.prepare_rounds) == (Sizes().photographs, Sizes().prepare_rounds)
 
 
-def test_the_command(cli, tmp_path, monkeypatch, report):
+def test_the_command(monkeypatch, report, capsys):
     def measured(device, sizes):
         assert (device, sizes) == ("cpu", QUICK)
         return report
 
     monkeypatch.setattr(measuring, "bench", measured)
-    content = json.loads(cli(tmp_path, "bench", "--device", "cpu", "--quick", "--json").ok().out)
+    measuring.main(["--device", "cpu", "--quick", "--json"])
+    content = json.loads(capsys.readouterr().out)
     assert content == {"schema": 1} | json.loads(json.dumps(report))
     assert content["device"] == "cpu" and content["card"] is None
-
-
-def test_the_estimate_is_that_of_the_steps(monkeypatch):
-    """Steps of a second for 10 images and forward passes of half of one, put together by hand."""
-    recipe, asked = load_recipe("shapes", ["train.epochs=2", "train.batch_size=10"]), []
-    expected = recipe.expected.model_copy(update={"train": 45, "val": 20, "test": 30})
-    recipe = recipe.model_copy(update={"expected": expected})
-
-    def seconds(recipe, kind, hierarchy, device, batch_size):
-        asked.append((kind, batch_size))
-        return (0.1, 0.05) if kind == "type-I" else (0.2, 0.1)
-
-    monkeypatch.setattr(estimating, "seconds_per_image", seconds)
-    monkeypatch.setattr(estimating, "seconds_to_start", lambda setting: 3.0)
-    one = 2 * 40 * 0.1 + (2 * 20 + 30) * 0.05  # of 45 images the last 5 are dropped
-    for kinds, workers, expected in (
-        (["type-I"], 1, one),
-        (["type-I"] * 3 + ["type-II"], 2, 5 * one / 2),
-        (["type-I"], 8, one),  # one job is not split
-    ):
-        found = estimate(recipe, kinds, Inputs(None), Setting(Path(), Path(), workers=workers, threads=1))
-        assert found.seconds == pytest.approx(expected + 3.0)  # with the start of the processes
-    assert asked == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
-
-
-def test_the_estimate_times_the_step_that_bench_times(monkeypatch):
-    calls = []
-    once = Trainee.train
-    monkeypatch.setattr(Trainee, "train", lambda self: (calls.append(self.work), once(self))[1])
-    recipe = load_recipe("shapes", ["model.backbone=wrn10-1-s4", "train.batch_size=64", "train.epochs=1"])
-    before = torch.get_rng_state(), torch.get_num_threads()
-    assert 0 < estimate(recipe, ["type-I"], Inputs(None), Setting(Path(), Path(), threads=1)).seconds < 60
-    assert torch.equal(torch.get_rng_state(), before[0]) and torch.get_num_threads() == before[1]
-    assert {work.image_size for work in calls} == {(32, 32)} and max(work.batch for work in calls) <= 64
-
-
-@pytest.mark.parametrize(
-    ("kinds", "setting", "seconds"),
-    [
-        ([], Setting(Path(), Path()), 0.0),  # all is cached
-        (["type-I"], Setting(Path(), Path(), workers=0), None),  # jobs run elsewhere
-        (["type-I"], Setting(Path(), Path(), "cuda"), None),  # would use the device twice
-        (["type-I"], Setting(Path(), Path(), "mps"), None),
-    ],
-)
-def test_nothing_is_measured_where_it_would_not_tell(monkeypatch, kinds, setting, seconds):
-    monkeypatch.setattr(estimating, "seconds_per_image", lambda *_: pytest.fail("measured"))
-    assert estimate(load_recipe("shapes"), kinds, Inputs(None), setting, measure=False).seconds == seconds

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from hierbench.data.image import UnreadableImageError, decode, pixels_of, stretched
-from hierbench.speed.bench import photograph
+from tests.tools.bench import photograph
 
 SIZE = (224, 224)
 

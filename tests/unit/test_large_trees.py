@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from hierbench.planning.cost import stand_in_tree
-from hierbench.speed.bench import INAT, trained_methods
+from hierbench.planning.parameters import stand_in_tree
+from tests.tools.bench import INAT, trained_methods
 
 BATCH, NUM_FEATURES = 4, 64
 SQUARE = {"haframe", "barz_denzler"}  # their frame is [K, K]

@@ -15,7 +15,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import shipped_paths
 from hierbench.models import build_classifier
-from hierbench.planning.cost import stand_in_tree
+from hierbench.planning.parameters import stand_in_tree
 from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training.step import make_optimizer, set_rates

@@ -18,8 +18,7 @@ from hierbench.execution.train_job import features_without_crops
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.table import Shown
 from hierbench.models.libraries.lookup import cached_backbone
-from hierbench.planning.cost import Cost
-from hierbench.planning.dry_run import Line, costs, lines_of_plan
+from hierbench.planning.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job, State
 from hierbench.runs.requests import asked_options, record_request
@@ -44,9 +43,9 @@ def collapse(options: Options, every: int | None) -> Shown:
     num_classes = recipe.expected.level_sizes[-1] if prepared is None else prepared.hierarchy("height").num_classes
     recipes = recipes_of(recipe, num_classes)
 
-    def models() -> dict[tuple[FeatureType, str], Cost]:
+    def models() -> dict[tuple[FeatureType, str], int]:
         etf_first = reversed(FRAMES)
-        return {k: v for f in etf_first for k, v in costs(recipes[f], [methods[f]], [f.type]).items()}
+        return {k: v for f in etf_first for k, v in parameters_of(recipes[f], [methods[f]], [f.type]).items()}
 
     if prepared is None:
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]

@@ -1,15 +1,22 @@
 """The speed of this machine: training steps, methods, evaluation, CRM, the frame and preparing, measured in turn.
 
+    uv run python tests/tools/bench.py [--quick] [--json] [--device auto|cpu|cuda]
+
+takes minutes; with --quick one round instead of three, for a rough estimate.
+
 Shapes: B batch, N examples, D features, K classes.
 """
 
+import argparse
+import json
+import math
 import platform
 import resource
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from hierbench.api.method import Method
@@ -30,15 +37,21 @@ from hierbench.data.image import decode_file
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.hierarchy.tree import Hierarchy
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
-from hierbench.planning.cost import stand_in_tree
-from hierbench.speed.timing import RATE, Trainee, Workload, bare_backbone, head_pass, in_turn, median_ratio
-from hierbench.training.fabric import resolve_precision
+from hierbench.models import build_backbone
+from hierbench.models.classifier import compile_embedding
+from hierbench.planning.parameters import stand_in_tree
+from hierbench.planning.resources import choose_device
+from hierbench.speed import timing
+from hierbench.speed.timing import RATE, Workload, seconds_of
+from hierbench.training.fabric import make_fabric, resolve_precision
 from hierbench.training.posthoc import rescored_chunks
+from hierbench.training.step import Step
 from hierbench.utils.console import Meter
 from hierbench.utils.processes import num_cores
 
@@ -75,6 +88,81 @@ class Sizes:
 
 
 QUICK = Sizes(rounds=1)
+
+
+def in_turn(
+    functions: Sequence[Callable[[], object]], rounds: int, device: str, limit: float = math.inf
+) -> list[list[float]]:
+    """Return seconds of each function in each round, [functions][rounds]; after `limit` seconds no round begins.
+
+    Functions run once before. They alternate, so that drifts of the machine's speed affect all alike.
+    """
+    for function in dict.fromkeys(functions):
+        function()
+    start, seconds = time.perf_counter(), list[list[float]]()
+    while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
+        seconds.append([seconds_of(function, device) for function in functions])
+    return [list(column) for column in zip(*seconds, strict=True)]
+
+
+def median_ratio(above: Iterable[float], below: Iterable[float]) -> float:
+    """Return the median over rounds of the ratio."""
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
+def head_pass(method: Method, targets: Tensor, times: int = 1) -> Callable[[], Any]:
+    """Return a function that does forward pass, loss and backward pass of a method alone, and returns its outputs.
+
+    It gets noise in place of features [B, D], `times` times; `targets` are [B].
+    """
+    features = torch.randn(len(targets), method.num_features, device=targets.device)
+
+    def call() -> Any:
+        for _ in range(times):
+            method.zero_grad()
+            outputs = method(features.detach().requires_grad_())
+            torch.stack(list(method.loss(outputs, targets).values())).sum().backward()
+        return outputs
+
+    return call
+
+
+class Trainee(timing.Trainee):
+    """A model set up as jobs are, with Fabric and, on CUDA, compiled; and the parts of a step outside the network."""
+
+    def __init__(self, work: Workload, method: type[Method], feature_type: FeatureType) -> None:
+        super().__init__(work, method, feature_type)
+        self.head = head_pass(self.model.method, work.targets)
+        fabric = make_fabric(work.device, work.precision)
+        wrapped, optimizer = fabric.setup(self.model, self.optimizer)
+        self.step = Step(self.model.method, wrapped, optimizer, fabric.backward)
+        if work.device == "cuda" and not work.model.frozen:
+            shape = (work.batch, 3, *(work.model.input_size or work.image_size))
+            compile_embedding(self.model, shape, fabric.autocast)
+
+    def besides_the_model(self, times: int = 1) -> None:
+        """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""
+        for _, targets in self.work.train_batches(times):
+            outputs = self.head()
+            with torch.inference_mode():
+                tally = Tally(self.work.hierarchy)
+                tally.add(self.model.method.scores(outputs), targets)
+                tally.metrics()
+
+
+def bare_backbone(work: Workload) -> Callable[[], None]:
+    """Return a function that does forward and backward pass of the backbone alone, on a prepared batch."""
+    backbone = build_backbone(work.model).to(work.device).to(memory_format=torch.channels_last)
+    forward = torch.compile(backbone, dynamic=False) if work.device == "cuda" else backbone
+    images, _ = next(work.train_batches())
+
+    def call() -> None:
+        backbone.zero_grad()
+        with work.autocast():
+            features = forward(images)
+        features.float().mean().backward()
+
+    return call
 
 
 def bench(device: str, sizes: Sizes) -> dict[str, Any]:
@@ -219,7 +307,7 @@ def measure_features(device: str, rounds: int, sizes: Sizes) -> list[dict[str, A
 
 def _plain_loop(work: Workload, feature_type: FeatureType) -> Callable[[], None]:
     """Return a function that does a step on each batch of rows, with nothing around the layers."""
-    model = Trainee(work, CrossEntropy, feature_type, bare=True).model
+    model = timing.Trainee(work, CrossEntropy, feature_type).model
     network = nn.Sequential(model.features, model.method.get_submodule("classifier"))
     sgd = torch.optim.SGD(network.parameters(), lr=RATE, momentum=0.9, weight_decay=5e-4, fused=True)
     images, labels = work.split.images, work.split.labels
@@ -401,3 +489,18 @@ def _lines(report: dict[str, Any]) -> Iterator[Line]:
             besides += f", peak {row['peak_mib']:.0f} MiB"
         numbers = [Number(row.get("step_ms", row.get("ms")), ".1f"), Number(row.get("bare_ms"), ".1f")]
         yield Line([Text(what), Text(row.get("method", "")), *numbers, Number(row["ratio"]), Text(besides)])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    given = parser.parse_args(arguments)
+    report = bench(choose_device(given.device), QUICK if given.quick else Sizes())
+    print(json.dumps({"schema": 1} | report, indent=1) if given.json else render(bench_table(report), "terminal"))
+
+
+if __name__ == "__main__":
+    main()
