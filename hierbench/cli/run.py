@@ -19,22 +19,12 @@ def run(
     tuned: Annotated[bool, "Use the hyperparameters that hierbench tune found."] = False,
     tuned_file: Annotated[Path | None, "File with them, if not in the runs folder."] = None,
     metrics: MetricsOption = None,
-    until_separated: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Further seeds for two rows until a test separates them.")
-    ] = None,
-    max_seeds: Annotated[int | None, "Seeds after which that gives up."] = None,
-    separation_metric: Annotated[str | None, "Metric of that test; by default mistake_severity."] = None,
 ) -> Shown:
     """Train and re-rank what is missing, and print the leaderboard."""
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.python.running import run_options
 
-    columns, until = asked_columns(metrics), None
-    if any(option is not None for option in (until_separated, max_seeds, separation_metric)):
-        from hierbench.studies.separation.record import asked_separation
-
-        until = asked_separation(until_separated, max_seeds, separation_metric)
-    ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=columns, until=until)
+    ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=asked_columns(metrics))
     return ended.shown(options)
 
 

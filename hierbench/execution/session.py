@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeVar
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, is_path
@@ -33,7 +33,6 @@ from hierbench.utils.errors import UserError
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 MOST_SEEDS = 1000  # also of a recipe
 Result = TypeVar("Result")
-Further: TypeAlias = Callable[["Execution"], None]
 
 
 class Session:
@@ -93,7 +92,6 @@ class Session:
         what: str,
         labels: Mapping[str, str],
         finish: Callable[[], tuple[Result, Path]],
-        further: Further = lambda execution: None,
     ) -> tuple[Result, list[str]]:
         """Run what is not cached; return the result of `finish`, and a line for each job that failed.
 
@@ -102,12 +100,10 @@ class Session:
             what: the name of the parent run in MLflow, before the time.
             labels: {id: what users see}.
             finish: called when all jobs have ended; returns a result, and a file to attach to the parent run.
-            further: called before that, to run what the results of the plan call for.
         """
         work = sum(work_of(job) for job in plan if not is_finished(job.spec, self.setting.store))
         with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
             execution.run(plan, labels)
-            further(execution)
             result, table = finish()  # after the progress bars, as it may show its own
             execution.mirror.attach(table)
         store = Store(self.options.runs, self.setting.apart)

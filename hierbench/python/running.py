@@ -17,7 +17,6 @@ from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:  # a repeated command does without PyTorch
     from hierbench.api.method import Configured, Method, PostHoc
-    from hierbench.studies.separation.record import Asked
 
     AskedMethod = str | Path | Configured | Method | PostHoc | type[Method] | type[PostHoc]
 
@@ -31,7 +30,6 @@ def run_options(
     tuned: bool = False,
     file: Path | None = None,
     columns: Sequence[Column] = PAPER,
-    until: "Asked | None" = None,
 ) -> Ended:
     """Run what is missing of a comparison and return its leaderboard; see `hierbench.studies.comparison.compare`.
 
@@ -40,7 +38,7 @@ def run_options(
     from hierbench.studies.comparison import compare
 
     with _same_torch():
-        return compare(options, tuned=tuned, file=file, columns=columns, until=until)
+        return compare(options, tuned=tuned, file=file, columns=columns)
 
 
 def run(

@@ -41,7 +41,7 @@ ID_DIGITS, SHOWN_DIGITS = 16, 6
 ASKED = ("methods", "types", "seeds", "overrides", "protocol", "weights")  # fields of `Options` that change jobs
 LONGEST = 80  # characters of a request in a list
 
-Kind = Literal["comparison", "ablation", "tuning", "separation", "collapse", "scoring"]
+Kind = Literal["comparison", "ablation", "tuning", "collapse", "scoring"]
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 
 
@@ -77,7 +77,7 @@ class Request(_Line):
         dataset: its name.
         options: of the command.
         ids: of the jobs, in the order of the plan; of an ablation, those that are no row of a comparison.
-        budget: {METHOD:TYPE: `Budget`} of tuned rows, and of a search itself; of a separation its plan and its looks.
+        budget: {METHOD:TYPE: `Budget`} of tuned rows, and of a search itself.
     """
 
     kind: Kind

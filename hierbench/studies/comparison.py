@@ -1,33 +1,29 @@
 """The comparison behind `hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
-from hierbench.execution.session import Further, Session
+from hierbench.execution.session import Session
 from hierbench.execution.standalone import show_commands
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
 from hierbench.planning.dry_run import blocked_lines, lines_of_plan, parameters_of
 from hierbench.planning.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.runs.job import Job
-from hierbench.runs.requests import SHOWN_DIGITS, Budget, asked_options, extend_request, record_request
+from hierbench.runs.requests import Budget, asked_options, record_request
 from hierbench.speed.announce import announce
 from hierbench.studies.publishing import Ended, publish_board
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
-
-if TYPE_CHECKING:  # loaded where two rows are to be separated
-    from hierbench.studies.separation.record import Asked
-    from hierbench.studies.separation.separate import Separation
 
 
 def compare(
@@ -36,7 +32,6 @@ def compare(
     tuned: bool = False,
     file: Path | None = None,
     columns: Sequence[Column] = PAPER,
-    until: "Asked | None" = None,
 ) -> Ended:
     """Run what is missing and return the leaderboard, or nothing for a dry run.
 
@@ -45,16 +40,10 @@ def compare(
         tuned: use the hyperparameters that tuning found, for the methods where it found any.
         file: holds them; None for those in the runs folder and those shipped.
         columns: of the leaderboard.
-        until: two rows that get further seeds until they are separated.
     """
     session = Session(options)
     with redirect_stdout(sys.stderr):
         methods, broken = find_methods(names_asked(options))
-    rows = None
-    if until is not None:
-        from hierbench.studies.separation.separate import Separation
-
-        rows = Separation(until, methods, session.types, session.num_seeds)
     tuned_by = tuned_params(session, methods, file) if tuned else {}
     inputs, types, seeds = session.open(methods), session.types, session.num_seeds
     recipe, prepared = session.recipe, inputs.prepared
@@ -62,19 +51,13 @@ def compare(
         check_columns(columns, prepared.hierarchy(recipe.distance))
     params = {key: entry.params for key, entry in tuned_by.items()}
     plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
-    if rows is not None:
-        say(rows.describe())
-        if prepared is not None:
-            rows.plan(recipe, prepared, inputs.digest, params)
     state = states(plan, session.store)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
     trained = list(with_bases(methods).values())
     if not announce(session, lines, partial(parameters_of, recipe, trained, types)):
         return Ended()
-    more: dict[str, Any] = {} if until is None else dict(until.options)
-    if tuned:
-        more["tuned"] = {f"{method}:{kind}": entry.params for (method, kind), entry in tuned_by.items()}
-    request = record_request(
+    more = {"tuned": {f"{method}:{kind}": entry.params for (method, kind), entry in tuned_by.items()}} if tuned else {}
+    record_request(
         session.store.root,
         "comparison",
         recipe.dataset,
@@ -82,21 +65,11 @@ def compare(
         [job.id for job in plan],
         _budgets(plan, tuned_by),
     )
-
-    def extend() -> None:  # two rows that get further seeds
-        extend_request(session.store.root, request, [job.id for job in plan])
-
-    if rows is not None:
-        rows.begin(plan, session.store)
-        extend()
     if session.options.plan_only:
-        if rows is not None:
-            say(rows.record.conclusion())
-            state = states(plan, session.store)
         planned(plan, session.store, say)
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return Ended(broken=broken)
-    ended = carry_out(session, plan, columns, rows, extend)
+    ended = carry_out(session, plan, columns)
     return replace(ended, broken=broken)
 
 
@@ -140,17 +113,8 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
     return found
 
 
-def carry_out(
-    session: Session,
-    plan: list[Job],
-    columns: Sequence[Column],
-    rows: "Separation | None",
-    on_jobs: Callable[[], None],
-) -> Ended:
-    """Run what is missing of a plan, publish the leaderboard, and return it.
-
-    `rows` may add jobs to the plan until they are separated; `on_jobs` is called when they did.
-    """
+def carry_out(session: Session, plan: list[Job], columns: Sequence[Column]) -> Ended:
+    """Run what is missing of a plan, publish the leaderboard, and return it."""
     options = session.options
     labels = {job.id: job.spec.label for job in plan}
 
@@ -159,10 +123,5 @@ def carry_out(
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]
-    further: Further = (lambda execution: None) if rows is None else partial(rows.go_on, plan, labels, on_jobs)
-    ended, failures = session.carry_out(plan, ",".join(names), labels, publish, further)
-    table = ended.table
-    if rows is not None and table is not None:
-        say(f"\n{rows.record.conclusion()} (request {rows.record.request.id[:SHOWN_DIGITS]})")
-        table = replace(table, content={**(table.content or {}), "separation": rows.record.content()})
-    return replace(ended, table=table, failures=failures)
+    ended, failures = session.carry_out(plan, ",".join(names), labels, publish)
+    return replace(ended, failures=failures)

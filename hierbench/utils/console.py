@@ -81,11 +81,6 @@ class Meter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.bars.stop()
 
-    def extend(self, work: float) -> None:
-        """Add to the total what turned out to be needed as well."""
-        self.total += work
-        self.bars.update(self.main, total=self.total)
-
     def say(self, line: str) -> None:
         """Print a line above the bars."""
         if self.bars.disable:

@@ -10,6 +10,7 @@ import re
 import shlex
 
 LEFT_OUT = {  # why no line names a command
+    "separate": "new; run --until-separated had it",
     "job": "trains, on a cluster; what it writes is a run folder",
     "data import": "reads a hub's dataset and writes images",
 }
@@ -105,7 +106,6 @@ run --methods ce,haframe --types type-II {TRAINING} --seeds 2  # markdown
 {ALL}
 {ALL} --json
 {ALL} --metrics +ece
-run --methods ce,crm --types type-I {TRAINING} --seeds 2 --until-separated ce,crm --max-seeds 3
 {ABLATE} --format {{{FORMATS}}}
 {TUNE}  # text
 {COLLAPSE}  # text

@@ -16,8 +16,7 @@ from hierbench.leaderboard.power import Effect, effect_of_values, effects_of, pl
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.metrics import compute_metrics, hops, known_metrics, selective
 from hierbench.metrics import registry as registry_module
-from hierbench.studies.separation.design import LEVEL, crossing, look_at, make_design
-from hierbench.studies.separation.record import Plan, Record
+from hierbench.studies.separation import LEVEL, conclusion, crossing, look_at, make_design
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))
@@ -102,21 +101,15 @@ def test_power_and_costs_of_seeds():
 def test_the_example_of_seeds():
     gaps = np.array([float(cell) for cell in tables(SEEDS)[1][2][1:]])
     design = make_design(3, 10)
-    record = Record(
-        Path("x"),
-        Plan(
-            dataset="shapes", protocol="paper", rows=("a:type-I", "b:type-I"), settings=("0", "1"), start=3, most=10,
-            metric="mistake_severity", level=LEVEL, nominal=design.nominal,
-        ),
-        None,
-    )  # fmt: skip
-    lines = []
+    names, lines, looks = ("a:type-I", "b:type-I"), [], []
     for n in (3, 4):
-        record.looks.append(look_at(gaps[:n], design.nominal))
-        lines.append(record.line())
-    assert "\n".join(lines) in SEEDS and record.outcome == "separated"
-    said = record.conclusion().split(" are ")[1].replace(" in mistake_severity", "").partition(" for looks")[0]
-    assert f'"{said}"' in flat(SEEDS)
+        looks.append(look := look_at(gaps[:n], design.nominal))
+        below = "below" if look.p < design.nominal else "not below"
+        gap = f"mistake_severity {look.mean:+.4g} +/- {look.ci:.2g}, p {look.p:.2g}"
+        lines.append(f"look at {n} seeds: {gap}, {below} {design.nominal:.2g}")
+    assert "\n".join(lines) in SEEDS and looks[1].p < design.nominal
+    said = conclusion(design, looks, names, "mistake_severity").split(" are ")[1].partition(" for looks")[0]
+    assert f'"{said.replace(" in mistake_severity", "")}"' in flat(SEEDS)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The design of --until-separated: its level against simulation, its power and cost, its intervals, its record."""
+"""The design of `hierbench separate`: its level against simulation, its power and cost, its intervals."""
 
 import math
 
@@ -7,10 +7,7 @@ import pytest
 import scipy.stats
 
 from hierbench.leaderboard.power import Effect, power_of
-from hierbench.runs.requests import extend_request, read_requests
-from hierbench.studies.separation.design import LEVEL, Design, adjusted_p, crossing, look_at, make_design
-from hierbench.studies.separation.record import Plan, open_record
-from hierbench.utils.errors import UserError
+from hierbench.studies.separation import LEVEL, Design, adjusted_p, conclusion, crossing, look_at, make_design
 
 PATHS = 40_000  # simulated: a share of 5 % has a standard error of 0.11 %
 DESIGNS = [(3, 4), (3, 10), (5, 20), (5, 50)]
@@ -116,53 +113,11 @@ def test_adjusted_p():
     assert at_level[1].p == pytest.approx(t.pvalue) and at_level[1].mean == pytest.approx(0.15)
 
 
-def plan(**changes):
-    design = make_design(3, 6)
-    values = {
-        "dataset": "shapes", "protocol": "paper", "rows": ("a:type-I", "b:type-I"), "settings": ("0", "1"),
-        "metric": "top1", "level": LEVEL, "nominal": design.nominal, "start": 3, "most": 6,
-    }  # fmt: skip
-    return Plan(**(values | changes))
-
-
-def test_the_record_of_a_plan(tmp_path):
-    record = open_record(tmp_path, plan(there={"a:type-I": (3, 4)}), {})
-    assert record.content()["outcome"] == "open"
-    same = open_record(tmp_path, plan(), {})
-    assert same.plan == record.plan and same.plan.there == {"a:type-I": (3, 4)}
-    looks = [look_at(np.array([0.3, -0.1, 0.2]), 0.01), look_at(np.array([0.3, -0.1, 0.2, 0.1]), 0.01)]
-    for of in (record, same):  # what is there already is not written again
-        for number, look in enumerate(looks):
-            of.add(look, [f"{number}" * 64])
-    (request,) = read_requests(tmp_path)
-    assert request.ids == ("0" * 64, "1" * 64) and [*request.budget["looks"]] == ["3", "4"]
-    assert len((tmp_path / "requests.jsonl").read_text().splitlines()) == 3
-    swapped = open_record(tmp_path, plan(rows=("b:type-I", "a:type-I"), settings=("1", "0")), {})
-    assert swapped.plan.rows == ("a:type-I", "b:type-I")
-    for changes, what in (
-        ({"most": 7}, "most 6"), ({"metric": "hierdist@1"}, "metric top1"), ({"start": 4}, "start 3"),
-        ({"settings": ("2", "1")}, "other settings of a row"), ({"protocol": "authors"}, "protocol paper"),
-    ):  # fmt: skip
-        with pytest.raises(UserError, match=f"with {what}: a second plan would add its own chance"):
-            open_record(tmp_path, plan(**changes), {})
-    extend_request(tmp_path, request, budget={"start": "x"})
-    with pytest.raises(UserError, match="is damaged"):
-        open_record(tmp_path, plan(), {})
-
-
-def test_what_is_said(tmp_path):
-    record = open_record(tmp_path, plan(), {})
-    assert "no look was made" in record.conclusion() and record.outcome == "open"
-    nominal = record.plan.nominal
-    record.looks = [look_at(np.array([0.3, -0.1, 0.2]), nominal)]
-    assert "not separated yet" in record.conclusion() and "look at 3 seeds: top1 +0.1333 +/-" in record.line()
-    record.looks.append(look_at(np.array([0.30, 0.31, 0.29, 0.30]), nominal))
-    assert record.outcome == "separated" and "are separated in top1 after 4 seeds: +0.3 +/- 0.0" in record.conclusion()
-    assert record.content()["looks"][1]["seeds"] == 4 and record.content()["adjusted_p"] < 0.01
-    record.looks = [look_at(np.array([0.3, -0.1, 0.2]), nominal)] * 4
-    assert (
-        record.outcome == "not separated"
-        and "hierbench power --dataset shapes a:type-I b:type-I" in record.conclusion()
-    )
-    record.looks = [look_at(np.zeros(3), nominal)]
-    assert "all differences are +0; a t-test needs some that vary" in record.line()
+def test_what_is_said():
+    names, design = ("a:type-I", "b:type-I"), make_design(3, 6)
+    assert "no look was made; the first is at 3 seeds" in conclusion(design, [], names, "top1")
+    looks = [look_at(np.array([0.3, -0.1, 0.2]), design.nominal)]
+    assert "are not separated in top1 after 3 seeds: +0.1333 +/-" in conclusion(design, looks, names, "top1")
+    looks.append(look_at(np.array([0.30, 0.31, 0.29, 0.30]), design.nominal))
+    assert "are separated in top1 after 4 seeds: +0.3 +/- 0.0" in conclusion(design, looks, names, "top1")
+    assert adjusted_p(design, looks) < 0.01 and look_at(np.array([0.5]), design.nominal).p == 1.0

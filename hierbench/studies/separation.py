@@ -1,9 +1,9 @@
-"""A group-sequential design of repeated paired t-tests: one look after every seed, one nominal level for all looks.
+"""`hierbench separate`: further seeds for two rows until a test separates them, by a group-sequential design.
 
 Pocock's design (Biometrika 64, 1977) with the significance-level approach for t-tests (Jennison & Turnbull, Group
 Sequential Methods with Applications to Clinical Trials, 2000, sections 4.4 and 11.3): after n seeds the two rows are
 separated if the two-sided p of the paired t-test is below a nominal level, the same at each look. The nominal level is
-such that equal rows are separated at any of the looks with the probability `level`.
+such that equal rows are separated at any of the looks with the probability `LEVEL`.
 
 For differences x_1, x_2, ... that are normal with mean 0 the path of t statistics does not depend on their variance,
 so this probability can be computed without any knowledge of the rows. Let u_n = sum(x) / sqrt(sum(x^2)), a function of
@@ -17,7 +17,8 @@ first give the probability that no look separates.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -25,6 +26,15 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from scipy.optimize import root_scalar
 from scipy.special import betaln, stdtr, stdtrit
+
+from hierbench.config.options import Options
+from hierbench.config.recipe import chosen_types
+from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.paired import named_rows, values_by_seed
+from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
+from hierbench.studies.comparison import compare
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError, unknown_name
 
 Values = NDArray[np.float64]
 LEVEL = 0.05
@@ -35,6 +45,77 @@ FAR = 7.0  # standard deviations of theta, about 1 / sqrt(n), beyond which nothi
 _X, _W = np.polynomial.legendre.leggauss(NODES)
 
 
+def separate(options: Options, names: tuple[str, str], most: int, metric: str, *, tuned: bool = False) -> Shown:
+    """Run a comparison of two rows with one more seed after each look, until a look separates them or all are made.
+
+    Args:
+        options: of the comparisons; `seeds` is their number at the first look, by default 3.
+        names: METHOD[:TYPE] of the rows; differences are the first minus the second.
+        most: seeds at the last look.
+        metric: one of the paper's.
+        tuned: use the hyperparameters that tuning found.
+    """
+    start = FEWEST if options.seeds is None else options.seeds
+    if not FEWEST <= start <= most <= MOST:
+        raise UserError(
+            f"looks go from --seeds, at least {FEWEST}, to --max-seeds, at most {MOST}; got {start} to {most}"
+        )
+    if metric not in PAPER_BY_NAME:
+        raise unknown_name("metric", metric, PAPER_BY_NAME)
+    parts = [name.partition(":") for name in names]
+    of_row = [replace(options, methods=method, types=kind or options.types) for method, _, kind in parts]
+    for name, one in zip(names, of_row, strict=True):
+        if "," in one.methods or len(chosen_types(one.types)) != 1:
+            raise UserError(f"{name}: name one row, METHOD:TYPE, or give its type with --types")
+    if of_row[0].methods == of_row[1].methods and of_row[0].types == of_row[1].types:
+        raise UserError(f"two rows are needed, got {names[0]} twice")
+    design, looks = make_design(start, most), list[Look]()
+    say(
+        f"until {names[0]} and {names[1]} are separated in {metric}: a look after every seed from {start} to {most}, "
+        f"each at level {design.nominal:.2g}; equal rows are separated in {100 * LEVEL:g} % of cases"
+    )
+    for num in range(start, most + 1):
+        sides = []
+        for one in of_row:
+            ended = compare(replace(one, seeds=num), tuned=tuned)
+            if ended.board is None:  # a dry run
+                return Shown(None)
+            if ended.failures or ended.broken:
+                return Shown(_table(design, looks, names, metric), ended.failures, 1)
+            (row,) = named_rows(ended.board.rows, one.methods.rpartition("/")[2].removesuffix(".py"))
+            sides.append(values_by_seed(row, [metric])[metric])
+        gaps = [sides[0][seed] - sides[1][seed] for seed in range(num)]
+        looks.append(look_at(np.array([gap for gap in gaps if gap == gap]), design.nominal))  # NaN: no mistakes
+        look, is_below = looks[-1], looks[-1].p < design.nominal
+        shown = f"{metric} {look.mean:+.4g} +/- {look.ci:.2g}, p {look.p:.2g}"
+        say(f"look at {num} seeds: {shown}, {'below' if is_below else 'not below'} {design.nominal:.2g}")
+        if is_below:
+            break
+    return Shown(_table(design, looks, names, metric))
+
+
+def conclusion(design: "Design", looks: Sequence["Look"], names: tuple[str, str], metric: str) -> str:
+    """Return what may be said after the last look."""
+    if not looks:
+        return f"{names[0]} and {names[1]}: no look was made; the first is at {design.start} seeds."
+    look, outcome = looks[-1], "separated" if looks[-1].p < design.nominal else "not separated"
+    return (
+        f"{names[0]} and {names[1]} are {outcome} in {metric} after {design.start + len(looks) - 1} seeds: "
+        f"{look.mean:+.4g} +/- {look.ci:.2g} (repeated {100 * (1 - LEVEL):g}% interval), adjusted p "
+        f"{adjusted_p(design, looks):.2g} for looks after every seed from {design.start} to {design.most}."
+    )
+
+
+def _table(design: "Design", looks: Sequence["Look"], names: tuple[str, str], metric: str) -> Table:
+    lines = [
+        Line([Text(str(num)), Interval(look.mean, look.ci, 4, signed=True), Number(look.p, ".2g")])
+        for num, look in enumerate(looks, design.start)
+    ]
+    content = {"rows": names, "metric": metric, **asdict(design), "looks": list(map(asdict, looks))}
+    notes = [conclusion(design, looks, names, metric), f"Rows are separated at a p below {design.nominal:.2g}."]
+    return Table(f"{names[0]} minus {names[1]}", ("Seeds", "Difference", "p"), lines, notes=notes, content=content)
+
+
 @dataclass(frozen=True)
 class Design:
     """Looks after every seed from `start` to `most`; rows differ at a look whose p is below `nominal`."""
@@ -42,12 +123,6 @@ class Design:
     start: int
     most: int
     nominal: float
-    level: float = LEVEL
-
-    @property
-    def looks(self) -> int:
-        """Number of looks if none separates the rows."""
-        return self.most - self.start + 1
 
 
 @dataclass(frozen=True)
@@ -67,21 +142,17 @@ class Look:
     p: float
 
 
+@lru_cache
 def make_design(start: int, most: int, level: float = LEVEL) -> Design:
     """Return the design with the nominal level for which equal rows are separated with probability `level`."""
-    return Design(start, most, _nominal(start, most, level), level)
-
-
-@lru_cache
-def _nominal(start: int, most: int, level: float) -> float:
     if start == most:
-        return level
+        return Design(start, most, level)
     # Near the root, where both logarithms are nearly linear.
     guess = math.log(level) - 0.55 * math.log(most - start + 1)
     found = root_scalar(
         lambda x: math.log(crossing(start, most, math.exp(x)) / level), x0=guess, x1=guess + 0.1, xtol=1e-5
     )
-    return math.exp(float(found.root))
+    return Design(start, most, math.exp(float(found.root)))
 
 
 def crossing(start: int, most: int, nominal: float) -> float:
@@ -126,21 +197,23 @@ def _one_back(n: int, limit: float, following: float, stay: CubicSpline | None) 
 
 
 def look_at(differences: Values, nominal: float) -> Look:
-    """Return the t-test of the differences [n] of the first seeds, n >= 2; without any variance p is 1.
+    """Return the t-test of the differences [n] of the first seeds; without any variance, or with one value, p is 1.
 
     Equal differences may be due to metrics that take few values, and a t-test says nothing of them.
     """
     n = len(differences)
+    if n < 2:
+        return Look(n, float(differences.sum()), 0.0, 1.0)
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
     quantile = float(stdtrit(n - 1, 1 - nominal / 2))
     flat = error <= 1e-12 * abs(mean)
     return Look(n, mean, quantile * error, 1.0 if flat else 2.0 * float(stdtr(n - 1, -abs(mean) / error)))
 
 
-def adjusted_p(design: Design, looks: list[Look]) -> float:
+def adjusted_p(design: Design, looks: Sequence[Look]) -> float:
     """Return the smallest level at which the design with these looks separates the rows at one of those made.
 
-    Below `level` exactly if one of them has a p below the nominal level: the repeated p-value of Jennison & Turnbull.
+    Below `LEVEL` exactly if one of them has a p below the nominal level: the repeated p-value of Jennison & Turnbull.
     """
     smallest = min(look.p for look in looks)
     return crossing(design.start, design.most, smallest) if 0.0 < smallest < 1.0 else float(smallest)

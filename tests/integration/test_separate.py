@@ -1,0 +1,93 @@
+"""`hierbench separate`: looks at two rows, one more seed after each, until a look separates them."""
+
+import json
+import shutil
+
+import pytest
+import scipy.stats
+
+from hierbench.runs.store import Store
+from tests.short import SMALL
+
+SEPARATE = ("separate", "crm", "ce", "--dataset", "shapes", "--types", "type-I", "--mlflow", "off", *SMALL)
+METHOD = '''"""Cross-entropy, which fails where a file says so."""
+import os
+from hierbench.methods.ce import CrossEntropy
+
+class Twin(CrossEntropy):
+    name = title = source = "twin"
+
+    def loss(self, outputs, targets):
+        if os.path.exists(os.environ["FAILS"]):
+            raise RuntimeError("as asked")
+        return super().loss(outputs, targets)
+'''
+
+
+@pytest.fixture(scope="module")
+def made(data_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(data_dir / "prepared", folder / "data/prepared")
+    (folder / "twin.py").write_text(METHOD)
+    return folder
+
+
+def values_of(runs, method, metric):
+    """{seed: value} of the finished runs of a method."""
+    finished = [run for run in Store(runs).runs() if run.done and run.spec()["method"]["name"] == method]
+    return {run.spec()["seed"]: run.metrics()["test"][metric] for run in finished}
+
+
+def test_rows_that_differ(cli, made):
+    asked = (*SEPARATE, "--max-seeds", "9", "--metric", "hierdist@20")
+    dry = cli(made, *asked, "--dry-run").ok()
+    assert "a look after every seed from 3 to 9, each at level 0.01" in dry.said and not (made / "runs").exists()
+    done = cli(made, *asked, "--json").ok()
+    found = json.loads(done.out)
+    assert (
+        found["looks"][-1]["p"] < found["nominal"]
+        and found["rows"] == ["crm", "ce"]
+        and (found["start"], found["most"]) == (3, 9)
+    )
+    crm, ce = (values_of(made / "runs", method, "hierdist@20") for method in ("crm", "ce"))
+    num = 2 + len(found["looks"])
+    assert sorted(crm) == sorted(ce) == list(range(num))  # no seed after the look that separates
+    differences = [crm[seed] - ce[seed] for seed in range(num)]
+    for number, look in enumerate(found["looks"], 3):
+        test = scipy.stats.ttest_1samp(differences[:number], 0)
+        assert look["p"] == pytest.approx(test.pvalue) and look["n"] == number
+        assert (look["p"] < found["nominal"]) == (look is found["looks"][-1])
+    again = cli(made, *asked, "--json").ok()
+    assert again.out == done.out and "done: " not in again.err
+    assert f"after {num} seeds" in cli(made, *asked).ok().out
+
+
+def test_a_failed_job_ends_it(cli, made, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAILS", str(tmp_path / "fails"))
+    (tmp_path / "fails").touch()
+    words = ["./twin.py" if word == "crm" else word for word in SEPARATE]
+    done = cli(made, *words, "--max-seeds", "4", "--metric", "top1")
+    assert done.code == 1 and "failed: twin type-I seed 0: RuntimeError: as asked" in done.err
+    assert "no look was made; the first is at 3 seeds" in done.out
+    (tmp_path / "fails").unlink()
+    assert (
+        "are not separated in top1 after 4 seeds" in cli(made, *words, "--max-seeds", "4", "--metric", "top1").ok().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("ce ce --max-seeds 9", "two rows are needed, got ce twice"),
+        ("ce crn --max-seeds 9", "did you mean 'crm'"),
+        ("ce:type-3 crm --max-seeds 9", "did you mean 'type-I'"),
+        ("ce crm --max-seeds 2", "looks go from --seeds"),
+        ("ce crm --max-seeds 4 --seeds 5", "got 5 to 4"),
+        ("ce crm --max-seeds 9 --metric ece", "unknown metric"),
+        ("ce crm --max-seeds 9 --types type-I,type-II", "ce: name one row, METHOD:TYPE"),
+        ("ce,crm haframe --max-seeds 9", "ce,crm: name one row"),
+    ],
+)
+def test_mistakes_are_one_line(cli, made, words, said):
+    line = cli(made, "separate", *words.split()[:2], *SEPARATE[3:], *words.split()[2:]).err.splitlines()[-1]
+    assert line.startswith("hierbench: error: ") and said in line
