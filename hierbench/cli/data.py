@@ -1,7 +1,5 @@
-"""`hierbench data list|import|new|prepare|verify`."""
+"""`hierbench data list|new|prepare|verify`."""
 
-import os
-import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +9,6 @@ from hierbench.cli.command import command, group
 from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
 from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
-from hierbench.utils.errors import UserError
 
 
 @command("data list", table="terminal")
@@ -21,16 +18,8 @@ def list_(
         typer.Argument(help="One alone: a name, or the file of your dataset.", autocompletion=complete_dataset),
     ] = None,
     data_dir: DataOption = Path("data"),
-    features: Annotated[bool, "List the cached features instead."] = False,
-    prune: Annotated[bool, "With --features: remove stale, damaged and unfinished ones."] = False,
 ) -> Table:
-    """List the datasets, yours too, and which of them are prepared; or the cached features of frozen backbones."""
-    if prune and not features:
-        raise UserError("--prune is for cached features: hierbench data list --features --prune")
-    if features and dataset is not None:
-        raise UserError("--features lists the caches of all datasets: leave out the dataset")
-    if features:
-        return _features_table(data_dir, prune=prune)
+    """List the datasets, yours too, and which of them are prepared."""
     from hierbench.config.recipe import protocols_of, recipe_names
     from hierbench.data.prepared import find, variant_name
     from hierbench.data.user.opening import prepared_names
@@ -54,35 +43,13 @@ def list_(
     return Table("Datasets", ("Name", "Dataset", "State", *SPLITS), rows)
 
 
-@command("data import food101 --output food")
-def import_(
-    name: Annotated[str, typer.Argument(help="Folder of a Hugging Face dataset, or its name on the hub.")],
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="To make, for the images and manifest.csv.")],
-    image: Annotated[str | None, "Column of the images; needed where there are several."] = None,
-    label: Annotated[str | None, "Column of the labels; needed where there are several."] = None,
-) -> None:
-    """Write a Hugging Face dataset as image files and a manifest, for `hierbench data new`."""
-    if os.path.lexists(output):
-        raise UserError(f"{output} is there already; remove it, or give another folder with --output")
-    if not output.absolute().parent.is_dir():
-        raise UserError(f"--output {output}: no such folder as {output.parent}")
-    from hierbench.data.user.huggingface import open_dataset, write_files
-    from hierbench.utils.console import Meter, say
-
-    parts = open_dataset(name, image, label, say)
-    with Meter("importing", 1.0) as meter:
-        manifest = write_files(parts, output, lambda share: meter.part("images", share, 1.0))
-    sizes = ", ".join(f"{part.title} {len(part.labels):,}" for part in parts)
-    num = len({label for part in parts for label in part.labels})
-    print(f"{name}: {sizes}; {num:,} classes")
-    new = ["hierbench", "data", "new", "NAME", "--images", str(output / manifest.name), "--tree", "TREE"]
-    print(f"wrote {output}; run: {shlex.join(new)}")
-
-
 @command("data new birds --images images --tree taxonomy.csv")
 def new(
     name: Annotated[str, typer.Argument(help="Of the dataset: letters, digits, - and _.")],
-    images: Annotated[Path, "Folder with a folder per class, or a manifest (.csv, .parquet)."],
+    images: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="Folder with a folder per class, a manifest, or hf:NAME."),
+    ],
     tree: Annotated[str, "File of paths or edges, or the name of a tree that comes with hierbench."],
     output: Annotated[Path | None, "File to write; by default NAME.toml."] = None,
     backbone: Annotated[str, "Trained from random weights; or timm:NAME, torchvision:NAME, frozen."] = "wrn10-1-s4",
@@ -98,7 +65,7 @@ def new(
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)
-    asked = Asked(name, str(images), tree, output or Path(f"{name}.toml"), backbone, resize, size)
+    asked = Asked(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
     with Meter(f"reading {name}", 1.0) as meter:
         sizes = write_recipe(asked, lambda share: meter.part("images", share, 1.0), meter.say)
     levels = ", ".join(map(str, sizes.level_sizes))
@@ -108,22 +75,6 @@ def new(
     print(
         f"wrote {asked.output}; run: hierbench run --methods paper --dataset {'' if file.is_absolute() else './'}{file}"
     )
-
-
-def _features_table(data_dir: Path, *, prune: bool) -> Table:
-    from hierbench.data import feature_list
-
-    removed = feature_list.prune(data_dir) if prune else []
-    there = feature_list.caches(data_dir)
-    sizes = [sum(cache.bytes for cache in of) / 1e6 for of in (removed, there)]
-    listed = [(one, "removed") for one in removed] + [(one, str(one.state)) for one in there]
-    rows = [
-        Line([Text(one.dataset), Text(one.what), Number(one.bytes / 1e6, ",.1f"), Flag(state), Text(str(one.folder))])
-        for one, state in listed
-    ]
-    freed = [f"{len(removed)} removed, {sizes[0]:,.1f} MB freed"] if prune else []
-    notes = [*freed, f"{len(there)} caches of features, {sizes[1]:,.1f} MB"]
-    return Table("Cached features", ("Dataset", "Features", "MB", "State", "Folder"), rows, notes)
 
 
 @command("data prepare shapes")
@@ -179,4 +130,4 @@ def verify(
     print(f"{name}: unchanged since it was prepared, digest {prepared.verify(name, data_dir, dataset).digest[:12]}")
 
 
-app = group("List, import, prepare and verify datasets.", list_, import_, new, prepare, verify)
+app = group("List, prepare and verify datasets.", list_, new, prepare, verify)

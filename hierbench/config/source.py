@@ -47,17 +47,13 @@ class Splits(Closed):
 class SourceSection(Closed):
     """Where a user's dataset comes from; `load_recipe` makes the paths absolute."""
 
-    images: Annotated[str, Field(min_length=1)]  # a folder, or a manifest: .csv or .parquet
+    images: Annotated[str, Field(min_length=1)]  # a folder, a manifest (.csv, .parquet), or hf:NAME
     tree: Annotated[str, Field(min_length=1)]  # a file, or the name of a shipped tree
     splits: Splits
     resize: Literal["stretch", "center-crop"] = "stretch"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.splits.kind == "column" and not self.is_manifest:
-            raise ValueError(
-                f'splits = "column" needs a manifest, and images = {self.images!r} is not .csv or .parquet'
-            )
         if self.splits.kind == "folders" and self.is_manifest:
             raise ValueError('splits = "folders" needs a folder of images; a manifest has splits = "column"')
         return self
@@ -71,7 +67,8 @@ class SourceSection(Closed):
         """Return the section with its paths taken from a folder; what is there as no file is a shipped tree's name."""
         tree = folder / self.tree
         is_path = tree.exists() or "/" in self.tree or Path(self.tree).suffix
-        changed = {"images": str(folder / self.images), "tree": str(tree) if is_path else self.tree}
+        images = self.images if self.images.startswith("hf:") else str(folder / self.images)
+        changed = {"images": images, "tree": str(tree) if is_path else self.tree}
         return self.model_copy(update=changed)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Images = NDArray[np.uint8]
+LARGEST_IMAGE = 1 << 28  # bytes of a user's image file
 FORMATS = ("JPEG", "PNG", "WEBP")  # PIL reads others with programs from outside (EPS)
 # An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)

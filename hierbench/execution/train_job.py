@@ -105,8 +105,12 @@ def features_of(job: Job, prepared: Prepared, setting: Setting, note: Note) -> F
 
 
 def _extract(wanted: Wanted, job: Job, setting: Setting) -> Features:
+    is_new = not wanted.folder.exists()
     with Meter(f"features of {wanted.model.backbone}", float(wanted.num_rows())) as meter:
-        return _obtain(wanted, job, setting, partial(meter.part, "images and views"))
+        features = _obtain(wanted, job, setting, partial(meter.part, "images and views"))
+        if is_new:
+            meter.say(f"features of {wanted.model.backbone} are in {wanted.folder}")
+        return features
 
 
 def _obtain(wanted: Wanted, job: Job, setting: Setting, on_rows: OnRows) -> Features:

@@ -1,6 +1,5 @@
 """The help of every command: its words, its example, which is run."""
 
-import importlib.util
 import json
 import re
 import shlex
@@ -38,13 +37,6 @@ def examples(page, miniatures):
         if name == "job":
             plan = page.cli(folder, *shlex.split("run --dataset shapes --methods ce --plan-only --json")).ok()
             return {"ID": json.loads(plan.out)["jobs"][0]["id"][:12]}
-        if name == "data import":
-            import datasets
-
-            images = [datasets.Image().encode_example(np.zeros((8, 8, 3), np.uint8)) for _ in range(8)]
-            kinds = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
-            part = datasets.Dataset.from_dict({"image": images, "label": [0, 1] * 4}, features=kinds)
-            datasets.DatasetDict({"train": part, "test": part}).save_to_disk(folder / "food101")
         return {}
 
     def example(name):
@@ -62,8 +54,6 @@ def examples(page, miniatures):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_its_help_runs(examples, name):
-    if name == "data import" and importlib.util.find_spec("datasets") is None:
-        pytest.skip("needs the package datasets, the extra hf")
     examples(name).ok()
 
 

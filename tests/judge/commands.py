@@ -12,7 +12,6 @@ import shlex
 LEFT_OUT = {  # why no line names a command
     "separate": "new; run --until-separated had it",
     "job": "trains, on a cluster; what it writes is a run folder",
-    "data import": "reads a hub's dataset and writes images",
 }
 KINDS = "confusion|curves|frame|levels|operating|severity|similarity|tradeoff"
 FORMATS = "markdown|latex|csv|json|html"
@@ -65,8 +64,6 @@ methods check ce  # text
 methods new mine  # text
 data list  # words
 data list {{shapes|fgvc|nope}}  # words
-data list --features  # words
-data list --features --prune  # words
 data verify {{shapes|cifar100}}  # text
 data prepare shapes  # text
 data new birds --images birds/images --tree birds/taxonomy.csv  # text

@@ -236,15 +236,3 @@ def test_a_block_that_does_not_fit_in_memory_is_one_line(own, monkeypatch):
     monkeypatch.setattr(extraction.Extractor, "__call__", too_large)
     with pytest.raises(UserError, match=r"^wrn10-1-s4 needs more memory .* 64 images of 32x32 .*model.input_size"):
         obtain_features(wanted, None, "cpu")
-
-
-def test_caches_of_a_dataset_that_is_not_prepared_stay(own):
-    from hierbench.data.feature_list import caches, prune
-
-    cache, data_dir = obtain_features(Wanted.by_spec(own, job_of(own).spec), None, "cpu").folder, own.folder.parents[1]
-    meta = own.folder / "meta.json"
-    content = meta.read_text()
-    meta.unlink()
-    assert not prune(data_dir) and [there.state for there in caches(data_dir)] == ["waiting for its dataset"]
-    meta.write_text(content.replace(own.digest, "0" * 64))
-    assert [there.state for there in prune(data_dir)] == ["stale"] and not cache.exists()

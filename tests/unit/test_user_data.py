@@ -343,7 +343,7 @@ def test_a_manifest_without_its_columns(birds):
     with pytest.raises(UserError, match=r"has no column 'image'; is the separator ;\? then save it as .csv"):
         open_source(load_recipe(write_file(birds, images="list.csv", splits='"column"')))
     with pytest.raises(UserError, match="needs a manifest"):
-        load_recipe(write_file(birds, splits='"column"'))
+        open_source(load_recipe(write_file(birds, splits='"column"')))
     (birds / "list.parquet").write_bytes(b"PAR1 no table")
     with pytest.raises(UserError, match="is no Parquet file"):
         open_source(load_recipe(write_file(birds, images="list.parquet")))

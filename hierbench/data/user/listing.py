@@ -3,7 +3,7 @@
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -18,6 +18,8 @@ from hierbench.utils.files import read_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
+HUB = "hf:"  # before a name on the hub of Hugging Face
+SAVED = ("dataset_dict.json", "state.json")  # of a folder that `save_to_disk` of its `datasets` wrote
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 100  # missing files that an error names
 REMARKED = 5  # classes in a remark
@@ -49,12 +51,16 @@ Divided = dict[str, list[Photograph]]  # per split
 
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset, sorted by name, how many files of each kind are none, and links not followed."""
+    """All images of a dataset, sorted by name, how many files of each kind are none, and links not followed.
+
+    `read` returns the bytes of an image that is no file below the root.
+    """
 
     root: Path
     photographs: list[Photograph] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     upward: dict[str, None] = field(default_factory=dict)  # paths of links to a folder above
+    read: Callable[[Photograph], bytes] | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -80,6 +86,11 @@ def _named() -> Iterator[None]:
         ) from None
 
 
+def is_hugging_face(images: str) -> bool:
+    """Whether images are `hf:NAME`, a dataset on the hub, or in the folder of one that `save_to_disk` wrote."""
+    return images.startswith(HUB) or any(Path(images, file).is_file() for file in SAVED)
+
+
 @_named()
 def list_images(section: SourceSection) -> Listing:
     """Find the images of a dataset.
@@ -89,11 +100,17 @@ def list_images(section: SourceSection) -> Listing:
         UserError: an empty class folder, a folder where an image is expected, a folder that may not be read, or a
             mistake in the manifest.
     """
-    place = Path(section.images)
+    place, with_split = Path(section.images), section.splits.kind == "column"
+    if is_hugging_face(section.images):
+        from hierbench.data.user.huggingface import list_rows
+
+        return list_rows(section.images, with_split=with_split)
     if section.is_manifest:
-        return _listed(place, with_split=section.splits.kind == "column")
+        return _listed(place, with_split=with_split)
     if not place.is_dir():
         raise GoneError(f"no folder of images {place}")
+    if with_split:
+        raise UserError(f'splits = "column" needs a manifest, and images = {section.images!r} is not .csv or .parquet')
     found, names = Listing(place), _folders_in(place, Listing(place))
     if section.splits.kind == "folders":
         if odd := sorted(set(names) - set(SPLITS)):
@@ -113,6 +130,10 @@ def list_images(section: SourceSection) -> Listing:
 @_named()
 def guess_splits(images: Path) -> str | None:
     """Return "folders" or "column" where the images are divided already, None where they are not."""
+    if is_hugging_face(str(images)):
+        from hierbench.data.user.huggingface import has_own_splits, load_splits
+
+        return "column" if has_own_splits(load_splits(str(images))) else None
     if images.is_dir():
         names = _folders_in(images, Listing(images))
         return "folders" if names and set(names) <= set(SPLITS) else None

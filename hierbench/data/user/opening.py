@@ -14,10 +14,19 @@ import numpy as np
 from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.spec import digest_of
-from hierbench.data.image import center_crop, decode_file
+from hierbench.data.image import LARGEST_IMAGE, Images, UnreadableImageError, center_crop, decode, decode_file
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
-from hierbench.data.user.listing import SEPARATORS, SHOWN, GoneError, Listing, divide, imbalance, list_images
+from hierbench.data.user.listing import (
+    SEPARATORS,
+    SHOWN,
+    GoneError,
+    Listing,
+    Photograph,
+    divide,
+    imbalance,
+    list_images,
+)
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
 from hierbench.hierarchy.tree import Hierarchy
@@ -27,7 +36,6 @@ from hierbench.utils.files import parse_json_object, read_given, read_text
 Announce = Callable[[str], None]
 Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
 IDS = "is the first column an id? then remove it"
-LARGEST = 1 << 28  # bytes of an image file
 
 
 def open_source(recipe: Recipe) -> Source:
@@ -50,7 +58,10 @@ def open_source(recipe: Recipe) -> Source:
     def pieces() -> Iterator[Piece]:
         for split, images in divided.items():
             for row, image in enumerate(images):
-                yield Piece(split, row, partial(decode_file, listing.root / image.name, size, crop, LARGEST))
+                if listing.read is not None:
+                    yield Piece(split, row, partial(_decode_read, listing.read, image, size, crop))
+                else:
+                    yield Piece(split, row, partial(decode_file, listing.root / image.name, size, crop, LARGEST_IMAGE))
 
     counts = {label: 0 for label in paths}
     for image in listing.photographs:
@@ -71,6 +82,17 @@ def open_source(recipe: Recipe) -> Source:
         state=state,
         said=said,
     )
+
+
+def _decode_read(
+    read: Callable[[Photograph], bytes], image: Photograph, size: tuple[int, int], crop: Callable[[Any], Any] | None
+) -> Images:
+    """Read and decode an image that is no file."""
+    try:
+        content = read(image)
+    except (OSError, UnreadableImageError) as error:
+        raise UnreadableImageError(f"image {image.name} cannot be read ({error})") from None
+    return decode(content, image.name, size, crop)
 
 
 def sizes_of(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int]) -> Expected:
