@@ -1,10 +1,10 @@
-"""The paper's metrics as torchmetrics classes, which accumulate over batches and ranks; others are in `field_classes`.
+"""Every metric as a torchmetrics class, which accumulates over batches and ranks.
 
-Sums over examples are exact where each example adds integers, so the result is bitwise the same for any batching and
-any number of ranks.
+Sums over examples are exact where each example adds integers, so that the result is bitwise the same for any batching
+and any number of ranks; sums of float64 numbers agree to rounding. The area under a curve needs its points: `haurc_*`
+keep 3 (L + 1) numbers for each example, 8 bytes each.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,48 +15,31 @@ from torchmetrics.utilities import dim_zero_cat
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.computations import COMPUTATIONS, Computation, sums_of
 from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.sums import DEFAULT_KS, contributions, metrics_from_counts, usable_ks
+from hierbench.metrics.registry import find_metric
 
 
-class HierarchicalMetrics(Metric):
-    """All metrics of `evaluate` at once; `compute()` returns the same dictionary of floats."""
+class HierarchicalMetric(Metric):
+    """A metric of `hierbench.metrics.known_metrics`, in its unit: `HierarchicalMetric(tree, "hierdist@5")`.
 
-    is_differentiable = False
-    full_state_update = False
-    sums: Tensor
+    Args:
+        hierarchy: over the K classes.
+        name: of the metric, of a family with its k or level: "top1", "hops@20", "level_accuracy@2".
+        kwargs: of `torchmetrics.Metric`.
 
-    def __init__(self, hierarchy: Hierarchy, ks: Sequence[int] = DEFAULT_KS, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.hierarchy, self.shown_ks = hierarchy, tuple(ks)
-        self.ks = usable_ks(ks, hierarchy.num_classes)
-        self.add_state("sums", torch.zeros(2 + len(self.ks), dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, scores: Tensor, targets: Tensor) -> None:
-        """Add a batch: scores [B, K], targets [B]."""
-        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, scores)
-        known = evidence.known_targets()
-        added = contributions(evidence.ranked(max(self.ks)), known, self.hierarchy, self.ks)
-        self.sums += sums_of(added).to(self.sums.device)
-
-    def compute(self) -> dict[str, float]:
-        """Return the metrics over everything added so far, on all ranks."""
-        return metrics_from_counts(self.sums.tolist(), self.ks, self.shown_ks)
-
-
-class Computed(Metric):
-    """A metric of `computations`, from sums over examples where it allows that; its k is the parameter."""
+    Raises:
+        UserError: a ValueError: there is no such metric, or the tree does not have its k or level.
+    """
 
     is_differentiable = False
     full_state_update = False
-    family: str  # name of the computation, unless the options choose one
     sums: Any  # [1 + S], or what all examples add, a tensor per batch: after a synchronisation one of all
 
-    def __init__(self, hierarchy: Hierarchy, *, family: str = "", parameter: int = 0, **kwargs: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.family = family or self.family
-        if self.family.endswith("@") and not 1 <= parameter <= hierarchy.num_classes:
-            raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {parameter}")
-        self.hierarchy, self.parameter = hierarchy, parameter
+        self.hierarchy, self.info = hierarchy, find_metric(name, hierarchy)
+        self.__dict__["higher_is_better"] = self.info.direction == "higher"  # torchmetrics lets no one set it
+        family, at, parameter = self.info.name.partition("@")
+        self.family, self.parameter = family + at, int(parameter or 0)
         if self.computation.summed:
             zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=self.computation.dtype)
             self.add_state("sums", zeros, dist_reduce_fx="sum")
@@ -68,16 +51,27 @@ class Computed(Metric):
         """How it is computed."""
         return COMPUTATIONS[self.family]
 
-    def update(self, scores: Tensor, targets: Tensor) -> None:
-        """Add a batch: scores [B, K], targets [B]."""
-        self._add_evidence(Evidence(scores, targets.to(scores.device), self.hierarchy, scores))
+    def update(
+        self,
+        scores: Tensor,
+        targets: Tensor,
+        probabilities: Tensor | None = None,
+        level_predictions: Tensor | None = None,
+    ) -> None:
+        """Add a batch.
 
-    def _add_evidence(self, evidence: Evidence) -> None:
-        known = evidence.known_targets()
-        self._add(self.computation.needs(evidence, self.parameter), known)
-
-    def _add(self, needs: tuple[Any, ...], targets: Tensor) -> None:
-        counts = self.computation.counts(*needs, targets, self.hierarchy)
+        Args:
+            scores: [B, K], larger = ranked earlier.
+            targets: [B].
+            probabilities: [B, K], by default the softmax of the scores.
+            level_predictions: [B, L], which "fpa" and "tice" need, see `Evidence`.
+        """
+        given = scores.double().softmax(dim=1) if probabilities is None else probabilities
+        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, given, level_predictions)
+        known, needs = evidence.known_targets(), self.computation.needs(evidence, self.parameter)
+        if needs[0] is None:
+            raise ValueError(f"{self.info.name} needs level_predictions")
+        counts = self.computation.counts(*needs, known, self.hierarchy)
         if self.computation.summed:
             self.sums += sums_of(counts).to(self.sums.device)
         else:
@@ -89,26 +83,3 @@ class Computed(Metric):
             raise ValueError("no examples to evaluate")
         sums = self.sums.cpu().double() if self.computation.summed else dim_zero_cat(self.sums)
         return torch.as_tensor(self.computation.value(sums, self.parameter), dtype=torch.float64)
-
-
-class Top1Accuracy(Computed):
-    """Per cent of examples whose top-ranked class is the target."""
-
-    family = "top1"
-    higher_is_better = True
-
-
-class MistakeSeverity(Computed):
-    """Mean hierarchical distance of the top-ranked class over mistakes only; NaN without mistakes."""
-
-    family = "mistake_severity"
-    higher_is_better = False
-
-
-class HierarchicalDistance(Computed):
-    """Mean over examples of the mean hierarchical distance of the top k classes."""
-
-    higher_is_better = False
-
-    def __init__(self, hierarchy: Hierarchy, k: int = 1, **kwargs: Any) -> None:
-        super().__init__(hierarchy, family="hierdist@", parameter=k, **kwargs)

@@ -24,17 +24,7 @@ from hierbench.metrics import (
     selective,
 )
 from hierbench.metrics import paths as path_metrics
-from hierbench.metrics.field_classes import (
-    HOPS,
-    CalibrationError,
-    FullPathAccuracy,
-    HierarchicalAURC,
-    HierarchicalScore,
-    InformationSeverity,
-    LevelAccuracy,
-    MinimumDistance,
-    TreeInconsistency,
-)
+from hierbench.metrics.classes import HierarchicalMetric
 from hierbench.utils.errors import UserError
 
 PAIR = Hierarchy.from_paths({"a": ("a",), "b": ("b",)})
@@ -368,48 +358,30 @@ def test_evidence_that_is_wrong(change, message):
         compute_metrics(known_metrics(RAGGED), evidence)
 
 
-def _metrics_of(tree):
-    """{name in the registry: torchmetrics class}; LevelAccuracy stands for one of each level."""
-    k = min(2, tree.num_classes)
-    return {
-        "level_accuracy": LevelAccuracy(tree),
-        "level_accuracy_lifted": LevelAccuracy(tree, lifted=True),
-        **{name: HierarchicalScore(tree, name) for name in path_metrics.SCORES},
-        "information_severity": InformationSeverity(tree),
-        f"min_distance@{k}": MinimumDistance(tree, k),
-        "fpa": FullPathAccuracy(tree),
-        "tice": TreeInconsistency(tree),
-        f"hops@{k}": HOPS(tree, k),
-        "hops": HOPS(tree),
-        "ece": CalibrationError(tree),
-        "mce": CalibrationError(tree, "max"),
-        "haurc_climbing": HierarchicalAURC(tree),
-        "haurc_selective": HierarchicalAURC(tree, "selective"),
-    }
-
-
 @given(cases(), st.lists(st.integers(1, 5), min_size=1, max_size=12))
 @settings(max_examples=15)
-def test_classes_do_not_depend_on_batching(case, sizes):
+def test_the_class_does_not_depend_on_batching(case, sizes):
+    """Every metric, also after pickling, in batches of any size: that of all examples at once."""
     tree, _, evidence = case
     cuts = [0, *(cut for cut in np.cumsum(sizes).tolist() if cut < len(evidence.targets)), len(evidence.targets)]
-    for name, metric in pickle.loads(pickle.dumps(_metrics_of(tree))).items():
+    for name, expected in compute_metrics(known_metrics(tree), evidence).items():
+        metric = pickle.loads(pickle.dumps(HierarchicalMetric(tree, name)))
         for start, stop in pairwise(cuts):
-            part = slice(start, stop)
-            scores, targets, probabilities = evidence.scores[part], evidence.targets[part], evidence.probabilities[part]
-            if name in ("fpa", "tice"):
-                metric.update(evidence.level_predictions[part], targets)
-            elif name == "level_accuracy_lifted":
-                metric.update(probabilities, targets)
-            elif isinstance(metric, CalibrationError | HierarchicalAURC):
-                metric.update(scores, targets, probabilities)
-            else:
-                metric.update(scores, targets)
-        names = [f"{name}@{i + 1}" for i in range(tree.num_levels)] if name.startswith("level_") else [name]
-        expected = list(compute_metrics(names, evidence).values())
-        found = np.atleast_1d(metric.compute().numpy()).tolist()
-        assert found == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), name
-        assert metric.higher_is_better == (find_metric(names[0]).direction == "higher")
+            part, levels_of_part = slice(start, stop), evidence.level_predictions
+            levels_of_part = None if levels_of_part is None else levels_of_part[start:stop]
+            metric.update(evidence.scores[part], evidence.targets[part], evidence.probabilities[part], levels_of_part)
+        assert metric.compute().item() == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), name
+        assert metric.higher_is_better == (find_metric(name).direction == "higher")
+
+
+def test_the_class_says_what_it_lacks():
+    with pytest.raises(UserError, match="unknown metric 'hop'; did you mean 'hops'"):
+        HierarchicalMetric(RAGGED, "hop")
+    with pytest.raises(UserError, match="the tree has 5 classes"):
+        HierarchicalMetric(RAGGED, "hierdist@6")
+    with pytest.raises(ValueError, match="fpa needs level_predictions"):
+        HierarchicalMetric(RAGGED, "fpa").update(torch.eye(5), torch.arange(5))
+    assert HierarchicalMetric(RAGGED, "ece").higher_is_better is False
 
 
 @pytest.mark.parametrize("function", ["lifted_predictions", "climb", "hops"])
