@@ -17,7 +17,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -90,40 +89,16 @@ class Started:
             self.stderr.close()
 
 
-class Apart(Started):
-    """Stands in for the `subprocess.Popen` with which `hierbench.api.isolation` starts a process."""
-
-    def __init__(self, started):
-        self.pid, self._wait, self.returncode = started.pid, started._wait, None
-        self.stdout = started.stdout.detach()
-        started.stderr.close()
-
-    def poll(self):
-        """Return the exit code, None before."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(0.001)
-        return self.returncode
-
-    def wait(self, timeout=None):
-        """Wait for the end."""
-        if self.returncode is None:
-            try:
-                self.returncode = self._wait(timeout)
-            except TimeoutError:
-                raise subprocess.TimeoutExpired("python", timeout) from None
-        return self.returncode
-
-
 class CommandLine:
     """Runs commands in a folder; `environment` is added to the test's own, and None removes a variable.
 
     In this process, MLflow makes its tables once, which takes seconds; later databases are copies, if `copy_databases`.
-    Methods are checked in forks that have everything imported, if `fork_checks`; jobs run in this process by default.
+    Jobs run in this process by default.
     The time of a training step, for estimates that no test looks at, is not measured.
     """
 
     def __init__(self, folder):
-        self.copy_databases, self.fork_checks = True, True
+        self.copy_databases = True
         self._get_command = functools.cache(typer.main.get_command)  # a tenth of a second each time
         self._database, self._server = folder / "mlflow.db", None
 
@@ -143,8 +118,6 @@ class CommandLine:
             if not {"--jobs", "--devices"} & {*words} or ("--jobs", "1") in pairwise(words):  # jobs run here, in turn
                 # A second thread makes small networks hardly faster and costs as much again.
                 patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
-            if self.fork_checks:
-                patch.setattr("hierbench.api.isolation.subprocess", self.forking)
             if self.copy_databases:
                 patch.setattr("hierbench.runs.mlflow_mirror.make_database", self._make_database)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:
@@ -208,17 +181,6 @@ class CommandLine:
         """The process that forks."""
         self._server = self._server or Server()
         return self._server
-
-    @property
-    def forking(self):
-        """What `hierbench.api.isolation` needs of the module `subprocess`, with forks for processes."""
-
-        def start(command, *, stdin, stdout, start_new_session):
-            assert command[1] == "-P" and stdin == subprocess.DEVNULL and start_new_session
-            return Apart(self.server.start(os.getcwd(), command[2:], dict(os.environ), stderr=2))
-
-        names = ("PIPE", "DEVNULL", "TimeoutExpired")
-        return SimpleNamespace(Popen=start, **{name: getattr(subprocess, name) for name in names})
 
     def close(self):
         """End the server."""

@@ -17,14 +17,13 @@ from typing import Any
 
 import torch
 
-from hierbench.api.isolation import ending
 from hierbench.execution.train_job import Report, train_here
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches
 from hierbench.utils.errors import one_line_of
-from hierbench.utils.processes import starting_children
+from hierbench.utils.processes import ending, starting_children
 
 JOIN_SECONDS = 10.0
 

@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
-from hierbench.api.isolation import ending
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.run_job import Outcome, execute, received, record_death
 from hierbench.planning.resources import Setting
@@ -22,7 +21,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
 from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
-from hierbench.utils.processes import starting_children
+from hierbench.utils.processes import ending, starting_children
 
 
 def start_server() -> ForkServerContext | SpawnContext:

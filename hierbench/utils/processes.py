@@ -57,3 +57,9 @@ def starting_children() -> Iterator[None]:
         sys.modules["__main__"] = script
         if main:
             signal.signal(signal.SIGINT, before)
+
+
+def ending(code: int) -> str:
+    """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` report it."""
+    names = {-one: f" ({one.name})" for one in signal.Signals}  # real-time signals have none
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}{names.get(code, '')}"

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hierbench import Method
-from hierbench.api.contract import checks_of
-from hierbench.api.isolation import NOT_RUN, check_apart
+from hierbench.api.contract import check_method, checks_of
 from hierbench.api.registry import digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.execution.run_job import execute
@@ -41,44 +40,23 @@ NAMES = [check.name for check in checks_of(Method)]
 FAST = ("--seeds", "1", "--types", "type-I", "--mlflow", "off", *SHORT)
 
 
-@pytest.fixture
-def forks(cli, monkeypatch):
-    """Forks in the place of the processes in which methods are checked, for those that have no need of a new Python."""
-    monkeypatch.setattr("hierbench.api.isolation.subprocess", cli.forking)
-
-
 def method(folder, before="pass", loss="pass"):
     path = folder / "foreign.py"
     path.write_text(METHOD.replace("BEFORE", before).replace("LOSS", loss), encoding="utf-8")
     return str(path)
 
 
-ENDS = {
-    "import os; os._exit(0)": "it ended the process (exit code 0)",
-    "import os; os.kill(os.getpid(), 9)": "it ended the process (killed by signal 9 (SIGKILL))",
-    "while True: pass": "it took longer than 2 s and was stopped",
-    "import os; os.closerange(3, 500)": "it closes files that are not its own",
-    "raise MemoryError": "MemoryError (line 2 of foreign.py)",
-}
+def test_a_file_that_cannot_be_imported(tmp_path):
+    with pytest.raises(UserError, match=r"^method .*foreign\.py cannot be imported: MemoryError \(line 2 of foreign"):
+        find_method(method(tmp_path, "raise MemoryError"))
 
 
-@pytest.mark.parametrize("line", ENDS)
-def test_a_file_that_cannot_be_imported(forks, tmp_path, line):
-    with pytest.raises(UserError, match=rf"^method .*foreign\.py cannot be imported: {re.escape(ENDS[line])}$"):
-        list(check_apart(method(tmp_path, line), limit=2))
-
-
-@pytest.mark.parametrize("line", list(ENDS)[:4])
-def test_checks_that_are_not_carried_out_have_not_passed(forks, tmp_path, line):
-    steps = list(check_apart(method(tmp_path, loss=line), limit=2))
-    assert steps == [("", "foreign"), (NAMES[0], ENDS[line]), *((name, NOT_RUN) for name in NAMES[1:])]
-
-
-def test_what_a_method_raises_fails_its_checks(forks, tmp_path):
+def test_what_a_method_raises_fails_its_checks(tmp_path):
     """Be it what Python ends by: the other checks are carried out all the same."""
-    problems = dict(check_apart(method(tmp_path, loss="if not targets.any(): raise KeyboardInterrupt")))
-    assert problems.pop("loss terms keep their names") == "KeyboardInterrupt"
-    assert problems == {"": "foreign"} | {name: "" for name in NAMES if name != "loss terms keep their names"}
+    path = method(tmp_path, loss="if not targets.any(): raise SystemExit")
+    problems = dict(check_method(find_method(path).cls))
+    assert problems.pop("loss terms keep their names") == "SystemExit"
+    assert problems == {name: "" for name in NAMES if name != "loss terms keep their names"}
 
 
 def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
@@ -116,18 +94,14 @@ def test_a_run_says_what_is_wrong_and_keeps_little_of_it(tmp_path, shapes, data_
     assert kept["state"] == "failed" and len(kept["error"]) <= 4000 and len(kept["traceback"]) < 20_000
 
 
-def test_the_command(cli, tmp_path, capfd, monkeypatch):
+def test_the_command(cli, tmp_path):
     """What a method prints is no part of the verdict, and the exit code is that of the checks."""
-    (tmp_path / "json.py").write_text("1 / 0")
-    monkeypatch.setattr(cli, "fork_checks", False)
-    monkeypatch.chdir(tmp_path)  # what lies beside a method does not take the place of Python's own
-    path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: import os; os._exit(0)")
-    code, out, _ = cli(tmp_path, "methods", "check", path)
-    assert code == 1 and out.splitlines()[-1] == f"foreign: 1 check failed, {len(NAMES) - 1} not run"
-    assert "all checks passed" not in out and "all checks passed" in capfd.readouterr().err
-    monkeypatch.setattr(cli, "fork_checks", True)
-    code, out, _ = cli(tmp_path, "methods", "check", "ce")
-    assert code == 0 and out.splitlines() == [*(f"ok      {name}" for name in NAMES), "ce: all checks passed"]
+    path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: raise RuntimeError")
+    done = cli(tmp_path, "methods", "check", path)
+    assert done.code == 1 and re.fullmatch(r"foreign: \d+ checks? failed(, \d not run)?", done.out.splitlines()[-1])
+    assert "all checks passed" not in done.out and "all checks passed" in done.err
+    done = cli(tmp_path, "methods", "check", "ce").ok()
+    assert done.out.splitlines() == [*(f"ok      {name}" for name in NAMES), "ce: all checks passed"]
 
 
 def read(path):
