@@ -21,7 +21,9 @@ PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 CPU_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # as PyTorch names them, x86-64 and ARM64
 
 
-def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num_ranks: int = 1) -> Fabric:
+def make_fabric(
+    device: str, precision: Precision, gpus: Sequence[int] = (), num_ranks: int = 1, *, find_unused: bool = False
+) -> Fabric:
     """Return the Fabric of a job, or of one of the `num_ranks` processes that `hierbench.execution.ranks` started.
 
     Args:
@@ -29,13 +31,14 @@ def make_fabric(device: str, precision: Precision, gpus: Sequence[int] = (), num
         precision: bfloat16 is autocast; parameters, sums of gradients and the optimiser stay float32.
         gpus: indices of the CUDA devices that the job may use, () for the first ones.
         num_ranks: processes of the job.
+        find_unused: whether parts of the model may get no gradient, as of a library's network.
     """
     import_fabric()
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    strategy = DDPStrategy() if num_ranks > 1 else "auto"
+    strategy = DDPStrategy(find_unused_parameters=find_unused) if num_ranks > 1 else "auto"
     devices = list(gpus[:num_ranks]) if device == "cuda" and gpus else num_ranks
     # Explicit: from a scheduler's environment variables Fabric would conclude that it has to use all its tasks.
     fabric = Fabric(

@@ -76,7 +76,8 @@ def train(
         UserError: the weights are not those of the spec, or a batch cannot be divided as asked.
     """
     spec = job.spec
-    fabric = make_fabric(device, spec.train.precision, gpus, num_ranks)
+    is_library = ":" in spec.model.backbone
+    fabric = make_fabric(device, spec.train.precision, gpus, num_ranks, find_unused=is_library)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     model = _new_model(job, hierarchy, weights, device, num_ranks)

@@ -91,6 +91,18 @@ def test_two_processes_give_what_one_gives_up_to_rounding(request, shapes, data_
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
 
 
+def test_two_processes_train_a_library_s_network_of_which_a_part_gets_no_gradient(
+    shapes, data_dir, tmp_path, forked_ranks
+):
+    """The norm of a ConvNeXt's head comes after its feature map."""
+    overrides = ["model.backbone=timm:test_convnext", "model.input_size=[32,32]", "train.batch_size=240"]
+    losses = []
+    for devices in (1, 2):
+        setting = Setting(tmp_path / str(devices), data_dir, threads=1, devices=devices)
+        losses.append(run(job_for(shapes, overrides), setting).history()[0]["train_loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
 def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, data_dir, tmp_path, forked_ranks):
     job, setting = job_for(shapes), Setting(tmp_path, data_dir, threads=1, devices=2)
     ranks = []

@@ -1,13 +1,12 @@
-"""The output of a library's network as a feature map [B, C, h, w], and the parts of the network it depends on.
+"""The output of a library's network as a feature map [B, C, h, w].
 
 Shapes: B batch, C channels, N tokens.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -108,68 +107,6 @@ class LibraryBackbone(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] to a feature map [B, C, h, w]."""
         return self.map_of(self.run(self.layers, images))
-
-
-@dataclass(frozen=True)
-class Idle:
-    """What a feature map does not depend on: modules that are never called, and parameters of those that are."""
-
-    modules: tuple[str, ...] = ()
-    parameters: tuple[str, ...] = ()
-
-    def remove_from(self, network: nn.Module) -> None:
-        """Remove the modules, and exclude the parameters from training: an optimiser or DDP would wait for them."""
-        for path in self.modules:
-            parent, _, name = path.rpartition(".")
-            setattr(network.get_submodule(parent), name, nn.Identity())
-        for path in self.parameters:
-            network.get_parameter(path).requires_grad_(False)
-
-
-@contextmanager
-def called_modules(network: nn.Module) -> Iterator[set[nn.Module]]:
-    """Yield a set to which every module is added that is called."""
-    called: set[nn.Module] = set()
-    handles = [module.register_forward_pre_hook(lambda module, _: called.add(module)) for module in network.modules()]
-    try:
-        yield called
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def find_idle(network: nn.Module, feature_map: Tensor, called: set[nn.Module]) -> Idle:
-    """Return what a network's map, on meta tensors, does not depend on, where `called` are the modules it came from."""
-    used = _leaves_of(feature_map)
-    idle = {name for name, parameter in network.named_parameters() if parameter not in used}
-    modules = _idle_modules(network, "", called, idle)
-    left = [name for name in idle if not name.startswith(tuple(f"{path}." for path in modules))]
-    return Idle(tuple(modules), tuple(sorted(left)))
-
-
-def _leaves_of(result: Tensor) -> set[Tensor]:
-    """Return the parameters that a gradient would flow to; a backward pass on meta tensors takes a second."""
-    leaves, seen, ahead = set[Tensor](), set[Any](), [result.grad_fn]
-    while ahead:
-        if (node := ahead.pop()) is not None and node not in seen:
-            seen.add(node)
-            ahead += [before for before, _ in node.next_functions]
-            if isinstance(leaf := getattr(node, "variable", None), Tensor):
-                leaves.add(leaf)
-    return leaves
-
-
-def _idle_modules(parent: nn.Module, prefix: str, called: set[nn.Module], idle: set[str]) -> Sequence[str]:
-    """Return the largest modules with parameters of which nothing is called or used."""
-    found: list[str] = []
-    for name, module in parent.named_children():
-        path = f"{prefix}{name}"
-        names = [f"{path}.{own}" for own, _ in module.named_parameters()]
-        if names and idle.issuperset(names) and called.isdisjoint(module.modules()):
-            found.append(path)
-        else:
-            found += _idle_modules(module, f"{path}.", called, idle)
-    return found
 
 
 def on_meta(create: Callable[[], Network]) -> Network:

@@ -14,12 +14,9 @@ from hierbench.config.sections import Model
 from hierbench.models.backbones import WIDE_RESNET, Backbone, build_own, check_own
 from hierbench.models.libraries.feature_map import (
     Configuration,
-    Idle,
     Layout,
     LibraryBackbone,
-    called_modules,
     empty_images,
-    find_idle,
     layout_of,
     on_meta,
 )
@@ -121,11 +118,10 @@ def build_backbone(model: Model) -> Backbone:
         return build_own(model.backbone, model.wrn_group_input)
     library, name = found
     size = input_size(model)
-    layout, idle = _inspected(model.backbone, size, model.tokens)
+    layout = _inspected(model.backbone, size, model.tokens)
     network = library.create(name, size)
     names = set(network.state_dict())
     layers = library.cut(name, network, size)
-    idle.remove_from(layers)
     dropped = frozenset(names - set(layers.state_dict()))
     return LibraryBackbone(layers, library.run, layout, dropped)
 
@@ -137,15 +133,15 @@ def cached_backbone(model: Model) -> Backbone:
     in place of a map.
     """
     if library_of(model.backbone) is not None:
-        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0][0])
+        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0])
     with torch.device("meta"):  # only its attributes are needed
         own = build_backbone(model)
     return Backbone(nn.Identity(), own.num_channels, own.norm_momentum, own.init_convolution)
 
 
 @cache
-def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> tuple[Layout, Idle]:
-    """Return what a network looks like, found in one run on meta tensors, which computes nothing.
+def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
+    """Return the layout of a network's output, found in one run on meta tensors, which computes nothing.
 
     Raises:
         UserError: it does not exist, does not take such images, or has no feature map.
@@ -157,19 +153,7 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> tuple[La
     images, refused = empty_images(size), f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
     with foreign(lambda error: UserError(f"{refused}; set model.input_size ({one_line_of(error)})")):
         layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
-        with called_modules(layers) as called:
-            output = library.run(layers.train(), images)
+        output = library.run(layers.train(), images)
     if not isinstance(output, Tensor):
         raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
-    layout = layout_of(backbone, tuple(output.shape[1:]), library.output_of(layers), tokens, size)
-    names = [name for name, _ in layers.named_parameters()]
-    idle = find_idle(layers, layout[1](output), called)
-    if not idle.modules:
-        return layout, idle
-    try:
-        idle.remove_from(layers)
-        library.run(layers, images)
-    except Exception:  # the network reads something of a module that it does not call: all stay, untrained
-        inside = tuple(f"{path}." for path in idle.modules)
-        idle = Idle(parameters=tuple(name for name in names if name in idle.parameters or name.startswith(inside)))
-    return layout, idle
+    return layout_of(backbone, tuple(output.shape[1:]), library.output_of(layers), tokens, size)

@@ -35,7 +35,8 @@ def create(name: str, size: tuple[int, int]) -> nn.Module:
 
 
 def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
-    """Return the network itself: `run` leaves out pooling and classifier."""
+    """Return the network without its classifier; `run` leaves out pooling."""
+    cast(Any, network).reset_classifier(0)
     return network
 
 
