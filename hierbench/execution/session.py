@@ -25,7 +25,7 @@ from hierbench.records.record import Record
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
-from hierbench.runs.store import Store
+from hierbench.runs.store import HistoryRow, Store
 from hierbench.training.fabric import resolve_precision
 from hierbench.utils.console import Meter, duration
 from hierbench.utils.errors import UserError
@@ -165,7 +165,7 @@ class Execution:
                 shown = "-" if severity is None else f"{severity:.2f}"
                 said = f"top-1 {record.metrics['top1']:.2f} %, severity {shown} ({duration(record.seconds)})"
                 self.meter.say(f"done: {labels[job.id]}: {said}")
-            self.mirror.write(record, labels[job.id])
+            self.mirror.write(record, labels[job.id], _history_of(record))
             on_end(job)
 
         extract_features(plan, self.setting)
@@ -173,7 +173,7 @@ class Execution:
             self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
             for job in plan:  # what an earlier command could not mirror
                 if not self.mirror.has(job.id) and (record := self._record(job)).done:
-                    self.mirror.write(record, labels[job.id])
+                    self.mirror.write(record, labels[job.id], _history_of(record))
         self._status = "FAILED" if self.failed else "FINISHED"
 
     def _record(self, job: Job) -> Record:
@@ -186,6 +186,10 @@ class Execution:
         if job.id not in self._counted:
             self._counted.add(job.id)
             self.meter.end_part(label, work_of(job))
+
+
+def _history_of(record: Record) -> Sequence[HistoryRow]:
+    return record.history() if (record.folder / "history.csv").exists() else ()
 
 
 def _parameters_of(session: Session) -> dict[str, str]:

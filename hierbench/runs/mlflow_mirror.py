@@ -1,9 +1,10 @@
 """A copy of the runs on disk in MLflow: an experiment per dataset, a parent run per command, a child run per job.
 
 The runs on disk are the source of truth. If MLflow does not answer, there is one warning, and the next command writes
-what is missing. A job is found in MLflow by a tag with its id, so none is written twice, even after its folder was
-moved. Every run also has a tag with the process that writes it: if that process was killed, the next command ends its
-parent run and deletes its incomplete child. Processes that share a runs folder write one after the other.
+what is missing: `mirrored.jsonl` in the runs folder lists the jobs that MLflow has, as asking it would take seconds. A
+job is found in MLflow by a tag with its id, so none is written twice, even after its folder was moved. Every run also
+has a tag with the process that writes it: if that process was killed, the next that writes ends its parent run and
+deletes its incomplete child. Processes that share a runs folder write one after the other.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hierbench.config.spec import DatasetSpec
-from hierbench.runs.integrity import RECORDS
+from hierbench.runs.store import HistoryRow
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import make_database, refuse_links
 from hierbench.utils.lock import Lock
@@ -29,6 +29,7 @@ from hierbench.utils.processes import process_is_gone, this_machine
 if TYPE_CHECKING:
     from hierbench.records.record import Record
 
+FILE = "mirrored.jsonl"
 BATCH = 1000  # metrics that MLflow allows in one call
 LONGEST = 6000  # characters that MLflow allows in a parameter
 MAX_FOUND = 50_000  # runs that MLflow returns of one search
@@ -74,53 +75,39 @@ class Mirror:
         self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
         self._client: Any = None
         self._experiment = self._parent = ""
-        self._written: set[str] = set()
         self._database = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
+        in_runs = self._database is not None and self._database.parent == runs.resolve()
+        self._server = "" if in_runs else uri  # the database of a runs folder moves with it
+        self._keeps_artifacts = True
 
     def has(self, job_id: str) -> bool:
         """Whether a finished job is in MLflow; also True where the mirror is off, so nothing is left to write."""
-        return job_id in self._written or job_id in self._finished or self.uri == "off"
+        return self.uri == "off" or job_id in self._mirrored
 
     @cached_property
-    def _finished(self) -> set[str]:
-        """The ids of the jobs that MLflow has completely: a server is asked once, a database read without MLflow."""
-        if self._database is not None:
-            query = "t.key = 'hierbench.id' and r.status = 'FINISHED' and r.lifecycle_stage = 'active'"
-            return set(self._tag_values(query))
-        runs = self._attempt(lambda: self._search("attributes.status = 'FINISHED'")) or []
-        return {run.data.tags.get("hierbench.id", "") for run in runs}
+    def _mirrored(self) -> set[str]:
+        """The ids of the jobs that were written to this server; none where its database is gone."""
+        path, ids = self.runs / FILE, set[str]()
+        if (self._database is None or self._database.is_file()) and path.is_file() and not path.is_symlink():
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                with suppress(ValueError, TypeError, KeyError):  # torn by a kill
+                    content = json.loads(line)
+                    ids.update([content["id"]] if content["server"] == self._server else [])
+        return ids
 
-    def has_dead_runs(self) -> bool:
-        """Whether the database has unfinished runs of commands that were killed; `write` and `close` clean them up."""
-        query = "t.key = 'hierbench.process' and r.status = 'RUNNING' and r.lifecycle_stage = 'active'"
-        return any(map(_is_dead, self._tag_values(query)))
-
-    def _tag_values(self, where: str) -> list[str]:
-        """Return values of tags in the database; [] where it cannot be read. Importing MLflow would take seconds."""
-        if self._database is None or not self._database.is_file():
-            return []
-        query = f"select t.value from tags t join runs r on r.run_uuid = t.run_uuid where {where}"
-        found = list[str]()
-        with suppress(sqlite3.Error):  # locked, damaged, or of another version: MLflow will report it
-            with closing(sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
-                found += [value for (value,) in database.execute(query)]
-        return found
-
-    def write(self, record: Record, label: str) -> None:
-        """Write one run that has ended, finished or failed, under a label."""
-        self._attempt(lambda: self._write_child(record, label))
+    def write(self, record: Record, label: str, history: Sequence[HistoryRow] = ()) -> None:
+        """Write one run that has ended, finished or failed, under a label, with its metrics by epoch."""
+        self._attempt(lambda: self._write_child(record, label, history))
 
     def attach(self, table: Path) -> None:
-        """Attach the leaderboard to the command's parent run, if there is one."""
-        if self._parent:
+        """Attach the leaderboard to the command's parent run, if there is one and its artifacts are still here."""
+        if self._parent and self._keeps_artifacts:
             self._attempt(lambda: self._client.log_artifact(self._parent, str(table)))
 
     def close(self, status: str) -> None:
-        """End the command's parent run, FINISHED, FAILED or KILLED, and clean up after killed commands."""
+        """End the command's parent run, FINISHED, FAILED or KILLED."""
         if self._parent:
             self._attempt(lambda: self._client.set_terminated(self._parent, status))
-        elif self.has_dead_runs():
-            self._attempt(lambda: None)  # connecting cleans up
 
     def _attempt(self, call: Callable[[], Result]) -> Result | None:
         """Return what a call to MLflow returns; after an error, warn once and turn the mirror off."""
@@ -153,8 +140,6 @@ class Mirror:
         artifacts = None
         if self._database is not None:
             artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
-            if self._database.parent == self.runs.resolve():
-                _keep_artifacts(self._database, self.dataset, artifacts)
         self._client = MlflowClient(tracking_uri=self.uri)
         found = self._client.get_experiment_by_name(self.dataset)
         self._experiment = (
@@ -162,6 +147,8 @@ class Mirror:
             if found is None
             else found.experiment_id
         )
+        # Of a folder that was moved, the artifacts would go where it was.
+        self._keeps_artifacts = None in (found, artifacts) or found.artifact_location == artifacts
         for run in self._search("attributes.status = 'RUNNING'"):
             if _is_dead(run.data.tags.get("hierbench.process", "")):
                 if "hierbench.id" in run.data.tags:
@@ -178,15 +165,14 @@ class Mirror:
             self._client.delete_logged_model(model.model_id)
         self._client.delete_run(run_id)
 
-    def _write_child(self, record: Record, label: str) -> None:
+    def _write_child(self, record: Record, label: str, history: Sequence[HistoryRow]) -> None:
         from mlflow.entities import LoggedModelOutput, Metric, Param
 
         spec, done = record.job, record.done
         process = f"{this_machine()} {os.getpid()}"
         for found in self._search(f"tags.`hierbench.id` = '{record.id}'"):
             if found.info.status == "FINISHED" and done:
-                self._written.add(record.id)
-                return
+                return self._note(record.id)
             if found.info.status == "RUNNING" and found.data.tags.get("hierbench.process") == process:
                 self._delete(found.info.run_id)  # incomplete: an error or an interrupt came in between
         if not self._parent:
@@ -199,10 +185,9 @@ class Mirror:
         started = int(1000 * (record.started or time.time()))
         ended = started + int(1000 * record.seconds)
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=label).info.run_id
-        rows = record.history() if (record.folder / "history.csv").exists() else []
         metrics = [
             Metric(_allowed(name), value, started, int(row["epoch"]))
-            for row in rows
+            for row in history
             for name, value in row.items()
             if name != "epoch"
         ]
@@ -220,24 +205,15 @@ class Mirror:
         params = [Param(name, str(value)) for name, value in _flat(spec.content())]
         self._client.log_batch(child, params=params[:100])
         self._client.log_inputs(child, [_dataset_input(spec.dataset, "training" if spec.base is None else "test")])
-        for name in RECORDS:
-            if (record.folder / name).is_file() and not (record.folder / name).is_symlink():
-                self._client.log_artifact(child, str(record.folder / name))
         self._client.set_terminated(child, "FINISHED" if done else "FAILED", ended)
         if done:
-            self._written.add(record.id)
+            self._note(record.id)
 
-
-def _keep_artifacts(path: Path, experiment: str, location: str) -> None:
-    """Make a database keep an experiment's artifacts at a `file:` URI, where the folder is now: MLflow cannot."""
-    with closing(sqlite3.connect(path, timeout=60)) as database, database:
-        where = "select experiment_id, artifact_location from experiments where name = ? and artifact_location != ?"
-        for number, before in database.execute(where, (experiment, location)).fetchall():
-            database.execute("update experiments set artifact_location = ? where experiment_id = ?", (location, number))
-            moved = "update runs set artifact_uri = ? || substr(artifact_uri, ?) where experiment_id = ? "
-            moved += "and substr(artifact_uri, 1, ?) = ?"
-            length = len(before) + 1
-            database.execute(moved, (location, length, number, length, f"{before}/"))
+    def _note(self, job_id: str) -> None:
+        """Note that MLflow has a job."""
+        with refuse_links(self.runs, FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"id": job_id, "server": self._server}) + "\n")
+        self._mirrored.add(job_id)
 
 
 def _dataset_input(data: DatasetSpec, context: str) -> Any:

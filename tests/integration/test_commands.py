@@ -68,7 +68,7 @@ def test_mlflow_mirrors_the_runs(finished, folder):
         assert count("tags", "key = 'mlflow.parentRunId'") == count("params", "key = 'method.name'") == 18
         assert count("params", "key = 'methods' and value = 'paper'") == 1  # of the parent
         assert (count("metrics", "key = 'test_hierdist_at_5'"), count("metrics", "key = 'val_top1'")) == (18, 14)
-    assert len(list((folder / "runs/mlartifacts").rglob("metrics.json"))) == 18
+    assert len(list((folder / "runs/mlartifacts").rglob("leaderboard-shapes.md"))) == 1
 
 
 def test_leaderboard_without_torch(without_torch, finished, folder):

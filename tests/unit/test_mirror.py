@@ -118,7 +118,7 @@ def test_of_many_at_once_one_writes(tmp_path, server, record):
     for thread in threads:
         thread.join()
     assert server.runs == {"run-0": "FINISHED"}
-    assert mirrors[0].has("job") and not list(tmp_path.glob(".*"))
+    assert mirror(tmp_path, []).has("job") and not list(tmp_path.glob(".*"))
 
 
 def test_a_server_killed_in_the_middle_costs_one_warning_and_keeps_no_half(tmp_path, server, record, monkeypatch):
@@ -128,7 +128,7 @@ def test_a_server_killed_in_the_middle_costs_one_warning_and_keeps_no_half(tmp_p
 
     warnings = []
     with monkeypatch.context() as patch:
-        patch.setattr(server, "log_artifact", dies)
+        patch.setattr(server, "log_inputs", dies)
         first = mirror(tmp_path, warnings)
         first.write(record(), "x")
         first.write(record(), "x")
@@ -171,9 +171,9 @@ def test_a_server_that_does_not_answer_costs_one_warning_and_has_nothing_to_writ
     warnings = []
     server.down = True
     down = mirror(tmp_path, warnings)
-    assert down.has("job")
     down.write(record(), "x")
     assert len(warnings) == 1 and "connection refused" in warnings[0] and not server.runs
+    assert down.has("job") and not mirror(tmp_path, []).has("job")  # the next command writes it
 
 
 @pytest.fixture
@@ -227,10 +227,12 @@ def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, record, d
         opened.execute("update runs set status = 'RUNNING'")
         opened.execute("update tags set value = ? where key = 'hierbench.process'", (dead,))
     again = Mirror(database, tmp_path, "shapes", "title", warnings.append)
-    assert again.has_dead_runs() and not again.has("job")
+    (tmp_path / "mirrored.jsonl").unlink()
     (half,) = children(database)
     again.write(record(), "x")
     again.close("FINISHED")
     (child,) = children(database)
     assert child.info.run_id != half.info.run_id and child.info.status == "FINISHED" and not warnings
-    assert not Mirror(database, tmp_path, "shapes", "title", warnings.append).has_dead_runs()
+    assert Mirror(database, tmp_path, "shapes", "title", warnings.append).has("job")
+    (tmp_path / "mirrored.jsonl").write_text('{"id": "other", "server": "x"}\n{"id": "job", "ser')
+    assert not Mirror(database, tmp_path, "shapes", "title", warnings.append).has("job")
