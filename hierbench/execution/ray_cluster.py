@@ -17,7 +17,7 @@ from typing import Any
 
 import hierbench
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.ray_connection import Progress, Watch, connected, our_environment, reason
+from hierbench.execution.ray_connection import Progress, connected, our_environment, reason
 from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, received, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
@@ -53,17 +53,17 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
     if not jobs:
         return
     # Ray prints the log of every raylet that dies; lost workers are reported below.
-    with connected(setting.address) as watch, Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+    with connected(setting.address) as node, Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         with NamedTemporaryFile(prefix=".shared-", dir=setting.runs) as probe:  # a node that sees it shares the folder
-            _train(jobs, setting, Path(probe.name).name, queue, watch)
+            _train(jobs, setting, Path(probe.name).name, queue, node)
 
 
-def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watch: Watch) -> None:
+def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driver: str) -> None:
     wanted = needs(setting)
     words = {"num_cpus": "CPU", "num_gpus": "GPU"}
     if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
         raise UserError(f"no node of the Ray cluster has what a job needs: {wanted}")
-    here = NodeAffinitySchedulingStrategy(watch.node, soft=False)
+    here = NodeAffinitySchedulingStrategy(driver, soft=False)
     progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=here).remote()
     task = ray.remote(_work).options(max_retries=0, **wanted)
     engine, losses = engine_digest(), Counter[str]()
@@ -73,7 +73,8 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
 
     running = {start(job): job for job in jobs}
     while running:
-        watch.check()
+        if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == driver):
+            raise LocalRayletDiedError
         ended, _ = ray.wait(list(running), num_returns=len(running), timeout=REPORT_EVERY)
         with suppress(RayError):  # without the actor only the progress is missing
             news = ray.get(progress.take.remote(), timeout=REPORT_EVERY)
@@ -89,7 +90,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, watc
                 outcome = Outcome(state, error and f"{error} (on {node})")
                 queue.end(job, _received(setting.store.run(job.id), files, outcome))
             except LocalRayletDiedError:  # nothing that this process starts can run any more
-                raise watch.stopped() from None
+                raise
             except RayTaskError as error:  # outside `execute`, which turns errors into outcomes
                 queue.end(job, Outcome("failed", f"a node could not run it: {one_line_of(error.cause)}"))
             except RayError as error:  # its process, its node, or the result with it

@@ -1,20 +1,15 @@
-"""The connection to a Ray cluster: checked before anything starts, and watched: Ray ends a process that lost it."""
+"""The connection to a Ray cluster, and the device that its jobs will have."""
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import importlib.util
-import json
 import os
 import secrets
 import socket
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, Literal
 
 from hierbench.config.options import Device
@@ -24,12 +19,6 @@ from hierbench.utils.text import one_line
 
 LOCAL = "local"  # a cluster of this machine alone, started for the command
 TIMEOUT = 5.0  # seconds for a head node to answer
-DEADLINE = 90.0  # seconds to join a cluster; Ray itself gives up after 60 where this machine is not a node of it
-CHECK_EVERY = 5.0  # seconds between two questions
-PATIENCE = (
-    35.0  # seconds without an answer, beyond those between two, until a cluster is lost; after 60 Ray ends the process
-)
-LEAVE = 10.0  # seconds to leave a lost cluster
 # Our defaults for what Ray reads from the environment: no usage statistics, and under `uv run` the working folder is
 # not sent to every node and installed there.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
@@ -49,8 +38,11 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
         raise UserError("--executor ray trains on cpu or cuda, not on mps")
     import torch
 
-    where = _chosen(address)
-    has_gpu = torch.cuda.is_available() if where == LOCAL else bool(_resources(where).get("GPU"))
+    if (where := _chosen(address)) == LOCAL:
+        has_gpu = torch.cuda.is_available()
+    else:
+        with connected(where):
+            has_gpu = bool(importlib.import_module("ray").cluster_resources().get("GPU"))
     if device == "cuda" and not has_gpu:
         raise UserError(f"--device cuda: the Ray cluster at {where} has no GPU")
     return "cuda" if device != "cpu" and has_gpu else "cpu"
@@ -75,53 +67,16 @@ def _chosen(address: str | None) -> str:
     return where
 
 
-def _resources(where: str) -> dict[str, float]:
-    """Return the resources of a cluster, asked from a child process: Ray may hang, log for pages or end the process."""
-    command = [sys.executable, "-P", "-m", "hierbench.execution.ray_connection", where]
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=DEADLINE)
-        answer: dict[str, float] | str = json.loads(asked.stdout)
-    except subprocess.TimeoutExpired:
-        answer = f"no Ray cluster at {where}: it cannot be joined within {DEADLINE:g} s"
-    except ValueError:
-        last = asked.stderr.strip().rpartition("\n")[2] or f"exit code {asked.returncode}"
-        answer = f"cannot join the Ray cluster at {where}: {last}"
-    if isinstance(answer, str):
-        raise UserError(answer)
-    return answer
-
-
 @contextmanager
-def connected(address: str | None) -> Iterator[Watch]:
-    """Connect to a cluster, and leave it; a cluster of this machine alone ends with it.
+def connected(address: str | None) -> Iterator[str]:
+    """Connect to a cluster, yield the id of this machine's node, and leave it; one of this machine alone ends with it.
 
     Raises:
         UserError: there is no cluster, or it refuses this process.
-        ConnectionError: it is lost.
+        ConnectionError: it is lost, as Ray noticed after a timeout of its own.
     """
     where = _chosen(address)
-    with our_environment():
-        import ray
-
-        if ray.is_initialized():
-            raise UserError("--executor ray: this process is already connected to a Ray cluster")
-        leave = ray.shutdown
-        try:
-            yield _join(ray, where)
-        except (ConnectionError, ray.exceptions.RayError) as error:
-            leave = _abandon
-            if isinstance(error, ConnectionError):
-                raise
-            raise ConnectionError(f"the Ray cluster at {where} is lost ({reason(error)}); {RESUME}") from None
-        finally:
-            leave()
-
-
-def _join(ray: Any, where: str) -> Watch:
-    own = dict[str, Any]()
-    if where == LOCAL:
-        own["include_dashboard"] = False
-        os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
+    own = dict[str, Any](include_dashboard=False) if where == LOCAL else {}
 
     def problem(error: BaseException) -> UserError:
         what = "Ray cannot start on this machine" if where == LOCAL else f"cannot join the Ray cluster at {where}"
@@ -130,24 +85,21 @@ def _join(ray: Any, where: str) -> Watch:
             why = f"this machine must be one of its nodes (ray start --address={where}), with its token if it has one"
         return UserError(f"{what}: {why}")
 
-    with foreign(problem), redirect_stdout(sys.stderr):  # Ray raises many types, and documents none
-        ray.init(address=where, log_to_driver=False, logging_level="error", **own)
-        return Watch(ray, where)
+    with our_environment():
+        import ray
 
-
-def _abandon() -> None:
-    """Leave a lost cluster: where its head node hangs, so do Ray's shutdown and the end of the process."""
-    import ray
-
-    def end() -> None:
-        sys.stdout.flush()
-        os._exit(1)
-
-    thread = threading.Thread(target=ray.shutdown, daemon=True)
-    thread.start()
-    thread.join(LEAVE)
-    if thread.is_alive():
-        atexit.register(end)
+        if ray.is_initialized():
+            raise UserError("--executor ray: this process is already connected to a Ray cluster")
+        if where == LOCAL:
+            os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
+        try:
+            with foreign(problem), redirect_stdout(sys.stderr):  # Ray raises many types, and documents none
+                ray.init(address=where, log_to_driver=False, logging_level="error", **own)
+            yield ray.get_runtime_context().get_node_id()
+        except ray.exceptions.RayError as error:
+            raise ConnectionError(f"the Ray cluster at {where} is lost ({reason(error)}); {RESUME}") from None
+        finally:
+            ray.shutdown()
 
 
 def reason(error: BaseException) -> str:
@@ -155,35 +107,6 @@ def reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return one_line(str(error).strip().split(". ")[0] or type(error).__name__, 300)
-
-
-class Watch:
-    """Detects that a cluster is lost before Ray does, which then ends the process without telling its caller."""
-
-    def __init__(self, ray: Any, where: str) -> None:
-        self.where, self.node = where, ray.get_runtime_context().get_node_id()
-        self._answered, self._here = time.monotonic(), True
-        threading.Thread(target=self._look, args=(ray,), daemon=True).start()  # a head node may hang, and so its caller
-
-    def _look(self, ray: Any) -> None:
-        """Ask the head node for its nodes every few seconds."""
-        while ray.is_initialized():
-            with suppress(Exception):  # of any type, and no answer
-                self._here = any(node["Alive"] for node in ray.nodes() if node["NodeID"] == self.node)
-                self._answered = time.monotonic()
-            time.sleep(CHECK_EVERY)
-
-    def check(self) -> None:
-        """Raise a ConnectionError if the head node no longer answers, or Ray has stopped on this machine."""
-        silent = time.monotonic() - self._answered
-        if silent > PATIENCE:
-            raise ConnectionError(f"the Ray cluster at {self.where} is lost (no answer for {silent:.0f} s); {RESUME}")
-        if not self._here:
-            raise self.stopped()
-
-    def stopped(self) -> ConnectionError:
-        """Return the error for a node of this machine that has died."""
-        return ConnectionError(f"Ray has stopped on this machine, a node of the cluster at {self.where}; {RESUME}")
 
 
 class Progress:
@@ -213,12 +136,3 @@ def our_environment() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-if __name__ == "__main__":  # for `_resources`: print a cluster's resources, or why they are not known
-    try:
-        with redirect_stdout(sys.stderr), connected(sys.argv[1]):
-            content = importlib.import_module("ray").cluster_resources()
-    except (UserError, ConnectionError) as error:
-        content = str(error)
-    print(json.dumps(content))

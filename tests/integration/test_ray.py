@@ -148,8 +148,6 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
         tune += ["--set", f"tune.{value}"]
     on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
     tables, metrics, winners = [], [], []
-    # Spares the process that asks the cluster for its devices, which the other tests start.
-    monkeypatch.setattr("hierbench.execution.ray_connection._resources", lambda where: {"CPU": 2.0})
     monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
     for where in (on_ray, ("--runs", work / "grid-here")):
         done = cli(work, *tune, *where, "--output", work / "tuned.toml").ok()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,7 @@ pytest.importorskip("ray")
 FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off", "--json", *SHORT]
 LOOK = """
 import os
-import hierbench.execution.ray_connection as connection
 from hierbench.cli.main import main
-
-connection.CHECK_EVERY, connection.PATIENCE, connection.TIMEOUT = 0.5, 4.0, 1.0
-
 
 before = dict(os.environ)
 try:
@@ -98,56 +93,26 @@ def child(parent, name):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
-@pytest.mark.parametrize(
-    ("server", "how", "message"),
-    [
-        pytest.param("gcs_server", signal.SIGKILL, "the Ray cluster at local is lost (", marks=pytest.mark.soak),
-        pytest.param("gcs_server", signal.SIGSTOP, "the Ray cluster at local is lost (", marks=pytest.mark.soak),
-        ("raylet", signal.SIGKILL, "Ray has stopped on this machine, a node of the cluster at local; "),
-    ],
-)
-def test_a_cluster_that_is_lost_in_the_middle_is_one_line(work, data_dir, server, how, message):
-    """A head node that has ended, one that hangs, and the node of this machine."""
+@pytest.mark.parametrize("server", [pytest.param("gcs_server", marks=pytest.mark.soak), "raylet"])
+def test_a_cluster_that_is_lost_in_the_middle_ends_the_command(work, data_dir, server):
+    """The node of this machine in one line of ours; where the head node is lost, Ray itself ends the process."""
     (work / "hold").touch()
     process = start(work, data_dir)
     deadline = time.monotonic() + 120
     while not list(work.glob("place-*")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
-    victim = child(process.pid, server)
-    os.kill(victim, how)
-    try:
-        _, err = ended(process)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
+    os.kill(child(process.pid, server), signal.SIGKILL)
+    if server == "gcs_server":
+        _, err = process.communicate(timeout=240)
+        assert process.returncode and "The program will terminate" in err and "Traceback" not in err
+        return
+    _, err = ended(process)
     assert process.returncode == 1, err
     assert "Traceback" not in err
     (line,) = [line for line in err.splitlines() if "error" in line.lower()]
-    assert line.startswith(f"hierbench: error: {message}"), line
+    assert line.startswith("hierbench: error: the Ray cluster at local is lost (The task's local raylet died)"), line
     assert line.endswith("finished jobs are kept; run the same command to resume")
     assert not list((work / "runs").glob(".shared-*"))
-
-
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("echo noise >&2; echo 'Unable to register worker with raylet.' >&2; exit 1", "Unable to register worker"),
-        ("kill -ABRT $$", "exit code -6"),
-        ("exec sleep 60", "cannot be joined within 0.5 s"),
-    ],
-)
-def test_a_process_that_asks_and_ends_without_an_answer(tmp_path, monkeypatch, script, message):
-    """Ray's C++ ends the process, or tries on and on; Python sees no exception."""
-    from hierbench.execution import ray_connection
-    from hierbench.utils.errors import UserError
-
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr(ray_connection, "DEADLINE", 0.5)
-    with pytest.raises(UserError, match=f"at auto: .*{message}"):
-        ray_connection.device_on_cluster("auto", "auto")
 
 
 @pytest.mark.parametrize("command", ["run", "ablate"])
