@@ -167,15 +167,6 @@ def test_a_network_without_a_feature_map(monkeypatch):
         check_backbone(Model(backbone="timm:test_byobnet"))
 
 
-def test_an_absent_package_is_named_with_its_command(monkeypatch):
-    from hierbench.models.libraries import lookup
-
-    monkeypatch.setattr(lookup, "find_spec", lambda name: None)
-    monkeypatch.delenv("UV", raising=False)
-    with pytest.raises(UserError, match=r"needs the package timm; run: pip install 'hierbench\[timm\]'"):
-        check_backbone(Model(backbone="timm:resnet18"))
-
-
 def test_input_size_and_normalisation_are_the_library_s_unless_the_recipe_says_otherwise():
     def resolved(*overrides):
         recipe = load_recipe("shapes", overrides)

@@ -2,7 +2,6 @@
 
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Literal, cast
 
@@ -20,7 +19,6 @@ from hierbench.models.libraries.feature_map import (
     layout_of,
     on_meta,
 )
-from hierbench.utils.console import installing
 from hierbench.utils.errors import UserError, foreign, one_line_of
 
 LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
@@ -31,15 +29,13 @@ def library_of(backbone: str) -> tuple[ModuleType, str] | None:
     """Return the library of a backbone and the network's name there, None for one of the project's own.
 
     Raises:
-        UserError: no such library, or its package is not installed.
+        UserError: no such library.
     """
     prefix, colon, name = backbone.partition(":")
     if not colon:
         return None
     if prefix not in LIBRARIES:
         raise UserError(f"unknown backbone {backbone!r}; a library's is torchvision:NAME or timm:NAME")
-    if find_spec(prefix) is None:
-        raise UserError(f"{backbone} needs the package {prefix}; run: {installing(prefix)}")
     return import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}"), name  # here: it takes seconds
 
 
