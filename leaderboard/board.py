@@ -235,7 +235,7 @@ def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRun
     name = dataset_name(dataset)
     if name == dataset and name not in recipe_names():
         there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
-        return NoRunsError(str(unknown_name("dataset", dataset, there.union(recipe_names()))))
+        return NoRunsError(str(unknown_name("recipe", dataset, there.union(recipe_names()))))
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
     command = f"hierbench run --methods paper --dataset {dataset}{option}"
     return NoRunsError(f"no runs of {name}{which} in {records.root}; run: {command}")

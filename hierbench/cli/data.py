@@ -15,32 +15,34 @@ from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
 def list_(
     dataset: Annotated[
         str | None,
-        typer.Argument(help="One alone: a name, or the file of your dataset.", autocompletion=complete_dataset),
+        typer.Argument(help="One alone: a name, or your dataset's file.", autocompletion=complete_dataset),
     ] = None,
     data_dir: DataOption = Path("data"),
 ) -> Table:
-    """List the datasets, yours too, and which of them are prepared."""
+    """List the datasets, yours too, with their recipes, and which of them are prepared."""
     from hierbench.config.recipe import protocols_of, recipe_names
-    from hierbench.data.prepared import find, variant_name
+    from hierbench.data.prepared import find
     from hierbench.data.user.opening import prepared_names
     from hierbench.data.writer import SPLITS
 
-    yours, titles = prepared_names(data_dir), dict[str, str]()
-    if dataset in yours:
-        titles[dataset] = "(yours)"
-    for name in recipe_names() if dataset is None else [dataset] if dataset not in yours else []:
-        recipes = protocols_of(name)
-        for recipe in recipes:
-            titles.setdefault(variant_name(recipe.dataset, recipe.data.jpeg_quality), recipes[0].title)
-    if dataset is None:
-        titles |= {name: "(yours)" for name in yours}
+    yours, builtin = prepared_names(data_dir), recipe_names()
+    titles, recipes = dict[str, str](), dict[str, dict[str, None]]()
+    for name in [] if dataset in yours else builtin if dataset is None or dataset in builtin else [dataset]:
+        for recipe in protocols_of(name):
+            titles.setdefault(recipe.data.variant, recipe.title)
+            recipes.setdefault(recipe.data.variant, {})[recipe.dataset] = None
+    if dataset is None or dataset in yours:
+        titles |= {name: "(yours)" for name in yours if dataset in (None, name)}
+    elif dataset in builtin:
+        titles = {name: title for name, title in titles.items() if dataset in recipes[name]}
     rows = []
     for variant, title in titles.items():
-        there = find(variant, data_dir)
+        there, users = find(variant, data_dir), ", ".join(recipes.get(variant, {}))
         state = Flag("not prepared") if there is None else Flag("prepared", "yes")
         sizes = {} if there is None else there.meta["splits"]
-        rows.append(Line([Text(variant), Text(title), state, *(Number(sizes.get(split), ",") for split in SPLITS)]))
-    return Table("Datasets", ("Name", "Dataset", "State", *SPLITS), rows)
+        numbers = [Number(sizes.get(split), ",") for split in SPLITS]
+        rows.append(Line([Text(variant), Text(title), Text(users), state, *numbers]))
+    return Table("Datasets", ("Name", "Dataset", "Recipes", "State", *SPLITS), rows)
 
 
 @command("data new birds --images images --tree taxonomy.csv")
@@ -108,7 +110,7 @@ def prepare(
     sizes = ", ".join(f"{split} {n:,}" for split, n in prepared.meta["splits"].items())
     tree = prepared.hierarchy("height")
     levels = ", ".join(map(str, tree.level_sizes))
-    print(f"{recipe.dataset}: {sizes}; {tree.num_classes} classes, height {tree.height}, levels {levels}")
+    print(f"{recipe.data.dataset}: {sizes}; {tree.num_classes} classes, height {tree.height}, levels {levels}")
     print(f"digest {prepared.digest[:12]}; in {prepared.folder}")
 
 
@@ -123,10 +125,12 @@ def verify(
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Check a prepared dataset against its digest."""
-    from hierbench.config.recipe import dataset_name
+    from hierbench.config.recipe import load_recipe, recipe_names
+    from hierbench.config.source import is_dataset_file
     from hierbench.data import prepared
 
-    name = dataset_name(dataset)
+    is_recipe = is_dataset_file(dataset) or dataset in recipe_names()
+    name = load_recipe(dataset).data.dataset if is_recipe else dataset
     print(f"{name}: unchanged since it was prepared, digest {prepared.verify(name, data_dir, dataset).digest[:12]}")
 
 

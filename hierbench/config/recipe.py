@@ -1,4 +1,4 @@
-"""Recipes: one TOML file per dataset, read into closed models; an unknown key is an error with a suggestion."""
+"""Recipes: one TOML file per comparison, read into closed models; an unknown key is an error with a suggestion."""
 
 import os
 import tomllib
@@ -88,7 +88,7 @@ def chosen_types(text: str) -> list[FeatureType]:
 
 @cache
 def recipe_names() -> tuple[str, ...]:
-    """Return the datasets that have a recipe."""
+    """Return the names of the built-in recipes."""
     files = resources.files("hierbench.benchmarks").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
@@ -100,8 +100,8 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     differs.
 
     Args:
-        dataset: the name of a built-in dataset, or the file of a user's, which has a section `[source]`: a path that
-            ends in .toml or contains a slash.
+        dataset: the name of a built-in recipe, or a user's file, a path that ends in .toml or contains a slash: with a
+            section `[source]`, or `data`, the file of a dataset whose images it uses.
         overrides: `KEY=VALUE`, as in "train.epochs=3".
         protocol: whose keys.
 
@@ -120,6 +120,8 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
         if authors is None and is_dataset_file(dataset):
             raise UserError(f"{where} has no section [authors]; --protocol authors is for published pipelines")
         content = merged(content, authors or {}, f"{where}, [authors]: ")
+    base = _take_images(content, dataset, where)
+    images = content["data"]["dataset"]
     for override in overrides:
         apply_override(content, override)
     content.setdefault("protocol", protocol)
@@ -127,9 +129,11 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     if recipe.protocol != protocol:
         raise UserError(f"{where}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
     if recipe.dataset != (name if is_dataset_file(dataset) else dataset):
-        raise UserError(f"{where}: dataset = {recipe.dataset!r}; choose a dataset with --dataset")
+        raise UserError(f"{where}: dataset = {recipe.dataset!r}; choose a recipe with --dataset")
+    if recipe.data.dataset != images:
+        raise UserError(f"{where}: data = {recipe.data.dataset!r}; a recipe's images are those that its file names")
     if is_dataset_file(dataset):
-        return _of_user(recipe, where, Path(dataset))
+        return _of_user(recipe, where, Path(dataset), base)
     if recipe.source is not None:
         raise UserError(f"{where}: source is for a dataset of your own; see docs/your-data.md")
     return recipe
@@ -157,19 +161,56 @@ def _text_of(dataset: str) -> tuple[str, str]:
             raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images")
         return dataset, read_given(Path(dataset), dataset)
     if dataset not in recipe_names():
-        raise unknown_name("dataset", dataset, recipe_names())
+        raise unknown_name("recipe", dataset, recipe_names())
     text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
     return f"recipe {dataset}", text
 
 
-def _of_user(recipe: Recipe, where: str, file: Path) -> Recipe:
+def _take_images(content: dict[str, Any], dataset: str, where: str) -> Recipe | None:
+    """Resolve `data` of a recipe's content; return the recipe of the file that it names, whose images and tree it uses.
+
+    Sizes in [expected] are that file's too, unless given.
+    """
+    data = content.get("data", {})
+    data = dict(data) if isinstance(data, dict) else {"dataset": data}
+    named = data.setdefault("dataset", content.get("dataset", ""))
+    content["data"] = data
+    if not is_dataset_file(dataset) or named == content.get("dataset") or not isinstance(named, str):
+        return None
+    if not is_dataset_file(named):
+        raise UserError(f'{where}: data = {named!r} is not the file of a dataset of yours, as in data = "./birds.toml"')
+    if "source" in content:
+        raise UserError(f"{where}: data = {named!r} or a section [source], not both")
+    file = Path(dataset).parent / named
+    if file.resolve() == Path(dataset).resolve():
+        raise UserError(f"{where}: data = {named!r} names itself")
+    base = load_recipe(str(file))
+    if base.data.dataset != base.dataset:
+        raise UserError(f"{where}: data = {named!r} is itself a recipe of other images; name their file")
+    data["dataset"], content["source"] = base.dataset, base.source
+    content.setdefault("expected", base.expected.model_dump(exclude_unset=True))
+    return base
+
+
+def _of_user(recipe: Recipe, where: str, file: Path, base: Recipe | None) -> Recipe:
     """Return the recipe of a user's file with absolute paths, after checking its name."""
     check_name(recipe.dataset, recipe_names(), where)
     if recipe.source is None:
         raise UserError(f"{where}: section [source] is missing: the images and the tree of your dataset")
     if recipe.data.jpeg_quality:
         raise UserError(f"{where}: data.jpeg_quality is only for fgvc, whose published images were re-saved")
-    return recipe.model_copy(update={"source": recipe.source.below(file.absolute().parent)})
+    if base is None:
+        return recipe.model_copy(update={"source": recipe.source.below(file.absolute().parent)})
+    size = recipe.expected.image_size
+    if size == base.expected.image_size:
+        return recipe
+    data = recipe.data.model_copy(update={"dataset": f"{base.dataset}-{size[0]}x{size[1]}"})  # prepared apart
+    return recipe.model_copy(update={"data": data})
+
+
+def images_of(name: str) -> str:
+    """Return the dataset whose images a built-in recipe uses; any other name as it is."""
+    return shipped_recipe(name).data.dataset if name in recipe_names() else name
 
 
 def protocols_of(dataset: str) -> list[Recipe]:

@@ -134,10 +134,16 @@ class Augment(Closed):
 
 
 class Data(Closed):
-    """How images are stored."""
+    """Whose images and tree a recipe uses, and how they are stored; `data = "cifar100"` is short for `dataset`."""
 
+    dataset: str = ""  # `load_recipe` resolves "" to the recipe's own name, and a file to the name that it gives
     # Re-save images as JPEG of this quality before resizing, 0 to disable; only for fgvc (docs/protocols.md, row 22).
     jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
+
+    @property
+    def variant(self) -> str:
+        """The name of the prepared form: the dataset's, or one that says how the images were re-saved."""
+        return f"{self.dataset}-jpeg{self.jpeg_quality}" if self.jpeg_quality else self.dataset
 
 
 class Evaluation(Closed):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import digest_of as digest_of_content
 from hierbench.data.missing import leave_out_missing
-from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check, variant_name
+from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check
 from hierbench.data.source import KeptError, Labels, Request, Source
 from hierbench.data.user import opening
 from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
@@ -55,8 +55,8 @@ def prepare(
     """Prepare a dataset, or return it if it is already prepared.
 
     Args:
-        dataset: a name, which has a recipe and a module in `hierbench.data.datasets`; the file of a user's dataset; or
-            the recipe of either.
+        dataset: a recipe, by its name or a user's file, or read; a built-in one's `data` has a module in
+            `hierbench.data.datasets`.
         data_dir: prepared arrays go to `prepared/` below it, downloads to `downloads/`.
         source: the user's own copy; None downloads where the licence allows.
         progress: called with the share that is done, from 0 to 1.
@@ -71,11 +71,11 @@ def prepare(
             kept and the next attempt resumes from it; otherwise nothing is left.
     """
     recipe = dataset if isinstance(dataset, Recipe) else load_recipe(dataset)
-    name = recipe.dataset
+    name = recipe.data.dataset
     check_source(recipe, source, offline)
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError("--allow-missing is for inat19 and tieredimagenet-h, whose images are listed by name")
-    variant = variant_name(name, jpeg_quality)
+    variant = recipe.data.model_copy(update={"jpeg_quality": jpeg_quality}).variant
 
     def ready(say: Callable[[str], None]) -> Prepared | None:
         there = find(variant, data_dir)
@@ -112,7 +112,7 @@ def check_source(recipe: Recipe, source: Path | None, offline: Path | None = Non
 def _open(recipe: Recipe, request: Request) -> Source:
     if recipe.source is not None:
         return opening.open_source(recipe)
-    module = import_module(f"hierbench.data.datasets.{recipe.dataset.replace('-', '_')}")
+    module = import_module(f"hierbench.data.datasets.{recipe.data.dataset.replace('-', '_')}")
     source: Source = module.open_source(request)
     return source
 
@@ -156,7 +156,7 @@ def _prepare(
     Hierarchy.from_paths(source.paths)  # fails on a broken tree now rather than in hours
     for split in SPLITS:
         if not len(source.labels[split]):
-            raise UserError(f"{recipe.dataset} has no {split} images")
+            raise UserError(f"{recipe.data.dataset} has no {split} images")
     for line in [source.notice] * bool(source.notice) + source.said:
         announce(line)
     _resume_or_clear(source, partial)
@@ -167,7 +167,7 @@ def _prepare(
             if not allow_missing:
                 _check_space(source, partial)
             done, unreadable = write_images(source, partial, lambda num: progress((1.0 - DIGEST_SHARE) * num / total))
-            listed = target.with_name(f"{recipe.dataset}-missing.txt")
+            listed = target.with_name(f"{recipe.data.dataset}-missing.txt")
             labels = leave_out_missing(source, done, unreadable, partial, listed, allow_missing)
             listed.unlink(missing_ok=True)
             _complete(recipe, source, labels, done, partial)
@@ -234,7 +234,7 @@ def _complete(
         ]
     meta = {
         "schema": 1,
-        "dataset": recipe.dataset,
+        "dataset": recipe.data.dataset,
         "paths": paths,
         "splits": splits,
         "image_size": list(source.image_size),

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hierbench.config.recipe import images_of, recipe_names
+from hierbench.config.sections import Data
+from hierbench.config.spec import DatasetSpec
 from hierbench.data.image import Images
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
@@ -93,11 +96,6 @@ def _hierarchy(paths: str, distance: Distance) -> Hierarchy:
     return Hierarchy.from_paths({path[-1]: tuple(path) for path in json.loads(paths)}, distance)
 
 
-def variant_name(dataset: str, jpeg_quality: int = 0) -> str:
-    """Return the name of a dataset's prepared form: its own, or one that says how the images were re-saved."""
-    return f"{dataset}-jpeg{jpeg_quality}" if jpeg_quality else dataset
-
-
 def find(name: str, data_dir: Path) -> Prepared | None:
     """Return the prepared dataset, or None where there is none."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:  # it may come from a received record
@@ -123,6 +121,24 @@ def find(name: str, data_dir: Path) -> Prepared | None:
     except OSError as error:  # no permission, no memory: preparing again would not help
         raise UserError(f"{folder} cannot be read ({error})") from None
     return prepared
+
+
+def find_of(data: DatasetSpec, data_dir: Path) -> Prepared | None:
+    """Return the prepared form of the recipe that a spec names, or None; of a user's, else one with its digest."""
+    variant = Data(dataset=images_of(data.name), jpeg_quality=data.jpeg_quality).variant
+    there = find(variant, data_dir)
+    if there is None and data.name not in recipe_names():
+        for file in sorted((data_dir / "prepared").glob("[!.]*/meta.json")):
+            with suppress(OSError, ValueError):
+                if parse_json_object(read_text(file, follow=True)).get("digest") == data.digest:
+                    return find(file.parent.name, data_dir)
+    return there
+
+
+def how_to_prepare(data: DatasetSpec) -> str:
+    """Return the command that prepares a spec's data, of a user's by the file as `hierbench data new` names it."""
+    given = data.name if data.name in recipe_names() else f"./{data.name}.toml"
+    return f"hierbench data prepare {given}" + (" --protocol authors" if data.jpeg_quality else "")
 
 
 def verify(name: str, data_dir: Path, given: str = "") -> Prepared:

@@ -54,8 +54,7 @@ def data_of(job: Job, setting: Setting) -> Prepared:
     """Return the job's dataset, after comparing data and method with the plan's."""
     if job.found.code != job.spec.method.code:
         raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
-    variant = data.variant_name(job.spec.dataset.name, job.spec.dataset.jpeg_quality)
-    dataset = data.find(variant, setting.data_dir)
+    dataset = data.find_of(job.spec.dataset, setting.data_dir)
     if dataset is None or dataset.digest != job.spec.dataset.digest:
         raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
     data.check(dataset)

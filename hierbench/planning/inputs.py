@@ -42,10 +42,10 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             default_uri(options.runs)  # raises where it cannot be written down
         Store(options.runs).writable()
         quality, source = recipe.data.jpeg_quality, options.source
-        if source is not None and data.find(data.variant_name(recipe.dataset, quality), options.data_dir) is not None:
-            say(f"note: {recipe.dataset} is already prepared in {options.data_dir}; --source is not read")
+        if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
+            say(f"note: {recipe.data.dataset} is already prepared in {options.data_dir}; --source is not read")
             source = None
-        if recipe.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
+        if recipe.data.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
             prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
             source = None
         if model.weights != "none":  # before the data, which can take hours
@@ -54,13 +54,13 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
     else:
-        variant, missing = data.variant_name(recipe.dataset, recipe.data.jpeg_quality), []
+        variant, missing = recipe.data.variant, list[str]()
         prepared, state = data.find(variant, options.data_dir), "is not prepared"
         if recipe.source is not None and prepared is not None:
             prepared, state = if_current(recipe, prepared, lambda line: None), "has changed since it was prepared"
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
-            option = " --source FILE" if recipe.dataset in NEEDS_SOURCE and options.source is None else ""
+            option = " --source FILE" if recipe.data.dataset in NEEDS_SOURCE and options.source is None else ""
             how = f"hierbench data prepare {options.dataset}{protocol}{option}"
             missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
@@ -69,15 +69,15 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             return Inputs(None, missing="; ".join(missing))
     if recipe.evaluation.drop_order == "file" and prepared is not None and not prepared.ordered:
         raise UserError(
-            f"{recipe.dataset} was prepared from pictures, whose official order is lost: protocol authors drops the "
-            f"last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
+            f"{recipe.data.dataset} was prepared from pictures, whose official order is lost: protocol authors drops "
+            f"the last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
         )
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
 
 
 def prepare_with_progress(recipe: Recipe, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
     """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
-    with Meter(f"preparing {recipe.dataset}", 1.0) as meter:
+    with Meter(f"preparing {recipe.data.dataset}", 1.0) as meter:
         prepared = prepare(
             recipe, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
         )

@@ -36,7 +36,7 @@ def check_request(
     A recipe may have sections of methods that do not take part; the user's own `overrides` in it may not.
     """
     check_backbone(recipe.model)
-    if recipe.data.jpeg_quality and recipe.dataset != "fgvc":
+    if recipe.data.jpeg_quality and recipe.data.dataset != "fgvc":
         raise UserError("data.jpeg_quality is only for fgvc, whose published images were re-saved")
     size = min(recipe.expected.image_size)
     if recipe.augment.pad >= size:

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hierbench.config.recipe import recipe_names
+from hierbench.config.recipe import images_of, recipe_names
 from hierbench.config.spec import DatasetSpec
-from hierbench.data.prepared import find, variant_name
+from hierbench.data.prepared import find_of, how_to_prepare
 from hierbench.hierarchy.readers import shipped_paths
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.calibration import is_distribution, probabilities_of
@@ -37,12 +37,12 @@ class Trees:
         return self._known[data]
 
     def _read(self, data: DatasetSpec) -> Hierarchy:
-        prepared, found = find(variant_name(data.name, data.jpeg_quality), self.data_dir), list[Hierarchy]()
+        prepared, found = find_of(data, self.data_dir), list[Hierarchy]()
         if prepared is not None:
             found.append(prepared.hierarchy(data.distance))
         if data.name in recipe_names():
             try:
-                found.append(Hierarchy.from_paths(shipped_paths(data.name), data.distance))
+                found.append(Hierarchy.from_paths(shipped_paths(images_of(data.name)), data.distance))
             except FileNotFoundError:
                 pass
         for tree in found:
@@ -53,11 +53,9 @@ class Trees:
                 f"the tree of {data.name} in {self.data_dir} is not that of the runs, whose digest is "
                 f"{data.hierarchy[:12]}; give the folder with their data by --data-dir"
             )
-        given = data.name if data.name in recipe_names() else f"./{data.name}.toml"  # as `hierbench data new` names it
-        command = f"hierbench data prepare {given}" + (" --protocol authors" if data.jpeg_quality else "")
         raise UserError(
             f"the tree of {data.name} comes with its data, and {data.name} is not prepared in {self.data_dir}; "
-            f"run: {command}"
+            f"run: {how_to_prepare(data)}"
         )
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.config.spec import DatasetSpec
 from hierbench.data.loader import evaluated_rows
-from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.data.prepared import Prepared, find_of
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
@@ -43,7 +44,7 @@ class Targets:
 
     def __init__(self, data_dir: Path, folder: Path) -> None:
         self.data_dir, self.folder = data_dir, folder
-        self._prepared: dict[str, Prepared | None] = {}
+        self._prepared: dict[DatasetSpec, Prepared | None] = {}
         self._known: dict[tuple[Any, ...], IntArray | None] = {}
 
     def of(self, finding: RunFinding) -> IntArray | None:
@@ -52,7 +53,7 @@ class Targets:
         rows = None if spec is None else spec.evaluation
         key = (data, None if rows is None else (rows.drop_last, rows.drop_order))
         if key not in self._known:
-            prepared, found = self._find(variant_name(data.name, data.jpeg_quality)), None
+            prepared, found = self._find(data), None
             if prepared is not None and prepared.digest == data.digest:
                 _, labels = prepared.arrays("test")
                 found = labels if spec is None else labels[evaluated_rows(labels, "test", spec)]
@@ -66,13 +67,13 @@ class Targets:
             found = compact.read_targets(self.folder)
         return found if found is not None and compact.digest_of_targets(found) == digest else None
 
-    def _find(self, name: str) -> Prepared | None:
-        if name not in self._prepared:
+    def _find(self, data: DatasetSpec) -> Prepared | None:
+        if data not in self._prepared:
             try:
-                self._prepared[name] = find(name, self.data_dir)
+                self._prepared[data] = find_of(data, self.data_dir)
             except UserError:  # damaged data is no evidence
-                self._prepared[name] = None
-        return self._prepared[name]
+                self._prepared[data] = None
+        return self._prepared[data]
 
 
 def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> None:

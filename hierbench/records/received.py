@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hierbench.config.recipe import images_of
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.registry import compute_metrics
@@ -88,7 +89,7 @@ class _Checks:
         try:
             return self.trees.of(data)
         except UserError as error:
-            known = shipped_trees().get((data.name, data.distance), data.hierarchy)
+            known = shipped_trees().get((images_of(data.name), data.distance), data.hierarchy)
             if data.hierarchy != known:
                 given, own = data.hierarchy[:12], known[:12]
                 finding.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")

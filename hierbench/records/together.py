@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
-from hierbench.config.recipe import recipe_names, shipped_recipe
+from hierbench.config.recipe import images_of, recipe_names, shipped_recipe
 from hierbench.config.sections import Expected
 from hierbench.records.findings import TARGETS_ALONE, TARGETS_KNOWN, RunFinding
 from hierbench.records.rows import groups
@@ -63,7 +63,7 @@ def _check_shipped(finding: RunFinding) -> None:
     """
     how = None if finding.record.spec is None else finding.record.spec.evaluation
     order = how.drop_order if how is not None and how.drop_last else ""
-    shipped, name = shipped_targets(), finding.dataset.name
+    shipped, name = shipped_targets(), images_of(finding.dataset.name)
     own = shipped.get((name, order, finding.dataset.digest))
     num, digest = own or shipped.get((name, order, ""), (0, ""))
     expected, data = expected_sizes(finding.dataset.name), finding.record.environment.get("data", {})

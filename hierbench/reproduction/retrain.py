@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from hierbench.config.options import Device
 from hierbench.config.spec import CODE_VERSION
-from hierbench.data.prepared import find, variant_name
+from hierbench.data.prepared import find_of
 from hierbench.execution.run_job import execute
 from hierbench.models.weights import find_weights
 from hierbench.planning.resources import Setting, choose_device
@@ -70,7 +70,7 @@ def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Me
     if not all(base in by_id and _may_train(by_id[base], by_id, methods, data_dir) for base in spec.bases):
         return False
     try:
-        prepared = find(variant_name(spec.dataset.name, spec.dataset.jpeg_quality), data_dir)
+        prepared = find_of(spec.dataset, data_dir)
     except UserError:
         return False
     return prepared is not None and prepared.digest == spec.dataset.digest

@@ -11,7 +11,7 @@ import torch
 
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.scored import Scored
-from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.data.prepared import Prepared, find
 from hierbench.data.user.opening import if_current
 from hierbench.hierarchy.readers import shipped_names
 from hierbench.hierarchy.tree import Distance, Hierarchy
@@ -135,13 +135,13 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
     if request.distance is not None:
         raise UserError("distance is for a tree; that of a dataset is its recipe's")
     recipe = load_recipe(request.dataset)
-    prepared = find(variant_name(recipe.dataset, recipe.data.jpeg_quality), request.data_dir)
+    prepared = find(recipe.data.variant, request.data_dir)
     notes, state = list[str](), "is not prepared"
     if recipe.source is not None and prepared is not None:
         prepared, state = if_current(recipe, prepared, notes.append), "has changed since it was prepared"
     if prepared is None:
         how = f"hierbench data prepare {request.dataset}"
-        raise UserError(f"{recipe.dataset} {state} in {request.data_dir}; run: {how}")
+        raise UserError(f"{recipe.data.dataset} {state} in {request.data_dir}; run: {how}")
     for note in notes:
         say(note)
     return recipe, prepared, prepared.hierarchy(recipe.distance)

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hierbench.data.prepared import find, variant_name
+from hierbench.data.prepared import find_of
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.board import Board
 from hierbench.records import compact, further_metrics, published_tree
@@ -97,7 +97,7 @@ class Bundle:
         if (self.folder / published_tree.FILE).exists() or published_tree.shipped_tree(data) is not None:
             return
         paths = published_tree.read_paths(root, data)
-        prepared = find(variant_name(data.name, data.jpeg_quality), self.data_dir)
+        prepared = find_of(data, self.data_dir)
         if paths is None and prepared is not None and prepared.hierarchy(data.distance).digest() == data.hierarchy:
             paths = [tuple(path) for path in prepared.meta["paths"]]
         if paths is not None:

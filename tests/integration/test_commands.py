@@ -124,7 +124,7 @@ SHAPES = "run --dataset shapes"
         f"{SHAPES} --device mps": ["--device mps: this machine"],
         "run": ["Missing option '--dataset'"],
         "leaderboard --dataset fgvc": ["no runs of fgvc", "hierbench run"],
-        "leaderboard --dataset shape": ["unknown dataset 'shape'; did you mean 'shapes'? known: cifar100"],
+        "leaderboard --dataset shape": ["unknown recipe 'shape'; did you mean 'shapes'? known: cifar100"],
         "leaderboard --dataset nosuch --numbers both": ["unknown table", "cifar100, fgvc, inat19"],
         "data verify cifar100": ["cifar100 is not prepared"],
         "methods new MyMethod": ["lower-case"],

@@ -24,7 +24,6 @@ def damaged(trained, data_dir, tmp_path):
 
 COMMANDS = {
     "compare": ("compare", "ce", *ON),
-    "ties": ("compare", "--ties", "top1", *ON),
     "power": ("power", "ce", "flamingo", "--metric", "top1", *ON),
     "reproduce": ("reproduce", "runs", "flamingo"),
     "tradeoff": ("plot", "tradeoff", *ON),

@@ -243,7 +243,7 @@ def test_a_run_by_method_and_by_id(work):
         (["ce", "0123456789"], "no run in"),
         (["ce", "ce:type-I"], "A and B are the same run"),
         (["ce", "haframe", "--protocol", "authors"], "no runs of shapes under protocol authors"),
-        (["ce", "haframe", "--dataset", "shape"], "unknown dataset 'shape'"),
+        (["ce", "haframe", "--dataset", "shape"], "unknown recipe 'shape'"),
         (["ce", "haframe", "--limit", "-1"], "--limit"),
         (["ce", "haframe", "--names", "nowhere.txt"], "No such file"),
         (["ce", "haframe", "--output", "nowhere/page.html"], "--output nowhere/page.html: No such file"),

@@ -214,7 +214,10 @@ def test_choosing_a_run(tmp_path, small):
         (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
         (of_runs("tiny-imagenet-frozen", PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
         (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
-        (of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path, method="haframe"), "is not prepared"),
+        (
+            of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path, method="haframe"),
+            "published records have none",
+        ),
     ):
         with pytest.raises(UserError, match=problem):
             confusion.draw(request)

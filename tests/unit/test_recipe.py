@@ -136,7 +136,7 @@ def test_a_typo_is_one_line_that_names_the_nearest(override, message):
             "evaluation.ddof, evaluation.drop_last, evaluation.drop_order",
         ),
         # A key of another section: that one is meant.
-        ("data.backbone=x", "did you mean 'model.backbone'? ", "data.jpeg_quality"),
+        ("data.backbone=x", "did you mean 'model.backbone'? ", "data.dataset, data.jpeg_quality"),
     ],
 )
 def test_an_unknown_key_lists_the_keys_of_its_section(override, hint, known):
@@ -146,7 +146,7 @@ def test_an_unknown_key_lists_the_keys_of_its_section(override, hint, known):
 
 
 def test_an_unknown_recipe():
-    with pytest.raises(UserError, match="unknown dataset 'shape'; did you mean 'shapes'"):
+    with pytest.raises(UserError, match="unknown recipe 'shape'; did you mean 'shapes'"):
         load_recipe("shape")
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.config.recipe import load_recipe, protocols_of
+from hierbench.config.recipe import load_recipe, protocols_of, recipe_names
 from hierbench.config.source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
@@ -423,7 +423,7 @@ def test_options_of_other_datasets_are_refused(cli, birds):
         ([*run, "--source", "images", "--dry-run"], "is read where its file says"),
         ([*prepare_it, "--allow-missing"], "for inat19 and tieredimagenet-h, whose"),
         ([*run, "--protocol", "authors"], "no section [authors]"),
-        ([*run, "--set", "dataset=x"], "choose a dataset with --dataset"),
+        ([*run, "--set", "dataset=x"], "choose a recipe with --dataset"),
     ):
         cli(birds, *command).one_line(said)
     own = [part for key in ("images=a", "tree=b", "splits=folders") for part in ("--set", f"source.{key}")]
@@ -514,3 +514,67 @@ def test_a_link_to_a_folder_above_is_left_out(cli, birds):
     for link in ("all", "wren/up", "robin", "mallard/x"):
         assert f"the link {link} is left out: it leads to a folder above it" in done.err
     assert "tree taxonomy.csv: read as paths, 3 levels of 3, 5, 6 nodes" in done.err
+
+
+def second_recipe(birds, head, change=("", "")):
+    """Write birds-two.toml beside birds.toml: another recipe whose images `head` names."""
+    text = FILE.format(images="", tree="", splits=SHARES, rates=RATES).replace('"birds"', '"birds-two"')
+    text = text[: text.index("[source]")] + head + text[text.index("[model]") :]
+    (birds / "birds-two.toml").write_text(text.replace(*change))
+    return str(birds / "birds-two.toml")
+
+
+def test_a_second_recipe_of_the_same_images(cli, birds):
+    """It is prepared once, and known by its own name; of another size, apart."""
+    from hierbench.config.spec import DatasetSpec
+    from hierbench.data.prepared import find_of
+
+    first = load_recipe(write_file(birds))
+    second = load_recipe(second_recipe(birds, 'data = "./birds.toml"\n'))
+    assert (second.dataset, second.data.dataset, second.expected) == ("birds-two", "birds", first.expected)
+    there = prepare(first, birds / "data")
+    assert prepare(second, birds / "data").folder == there.folder == birds / "data/prepared/birds"
+    spec = DatasetSpec(name="birds-two", digest=there.digest, hierarchy="", distance="height")
+    assert find_of(spec, birds / "data").folder == there.folder  # of a record, by its digest
+    assert find_of(spec.model_copy(update={"digest": "0"}), birds / "data") is None
+    run = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds-two.toml", "--mlflow", "off"]
+    done = cli(birds, *run, "--json").ok()
+    assert json.loads(done.out)["dataset"] == "birds-two" and "preparing" not in done.err
+    assert [path.name for path in (birds / "data/prepared").iterdir()] == ["birds"]
+    cli(birds, "leaderboard", "--dataset", "birds-two").ok()
+    assert "birds: unchanged" in cli(birds, "data", "verify", "./birds-two.toml").ok().out
+    small = load_recipe(second_recipe(birds, 'data = "birds.toml"\n[expected]\nimage_size = [8, 8]\n'))
+    assert prepare(small, birds / "data").meta["image_size"] == [8, 8]
+    assert sorted(path.name for path in (birds / "data/prepared").iterdir()) == ["birds", "birds-8x8"]
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ('data = "cifar100"', "data = 'cifar100' is not the file of a dataset of yours"),
+        ('data = "./none.toml"', "no file"),
+        ('data = "./birds-two.toml"', "names itself"),
+        ('data = "./birds.toml"\n[source]\nimages = "x"', "or a section \\[source\\], not both"),
+        ("data = 3", "data.dataset"),
+    ],
+)
+def test_a_mistake_in_data(birds, head, message):
+    write_file(birds)
+    with pytest.raises(UserError, match=message):
+        load_recipe(second_recipe(birds, f"{head}\n[expected]\nimage_size = [8, 8]\n"))
+
+
+def test_the_images_of_a_built_in_recipe():
+    """Four recipes are of images that have another of the same name; none can be given others."""
+    names = {name: load_recipe(name).data.dataset for name in recipe_names()}
+    assert {name: data for name, data in names.items() if name != data} == {
+        "cifar100-frozen": "cifar100",
+        "cifar100-small": "cifar100",
+        "grocery-frozen": "grocery",
+        "tiny-imagenet-frozen": "tiny-imagenet",
+    }
+    for name, data in names.items():
+        assert load_recipe(name).expected == load_recipe(data).expected
+    for override in ("data=shapes", "data.dataset=shapes"):
+        with pytest.raises(UserError, match="data"):
+            load_recipe("cifar100", [override])

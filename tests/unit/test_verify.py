@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hierbench.config.recipe import images_of
 from hierbench.records.compact import FILE, write_compact, write_targets
 from hierbench.records.findings import CAVEAT, TARGETS_ALONE, TARGETS_KNOWN, RunFinding
 from hierbench.records.further_metrics import content_of
@@ -95,7 +96,7 @@ def test_the_tables_that_the_project_publishes_are_what_their_records_give(tmp_p
         assert [(table.verdict, table.notes) for table in report.tables] == [("consistent", [])]
         notes = [note for run in report.runs for note in run.notes if not note.startswith("other code: ")]
         assert len(notes) == num  # its tree is found, and values are checked
-        digest_ships = any(dataset == name for dataset, _, _ in shipped_targets())
+        digest_ships = any(dataset == images_of(name) for dataset, _, _ in shipped_targets())
         assert all(note.startswith(TARGETS_KNOWN if digest_ships else TARGETS_ALONE) for note in notes)
 
 

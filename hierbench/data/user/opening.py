@@ -146,16 +146,17 @@ def if_current(recipe: Recipe, there: Prepared | None, announce: Announce) -> Pr
     """
     if there is None:
         return None
+    name = recipe.data.dataset
     state, known = state_of(recipe), there.meta.get("source")
     if state == known:
         return there
     if state["content"]:
-        announce(f"{recipe.dataset}: its images, tree or splits have changed since it was prepared; preparing it again")
+        announce(f"{name}: its images, tree or splits have changed since it was prepared; preparing it again")
         return None
     if not isinstance(known, dict) or known.get("asked") != state["asked"]:
         open_source(recipe)  # says what is gone
-        raise UserError(f"{recipe.dataset} was prepared from something else; remove {there.folder}")
-    announce(f"note: the images or the tree of {recipe.dataset} are gone; using what was prepared, {there.digest[:12]}")
+        raise UserError(f"{name} was prepared from something else; remove {there.folder}")
+    announce(f"note: the images or the tree of {name} are gone; using what was prepared, {there.digest[:12]}")
     return there
 
 

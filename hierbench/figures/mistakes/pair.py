@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
-from hierbench.data.prepared import Prepared, find, variant_name
+from hierbench.data.prepared import Prepared, find_of, how_to_prepare
 from hierbench.figures.plots.source import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics import compute_metrics, evaluate
@@ -112,11 +111,9 @@ def _check_comparable(a: Spec, b: Spec) -> None:
 
 def _data_of(spec: Spec, data_dir: Path) -> Prepared:
     data = spec.dataset
-    prepared = find(variant_name(data.name, data.jpeg_quality), data_dir)
+    prepared = find_of(data, data_dir)
     if prepared is None:
-        given = data.name if data.name in recipe_names() else f"./{data.name}.toml"  # as `hierbench data new` names it
-        command = f"hierbench data prepare {given}" + (" --protocol authors" if data.jpeg_quality else "")
-        raise UserError(f"the images of {data.name} are not prepared in {data_dir}; run: {command}")
+        raise UserError(f"the images of {data.name} are not prepared in {data_dir}; run: {how_to_prepare(data)}")
     if prepared.digest != data.digest or prepared.hierarchy(data.distance).digest() != data.hierarchy:
         raise UserError(
             f"{prepared.folder} is not the data of the runs: its digest is {prepared.digest[:12]}, theirs is "

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hierbench.config.recipe import protocols_of, title_of
 from hierbench.config.sections import Protocol
-from hierbench.data.prepared import find, variant_name
+from hierbench.data.prepared import find
 from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.board import Board
@@ -64,10 +64,10 @@ def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) ->
     prepared form is damaged.
     """
     recipes = protocols_of(dataset)
-    names = dict.fromkeys(variant_name(recipe.dataset, recipe.data.jpeg_quality) for recipe in recipes)
+    names = dict.fromkeys(recipe.data.variant for recipe in recipes)
     prepared = next(filter(None, (find(name, data_dir) for name in names)), None)
     try:
-        paths = prepared.meta["paths"] if prepared else shipped_paths(recipes[0].dataset).values()
+        paths = prepared.meta["paths"] if prepared else shipped_paths(recipes[0].data.dataset).values()
     except FileNotFoundError:
         return None
     found = {path[-1]: tuple(path) for path in paths}

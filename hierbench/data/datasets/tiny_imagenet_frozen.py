@@ -1,5 +1,0 @@
-"""Tiny ImageNet for frozen backbones: the same images, splits and tree under the name of another recipe."""
-
-from hierbench.data.datasets.tiny_imagenet import open_source
-
-__all__ = ["open_source"]
