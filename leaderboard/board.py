@@ -18,7 +18,6 @@ from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import recipe_of, remarks_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.records.record import Record, Records
-from hierbench.runs.requests import only_ablated
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
@@ -221,7 +220,7 @@ def with_values(rows: Sequence[Row]) -> Sequence[Row]:
 
 def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Record]:
     """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
-    ablated = only_ablated(records.requests)
+    ablated = records.ablated
     found = records if ids is None else [record for run_id in ids if (record := records.get(run_id)) is not None]
     return [
         record

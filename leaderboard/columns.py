@@ -16,12 +16,14 @@ class Column:
         title: its heading.
         higher: whether larger values are better.
         unit: "%", "edges" or "bits"; "" for a fraction, which is printed with more digits.
+        claimed: whether no predictions of the table's runs give it, so that none is the best of it.
     """
 
     name: str
     title: str
     higher: bool = False
     unit: str = ""
+    claimed: bool = False
 
     @property
     def digits(self) -> int:
@@ -31,7 +33,7 @@ class Column:
     @property
     def heading(self) -> str:
         """Title and direction."""
-        return f"{self.title} {'↑' if self.higher else '↓'}"
+        return f"{self.title} {'↑' if self.higher else '↓'}{' (claimed)' if self.claimed else ''}"
 
 
 PAPER = (

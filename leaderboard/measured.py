@@ -40,11 +40,24 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     shown = [column.name for column in columns]
     if not any(name in row.metrics for name in shown for row in rows):  # as of HierDist@20 alone, of ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
-    remark = board.remark
+    remark, claimed = board.remark, claimed_in(names, [run for runs in done.values() for run in runs])
+    if claimed:
+        what = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
+        remark = "; ".join(filter(None, [remark, f"{what}: not computed from the predictions here, and not ranked"]))
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
-    return replace(board, rows=marked(rows, columns), columns=tuple(columns), remark=remark)
+    columns = tuple(replace(column, claimed=column.name in claimed) for column in columns)
+    return replace(board, rows=marked(rows, columns), columns=columns, remark=remark)
+
+
+def claimed_in(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
+    """Return the metrics that no predictions of some runs give: published ones are the best-ranked classes alone."""
+    if not names or all(run.has_predictions for run in runs):
+        return []
+    from hierbench.metrics.registry import follows_from_ranks
+
+    return [name for name in names if not follows_from_ranks(name)]
 
 
 def counted_runs(row: Row, records: Records) -> list[Record]:

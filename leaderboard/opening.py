@@ -54,7 +54,9 @@ def open_board(
         board = Board.of(dataset, known, protocol=place.protocol, scored=apart, request=place.request)
         return board if tuple(columns) == PAPER else with_columns(board, columns, place.data_dir)
     finally:
-        note(with_limit(notes_on(own, rows), records.root))  # also where they are why there is no table
+        note(
+            with_limit([*records.notes, *notes_on(own, rows)], records.root)
+        )  # also where they are why there is no table
 
 
 def folder_of(runs: Path, dataset: str) -> Path:

@@ -124,7 +124,7 @@ def with_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Ro
     """Return the rows with the best cell of each column among them marked."""
     cells = [dict(row.metrics) for row in rows]
     for column in columns:
-        held = [of_row for of_row in cells if column.name in of_row]
+        held = [of_row for of_row in cells if column.name in of_row and not column.claimed]
         ranks = [_rank(of_row[column.name], column) for of_row in held]
         first = min(ranks, default=None)
         for of_row, rank in zip(held, ranks, strict=True):

@@ -20,8 +20,11 @@ from hierbench.data.datasets import shapes
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.records import compact, published_tree
+from hierbench.records.further_metrics import content_of
+from hierbench.records.reading import read_records
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
+from hierbench.utils.files import write_json
 
 PREDICTIONS = "predictions.npz"
 RECORDED = ("metrics.json", PREDICTIONS, compact.FILE, "history.csv", "environment.json")
@@ -37,12 +40,16 @@ class Found:
         counted: {method: runs of its row that still count}.
         refused: whether nothing is published of it; otherwise it is, as what it is.
         damaged: whether digests disagree, so that a table of one's own runs leaves it out, too.
+        unfinished: whether nothing is published as a row is not finished.
+        silent: whether `verify` alone says it.
     """
 
     lines: list[tuple[str, str]]
     counted: dict[str, int] = field(default_factory=dict)
     refused: bool = True
     damaged: bool = False
+    unfinished: bool = False
+    silent: bool = False
 
 
 class Folder:
@@ -316,6 +323,143 @@ def long_title(folder):
     return Found([(short(run), "titled|its title has 101 characters")], {"flamingo": 2})
 
 
+def _ask(folder, *asked):
+    """Write the requests of a folder: (kind, runs), or whole lines."""
+    lines = []
+    for kind, runs in asked:
+        content = {"kind": kind, "dataset": "shapes", "options": {}, "ids": [run.folder.name for run in runs]}
+        own = digest_of([kind, "shapes", {}, content["ids"], {}])[:16]
+        lines.append(json.dumps({"request": own, "time": "", "version": "", **content, "budget": {}}) + "\n")
+    (folder.path / "requests.jsonl").write_text("".join(lines))
+
+
+def _hide(folder, hidden):
+    """Call runs an ablation, and make the table as if they were none."""
+    runs = Store(folder.path).runs()
+    _ask(folder, ("comparison", [run for run in runs if run not in hidden]), ("ablation", hidden))
+    content, names = json.loads(folder.table.read_text()), {run.folder.name for run in hidden}
+    for row in content["rows"]:
+        row["runs"] = [run_id for run_id in row["runs"] if run_id not in names]
+    content["rows"] = [row for row in content["rows"] if row["runs"]]
+    folder.table.write_text(json.dumps(content))
+
+
+def _table(folder, what):
+    return f"table {folder.table.with_suffix('')}", what
+
+
+def seed_called_ablation(folder):
+    """The bad seed of each row is asked for by an ablation alone; it counts all the same."""
+    _hide(folder, [folder.run(method, 1) for method in ("ce", "crm", "flamingo")])
+    return Found(
+        [_table(folder, "is of runs that no row of the records has|is in no row|the records give")], refused=False
+    )
+
+
+def method_called_ablation(folder):
+    """A method that no comparison asked for is a row all the same; a table of one's own may have fewer methods."""
+    _hide(folder, [folder.run("flamingo", seed) for seed in range(3)])
+    published = folder.table.parent != folder.path
+    lines = [_table(folder, "the row Flamingo type-I, which the records have, is missing")] if published else []
+    return Found(lines, refused=False)
+
+
+def seed_called_unfinished(folder):
+    """The bad seed of one row says that it failed; nothing is published of a row that is not finished."""
+    run = folder.run("flamingo", 1)
+    run.write_record("status.json", {"state": "failed", "error": "memory"})
+    published = folder.table.parent != folder.path
+    lines = [_table(folder, f"the run {short(run)} .* is planned and not finished")] if published else []
+    return Found([*lines, (short(run), "unfinished")], {"flamingo": 2}, unfinished=True)
+
+
+def further_metric_invented(folder):
+    """Metrics beyond the paper's are better: one that follows from ranks, and one that needs probabilities."""
+    content = json.loads(folder.table.read_text())
+    content["columns"] = ["top1", "mistake_severity", "hf_macro", "ece"]
+    for row in content["rows"]:
+        row["metrics"] |= {
+            name: {"mean": 0.26, "ci95": 0.0, "values": [0.26] * 3, "best": True} for name in ("hf_macro", "ece")
+        }
+    folder.table.write_text(json.dumps(content))
+    records = read_records(folder.path)
+    for record in records:
+        write_json(record.folder / "further-metrics.json", content_of(record, records, {"hf_macro": 0.26, "ece": 0.26}))
+    run = folder.run("flamingo", 0)
+    said = r"hf_macro is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
+    return Found([(short(run), said)], refused=False, silent=True)
+
+
+def claimed_metric(folder):
+    """A metric that needs probabilities is better than any: of published records it is claimed, and not ranked."""
+    content = json.loads(folder.table.read_text())
+    content["columns"] = ["top1", "mistake_severity", "ece"]
+    for row in content["rows"]:
+        row["metrics"]["ece"] = {"mean": 0.26, "ci95": 0.0, "values": [0.26] * 3, "best": True}
+    folder.table.write_text(json.dumps(content))
+    records = read_records(folder.path)
+    for record in records:
+        write_json(record.folder / "further-metrics.json", content_of(record, records, {"ece": 0.26}))
+    if folder.table.parent == folder.path:
+        said = r"ece is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
+        return Found([(short(folder.run("ce", 0)), said)], refused=False, silent=True)
+    return Found([_table(folder, "metrics ece best is True, the records give False")], refused=False)
+
+
+def endless_metric(folder):
+    """A number whose sum over seeds is infinite is none."""
+    for seed in range(3):
+        run = folder.run("ce", seed)
+        edit(run, "metrics.json", test__top1=1.7e308)
+        reseal(run)
+    return Found([(short(folder.run("ce", 0)), "metrics.json holds no possible result")], {"ce": 0})
+
+
+def budget_invented(folder):
+    """A search of fewer trials than none is no budget."""
+    runs = [run.folder.name for run in Store(folder.path).runs()]
+    budget = {"flamingo:type-I": {"trials": -5, "runs": True, "study": "s"}}
+    own = digest_of(["comparison", "shapes", {}, runs, budget])[:16]
+    line = {"request": own, "kind": "comparison", "dataset": "shapes", "ids": runs, "budget": budget}
+    (folder.path / "requests.jsonl").write_text(json.dumps(line) + "\n")
+    return Found(
+        [("Not known from any record", "how long hyperparameters were searched for")], refused=False, silent=True
+    )
+
+
+def request_of_another_id(folder):
+    """A request whose id is not the digest of what it says is ignored."""
+    _ask(folder, ("comparison", Store(folder.path).runs()))
+    path = folder.path / "requests.jsonl"
+    path.write_text(path.read_text().replace('"options": {}', '"options": {"seeds": 9}'))
+    return Found([("requests.jsonl", "a line is ignored, whose id is not the digest of what it says")], refused=False)
+
+
+def requests_elsewhere(folder):
+    """A link in place of the requests is not followed, and costs a note."""
+    path = folder.path / "requests.jsonl"
+    path.unlink(missing_ok=True)
+    path.symlink_to("/etc/passwd")
+    return Found([("requests.jsonl", "cannot be read.*it is ignored")], refused=False)
+
+
+def endless_requests(folder):
+    """More than 8 MiB of requests are not read."""
+    (folder.path / "requests.jsonl").write_bytes(b"{}\n" * (3 << 20))
+    return Found([("requests.jsonl", "more than 8 MiB; it is ignored")], refused=False)
+
+
+def untrue_settings(folder):
+    """The page of a published table says that its runs were trained for longer."""
+    page = folder.table.with_suffix(".md")
+    text = page.read_text()
+    assert "Settings: " in text
+    page.write_text(text.replace("Settings: ", "Settings: 200 epochs, "))
+    published = folder.table.parent != folder.path
+    lines = [_table(folder, "says other settings than the records: 'Settings: 200 epochs")] if published else []
+    return Found(lines, refused=False, silent=True)
+
+
 TAMPERINGS = (
     edited_metric,
     edited_predictions,
@@ -334,4 +478,15 @@ TAMPERINGS = (
     key_twice,
     *map(impossible_name, IMPOSSIBLE),
     long_title,
+    seed_called_ablation,
+    method_called_ablation,
+    seed_called_unfinished,
+    further_metric_invented,
+    claimed_metric,
+    endless_metric,
+    budget_invented,
+    request_of_another_id,
+    requests_elsewhere,
+    endless_requests,
+    untrue_settings,
 )

@@ -26,7 +26,10 @@ def collapse(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; the figure shows their mean and range.")] = 1,
 ) -> Shown:
-    """Track how HAFrame and cross-entropy collapse onto their frames in training: figure, data and summary."""
+    """Track how HAFrame and cross-entropy collapse in training.
+
+    Writes a figure and its data, and prints a summary.
+    """
     from hierbench.studies.collapse.run import collapse
 
     return collapse(options, every)

@@ -22,7 +22,7 @@ def compare(
     place: Place,
     metrics: MetricsOption = None,
 ) -> Table:
-    """Print how far rows of a table are from a reference, paired by seed."""
+    """Print how far rows are from a reference, paired by seed."""
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.opening import open_board
     from hierbench.leaderboard.paired import compare_rows

@@ -21,7 +21,7 @@ def leaderboard(
     metrics: MetricsOption = None,
     publish: Annotated[Path | None, "Folder to publish into, as hierbench publish does."] = None,
 ) -> Table | None:
-    """Print the table of a dataset, from the runs on disk, from the paper, or from both side by side.
+    """Print the table of a dataset: of runs, of the paper, or both.
 
     Runs are shown as recorded: what is damaged is not counted, and named on standard error. The exit code is 0 where
     there is a table; hierbench verify computes the metrics again, and has one for findings.

@@ -28,7 +28,10 @@ def mistakes(
         int, typer.Option(min=0, max=5000, help="Number of images in the page; 0 leaves the statistics alone.")
     ] = 400,
 ) -> None:
-    """Write a page that compares the mistakes of two runs: images, predictions, and where their paths diverge."""
+    """Write a page that compares the mistakes of two runs.
+
+    It has the images, the predictions, and where their paths in the tree diverge.
+    """
     if len(which) == 1 and not runs.is_dir():  # `--runs A B`, in the default folder
         which, runs = [str(runs), *which], Path("runs")
     if len(which) != 2:

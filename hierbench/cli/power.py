@@ -34,7 +34,10 @@ def power(
     *,
     place: Place,
 ) -> Table:
-    """Print how many seeds separate two rows: from their runs, from published intervals, or planned."""
+    """Print how many seeds separate two rows.
+
+    From their runs, from published intervals, or from planned numbers.
+    """
     from hierbench.leaderboard.columns import PAPER, column_of, further
     from hierbench.leaderboard.opening import open_board
     from hierbench.leaderboard.power import Effect, effects_of, plan

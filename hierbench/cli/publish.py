@@ -18,7 +18,10 @@ def publish(
     metrics: MetricsOption = None,
     update: Annotated[bool, "Replace the publication that is there by its runs and these."] = False,
 ) -> None:
-    """Publish a table with the evidence behind it: records, compact predictions, sources, pictures, the verdict."""
+    """Publish a table with the evidence behind it.
+
+    The evidence is records, compact predictions, sources of methods, pictures and the verdict of verification.
+    """
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.sharing.publish import publish as publish_table
 

@@ -42,7 +42,7 @@ def reproduce(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Print the command that gives a row of a table, and what it takes; with --run, carry it out and compare.
+    """Print the command behind a row; with --run, carry it out.
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """

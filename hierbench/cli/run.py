@@ -20,7 +20,7 @@ def run(
     tuned_file: Annotated[Path | None, "File with them, if not in the runs folder."] = None,
     metrics: MetricsOption = None,
 ) -> Shown:
-    """Train and re-rank what is missing, and print the leaderboard."""
+    """Train what is missing, and print the leaderboard."""
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.python.running import run_options
 
@@ -41,7 +41,7 @@ def ablate(
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default the recipe's.")] = None,
     numbers: NumbersOption = "runs",
 ) -> Table | Shown:
-    """Train what is missing of HAFrame's ablation study, and print its table."""
+    """Train HAFrame's ablation study, and print its table."""
     from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table
 
     if numbers == "paper":
@@ -68,7 +68,7 @@ def job(
     weights: WeightsOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default 1 on a CPU.")] = None,
 ) -> int:
-    """Run one job that hierbench run --plan-only has planned, under any scheduler."""
+    """Run one job that hierbench run --plan-only has planned."""
     from hierbench.execution.standalone import run_one
     from hierbench.planning.resources import Setting, choose_device, side_by_side
 

@@ -32,7 +32,10 @@ def score(
     data_dir: DataOption = Path("data"),
     metrics: MetricsOption = None,
 ) -> Shown:
-    """Score predictions that were made elsewhere: metrics with intervals, and a row in a dataset's leaderboard."""
+    """Score predictions that were made elsewhere.
+
+    The metrics have intervals, and are a row of the dataset's leaderboard.
+    """
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.scoring.command import Request, score_files
     from hierbench.scoring.report import report_table

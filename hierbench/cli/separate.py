@@ -24,7 +24,10 @@ def separate(
     metric: Annotated[str, "One of the paper's metrics."] = "mistake_severity",
     tuned: Annotated[bool, "Use the hyperparameters that hierbench tune found."] = False,
 ) -> Shown:
-    """Train further seeds of two rows until a test separates them, by a design that is fixed before."""
+    """Train further seeds of two rows until a test separates them.
+
+    The number of looks and the level of each are fixed before the first (docs/seeds.md).
+    """
     from hierbench.studies.separation import separate as separate_rows
 
     return separate_rows(options, (one, other), max_seeds, metric, tuned=tuned)

@@ -26,7 +26,7 @@ def tune(
     storage: Annotated[str | None, "Database for the trials; by default a SQLite file in the runs folder."] = None,
     output: Annotated[Path | None, "File for the best; by default tuned/DATASET.toml in the runs folder."] = None,
 ) -> Shown:
-    """Search methods' hyperparameters and learning rates on the validation set, and save the best for run --tuned."""
+    """Search hyperparameters on the validation set, for run --tuned."""
     if options.executor == "ray" and sampler == "tpe":
         raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
     from hierbench.studies.tuning.tune import tune as search

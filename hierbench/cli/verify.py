@@ -24,7 +24,9 @@ def verify(
     all_metrics: Annotated[bool, "Compute all kept metrics again, not only those that a table shows."] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Say of each run what follows from its predictions, what is only claimed, and what is rejected, and why.
+    """Say of each run what follows from its predictions.
+
+    What is only claimed is said, and what is rejected, and why.
 
     Exit code 0 if nothing is rejected, 1 if something is.
     """

@@ -14,6 +14,12 @@ from hierbench.utils.errors import UserError, nearest, unknown_name
 if TYPE_CHECKING:
     from hierbench.metrics.evidence import Evidence
 
+# Families that follow from the best-ranked classes alone, as compact predictions keep them; "@k" up to `RANKED`.
+OF_RANKS = frozenset(
+    "top1 mistake_severity hierdist min_distance level_accuracy hops information_severity "
+    "hp_micro hr_micro hf_micro hp_macro hr_macro hf_macro".split()
+)
+RANKED = 20  # classes that compact predictions keep
 PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
 KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
 
@@ -164,6 +170,14 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
             raise UserError(f"the metric {name!r} needs a {what}, such as {example!r}")
     meant = nearest(name, [*known_metrics(hierarchy), *known_metrics()])
     raise unknown_name("metric", name, known_metrics(hierarchy), meant)
+
+
+def follows_from_ranks(name: str) -> bool:
+    """Whether a metric follows from the `RANKED` best classes of each example."""
+    family, at, parameter = name.partition("@")
+    if family == "hops" and not at:  # of all classes
+        return False
+    return family in OF_RANKS and (family == "level_accuracy" or int(parameter or 1) <= RANKED)
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:

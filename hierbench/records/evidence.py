@@ -90,6 +90,14 @@ def evidence_of(
     return Evidence(scores, targets, hierarchy, probabilities, levels)
 
 
+def evidence_of_ranks(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy) -> Evidence:
+    """Return the evidence of ranked classes [N, k] and targets [N], for metrics that follow from ranks alone."""
+    scores = torch.zeros(len(ranked), hierarchy.num_classes)
+    places = torch.arange(ranked.shape[1], 0, -1, dtype=torch.float32).expand(ranked.shape)
+    scores.scatter_(1, torch.from_numpy(ranked), places)
+    return Evidence(scores, torch.from_numpy(targets), hierarchy, scores)
+
+
 def _predictions(
     record: Record, hierarchy: Hierarchy, examples: IntArray | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:

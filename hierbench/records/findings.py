@@ -13,9 +13,9 @@ from hierbench.utils.text import one_line
 Verdict = Literal["reproduced", "recomputed", "claimed", "consistent", "unfinished", "rejected"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "recomputed", "claimed", "unfinished", "rejected")
 CAVEAT = (
-    "Not known from any record: whether images of the test split were seen in training, and, of what was not trained "
-    "again, whether the predictions are of the training that the spec describes, and the machine that the environment "
-    "names."
+    "Not known from any record: whether images of the test split were seen in training, how long hyperparameters were "
+    "searched for, and, of what was not trained again, whether the predictions are of the training that the spec "
+    "describes, and the machine that the environment names."
 )
 
 SHOWN = 3  # differences of a table that its line names

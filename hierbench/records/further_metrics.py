@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hierbench.records.record import Record, Records
+from hierbench.records.record import Record, Records, is_number
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.utils.files import read_json_object, write_json
 
@@ -74,7 +74,7 @@ def _values(content: Mapping[str, Any], record: Record, records: Records) -> Val
     values, stale = content.get("values"), content.get("code") != digest_of_code() and record.has_predictions
     if content.get("predictions") != origin_of(record, records) or stale or not isinstance(values, dict):
         return {}
-    if not all(value is None or isinstance(value, int | float) for value in values.values()):
+    if not all(value is None or is_number(value) for value in values.values()):
         return {}
     return {name: math.nan if value is None else float(value) for name, value in values.items()}
 

@@ -39,6 +39,9 @@ def load_predictions(record: Record, tree: Hierarchy) -> Loaded:
     return scores, _known(targets, len(scores), tree)
 
 
+Ranks = tuple[IntArray, IntArray]  # ranked classes [N, k] and targets [N]
+
+
 class Targets:
     """The targets that a run's predictions must be of: those of prepared data, where it is here."""
 
@@ -76,12 +79,16 @@ class Targets:
         return self._prepared[data]
 
 
-def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> None:
-    """Compute a run's metrics from its predictions, and compare; the verdict is "recomputed" if they agree."""
+def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> Ranks | None:
+    """Compute a run's metrics from its predictions, and compare; the verdict is "recomputed" if they agree.
+
+    Returns:
+        what they were computed from, None where there is nothing.
+    """
     try:
         found = _ranked(finding, tree, known)
         if found is None:
-            return
+            return None
         ranked, targets = found
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
         given = known.of(finding)
@@ -89,7 +96,7 @@ def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> None:
         finding.targets = finding.facts.targets
     except (OSError, ValueError) as error:
         finding.reject(f"predictions cannot be read: {error}")
-        return
+        return None
     if given is not None and not np.array_equal(given, targets):
         finding.reject(OTHER_TARGETS)
     recorded = finding.record.result["test"]
@@ -109,6 +116,7 @@ def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> None:
         finding.reject(f"it predicts {len(targets)} examples, and its environment has {recorded_num} test images")
     if not finding.rejected:
         finding.verdict = "recomputed"
+    return found
 
 
 def _check_intervals(finding: RunFinding, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
@@ -123,7 +131,7 @@ def _check_intervals(finding: RunFinding, ranked: IntArray, targets: IntArray, t
             finding.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
 
 
-def _ranked(finding: RunFinding, tree: Hierarchy, known: Targets) -> tuple[IntArray, IntArray] | None:
+def _ranked(finding: RunFinding, tree: Hierarchy, known: Targets) -> Ranks | None:
     """Return ranked classes [N, k] and targets [N], from whichever form of the predictions is here, or None."""
     packed = _packed(finding) if os.path.lexists(finding.record.folder / compact.FILE) else None
     if finding.record.has_predictions:

@@ -21,11 +21,11 @@ from pydantic_core import from_json
 
 from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, digest_of
-from hierbench.records.record import COMPACT, OF_ONE, Record, Records, State, spec_of_row
+from hierbench.records.record import COMPACT, OF_ONE, Record, Records, State, is_number, spec_of_row
 from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, is_as_recorded
-from hierbench.runs.requests import oldest_first, read_requests
+from hierbench.runs.requests import LARGEST, oldest_first, read_requests
 from hierbench.runs.store import RUN_ID, Run, run_names
-from hierbench.utils.files import parse_json_object, read_bytes
+from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
 
 LARGEST_SEED = 100_000  # runs of a table have a thousand at most, those of tuning come after
 LONGEST_TITLE = 100  # characters
@@ -61,9 +61,10 @@ def read_records(
                 found[name] = record = read_record(root / name, received=received)
                 left += record.bases if record else ()
     known = {name: record for name, record in found.items() if record is not None}
-    requests = read_requests(root)
+    notes = list[str]()
+    requests = read_requests(root, notes, limit=LARGEST if received else LARGEST_TEXT)
     order = oldest_first(known, requests, {name: record.started for name, record in known.items()})
-    return Records(root, {name: known[name] for name in order}, requests=requests)
+    return Records(root, {name: known[name] for name in order}, requests=requests, notes=tuple(notes))
 
 
 @contextmanager
@@ -291,7 +292,7 @@ def _is_metric(entry: tuple[str, Any]) -> bool:
     name, value = entry
     if value is None:
         return name == "mistake_severity"
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number(value)
 
 
 def _has_evidence(record: Record) -> bool:

@@ -11,12 +11,12 @@ from pathlib import Path
 from hierbench.config.recipe import images_of
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.registry import compute_metrics
-from hierbench.records.evidence import Trees, evidence_of
+from hierbench.metrics.registry import compute_metrics, follows_from_ranks
+from hierbench.records.evidence import Trees, evidence_of, evidence_of_ranks
 from hierbench.records.findings import Finding, RunFinding
 from hierbench.records.further_metrics import FILE, published_values
 from hierbench.records.methods import Methods, check_method
-from hierbench.records.predictions import Targets, recompute
+from hierbench.records.predictions import Ranks, Targets, recompute
 from hierbench.records.published_tree import shipped_tree, tree_beside
 from hierbench.records.reading import read_records
 from hierbench.records.record import Records
@@ -73,8 +73,8 @@ class _Checks:
         """Check one finished run; `by_id` has its bases."""
         tree = self._tree_of(finding)
         if tree is not None and finding.is_tested and not finding.record.findings:
-            recompute(finding, tree, self.known)
-            _check_further(finding, self.records, tree, self.metrics)
+            ranks = recompute(finding, tree, self.known)
+            _check_further(finding, self.records, tree, self.metrics, ranks)
         if finding.record.spec is not None:
             check_method(finding, self.methods)
             if finding.record.spec.bases:
@@ -100,14 +100,27 @@ class _Checks:
             return self._beside[data]
 
 
-def _check_further(finding: RunFinding, records: Records, tree: Hierarchy, asked: Collection[str] | None) -> None:
-    """Compute metrics kept with a run again, those that are `asked` for or all, and reject the run if one differs."""
-    if not finding.record.has_predictions or finding.rejected:
+def _check_further(
+    finding: RunFinding, records: Records, tree: Hierarchy, asked: Collection[str] | None, ranks: Ranks | None
+) -> None:
+    """Compute metrics kept with a run again, those that are `asked` for or all, and reject the run if one differs.
+
+    Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
+    `hierbench.leaderboard.measured.claimed_in` says.
+    """
+    if finding.rejected or (ranks is None and not finding.record.has_predictions):
         return
     kept = published_values(finding.record, records)
     finding.unchecked = sorted(kept.keys() - asked) if asked is not None else []
     compared = [name for name in kept if name not in finding.unchecked]
-    evidence = evidence_of(finding.record, records, tree) if compared else None
+    if not finding.record.has_predictions:
+        compared = [name for name in compared if follows_from_ranks(name)]
+    if not compared:
+        return
+    if finding.record.has_predictions or ranks is None:
+        evidence = evidence_of(finding.record, records, tree)
+    else:
+        evidence = evidence_of_ranks(ranks[0], ranks[1], tree)
     if evidence is None:
         return
     for name, value in compute_metrics(compared, evidence).items():

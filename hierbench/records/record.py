@@ -16,7 +16,7 @@ from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.requests import Request, budget_of, budgets_of
+from hierbench.runs.requests import Request, budget_of, budgets_of, only_ablated
 from hierbench.runs.store import HistoryRow, Run, read_predictions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, read_bytes, refuse_links
@@ -29,6 +29,7 @@ OF_ONE = ("seed", "base")  # what differs between the specs of a row
 State = Literal["reproduced", "recomputed", "recorded", "claimed", "unfinished", "damaged", "rejected"]
 FINISHED: tuple[State, ...] = ("reproduced", "recomputed", "recorded", "claimed")
 Verdict = Literal["verified", "claimed", "rejected"]
+LARGEST_METRIC = 1e9  # of any recorded number
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +191,16 @@ def comparison_of_row(row: str) -> str:
     return spec_of_row(row).comparison
 
 
+def is_number(value: Any) -> bool:
+    """Whether a recorded value is a number that a metric can have; sums of such numbers are finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_METRIC
+
+
+def _variant_of(record: Record) -> tuple[str, str, str]:
+    """Return what variants of one row share."""
+    return record.job.method.name, record.job.type, comparison_of_row(record.row)
+
+
 @dataclass(frozen=True, eq=False)
 class Records:
     """The runs of one folder, in the order in which they were asked for.
@@ -199,12 +210,14 @@ class Records:
         found: the runs, by id.
         apart: ids of runs whose rows are rejected as a whole.
         requests: what was asked of the folder, oldest first.
+        notes: a line on each request that is ignored.
     """
 
     root: Path
     found: Mapping[str, Record] = field(default_factory=dict)
     apart: frozenset[str] = frozenset()
     requests: tuple[Request, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, run_id: str) -> Record:
         """Return a run; a UserError where it is not here."""
@@ -229,7 +242,26 @@ class Records:
         return self.found.get(run_id)
 
     @cached_property
-    def _budgets(self) -> Mapping[str, Mapping[str, Any]]:
+    def ablated(self) -> frozenset[str]:
+        """The ids of variants of an ablation: whole rows beside another one of the same method, type and settings.
+
+        A request that says so of others, of a seed or of a method, leaves nothing out.
+        """
+        if not (named := only_ablated(self.requests)):
+            return frozenset()
+        shown, of_method = set[str](), set[tuple[str, str, str]]()
+        for record in self:
+            if record.spec is not None and record.id not in named:
+                shown.add(record.row)
+                of_method.add(_variant_of(record))
+        return frozenset(
+            record.id
+            for record in self
+            if record.spec is not None and record.row not in shown and _variant_of(record) in of_method
+        )
+
+    @cached_property
+    def _budgets(self) -> Mapping[str, list[Mapping[str, Any]]]:
         return budgets_of(self.requests)
 
     def budget_of(self, record: Record) -> dict[str, Any] | None:

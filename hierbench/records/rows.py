@@ -6,7 +6,6 @@ from typing import Any
 
 from hierbench.records.findings import NOT_FINISHED, Finding
 from hierbench.records.record import Record, Records
-from hierbench.runs.requests import only_ablated
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
 OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
@@ -18,7 +17,7 @@ def check_rows(records: Iterable[Record], known: Records) -> list[Finding]:
     `known` are all runs of their folder, which say what was asked for.
     """
     rows = groups([one for one in records if one.spec is not None and one.spec.split == "test"], lambda one: one.row)
-    findings, ablated = [_check_row(row, known) for row in rows], only_ablated(known.requests)
+    findings, ablated = [_check_row(row, known) for row in rows], known.ablated
     for table in groups(
         list(zip(rows, findings, strict=True)), lambda one: (one[0][0].comparison, one[0][0].id in ablated)
     ):

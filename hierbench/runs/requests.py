@@ -5,9 +5,10 @@
 Only the command that drives the jobs appends, under the folder's lock; a worker never does. Later lines of the same id
 are short: `{"request", "time"}` where the same was asked again, which makes it the last request, and
 `{"request", "time", "ids", "budget"}` where a search adds what it has learned, which does not. A torn line is ignored,
-and so is one that is no request.
+and so is one that is no request; one whose id is not the digest of its content is ignored with a note.
 
-The id is a digest of what was asked, so that it is the same in every copy of the folder. Options are closed: those that
+The id is a digest of what was asked, so that it is the same in every copy of the folder; what is published of a request
+has an id of its own. Options are closed: those that
 change the jobs, and no others. Where the jobs ran (folders, devices, processes, tracking) is no part of what was asked,
 and of a path to a file of the user's, only the file's name is kept: with that file at hand the request can be made
 again. Hyperparameters that tuning had found are among the options with their values.
@@ -17,7 +18,6 @@ import json
 import os
 import re
 import time
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -32,7 +32,7 @@ from hierbench.config.spec import Spec, digest_of
 from hierbench.config.validation import Closed
 from hierbench.runs.store import RUN_ID
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_bytes, refuse_links, write_bytes, write_text
+from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes, refuse_links, write_bytes, write_text
 from hierbench.utils.lock import Lock
 from hierbench.utils.text import one_line
 
@@ -40,6 +40,7 @@ FILE = "requests.jsonl"
 ID_DIGITS, SHOWN_DIGITS = 16, 6
 ASKED = ("methods", "types", "seeds", "overrides", "protocol", "weights")  # fields of `Options` that change jobs
 LONGEST = 80  # characters of a request in a list
+LARGEST = 8 << 20  # bytes of a file that was received
 
 Kind = Literal["comparison", "ablation", "tuning", "collapse", "scoring"]
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
@@ -48,8 +49,8 @@ RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 class Budget(Closed):
     """How long hyperparameters were searched for, and by which study of Optuna."""
 
-    trials: int
-    runs: int  # of each trial
+    trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+    runs: Annotated[int, Field(strict=True, ge=1, le=10_000)]  # of each trial
     study: str
 
 
@@ -83,6 +84,11 @@ class Request(_Line):
     kind: Kind
 
     @property
+    def digest(self) -> str:
+        """What its id is, where it is whole."""
+        return digest_of([self.kind, self.dataset, self.options, [*self.ids], self.budget])[:ID_DIGITS]
+
+    @property
     def line(self) -> str:
         """What a list of requests shows."""
         methods, seeds = self.options.get("methods", ""), self.options.get("seeds")
@@ -90,17 +96,35 @@ class Request(_Line):
         return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, said))})", LONGEST)
 
 
-def read_requests(root: Path) -> tuple[Request, ...]:
+def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LARGEST_TEXT) -> tuple[Request, ...]:
     """Return the requests of a runs folder or of the records of a published table, oldest first.
 
+    Args:
+        root: the folder.
+        notes: where given, takes a line on what is ignored, a file that cannot be read among it.
+        limit: of the file's bytes.
+
     Raises:
-        UserError: the file is there and cannot be read.
+        UserError: the file is there and cannot be read, and there are no `notes` to say so.
     """
     found: dict[str, list[_Line]] = {}
-    for line in _lines(root):
-        if line.kind is not None or not (line.ids or line.budget):  # asked, and not only learned
-            found[line.id] = found.pop(line.id, [])
-        found.setdefault(line.id, []).append(line)
+    forged = 0
+    try:
+        for line in _lines(root, limit):
+            if line.kind is not None and Request(**dict(line)).digest != line.id:
+                forged += 1
+                continue
+            if line.kind is not None or not (line.ids or line.budget):  # asked, and not only learned
+                found[line.id] = found.pop(line.id, [])
+            found.setdefault(line.id, []).append(line)
+    except UserError as error:
+        if notes is None:
+            raise
+        notes.append(f"{error}; it is ignored")
+        return ()
+    if forged and notes is not None:
+        lines = "a line is ignored, whose id is" if forged == 1 else f"{forged} lines are ignored, whose ids are"
+        notes.append(f"{root / FILE}: {lines} not the digest of what it says")
     return tuple(_whole(lines) for lines in found.values() if any(line.kind is not None for line in lines))
 
 
@@ -113,15 +137,12 @@ def record_request(
     budget: Mapping[str, Any] | None = None,
 ) -> Request:
     """Append a request, or a short line if it is a repeated one, and return it; a UserError where that fails."""
-    closed: dict[str, Any] = without_paths(options)
-    own = digest_of([kind, dataset, closed, [*ids], budget or {}])[:ID_DIGITS]
-    request = Request(
-        id=own,
+    request = _with_own_id(
         time=_now(),
         version=version("hierbench"),
         kind=kind,
         dataset=dataset,
-        options=closed,
+        options=without_paths(options),
         ids=tuple(ids),
         budget=dict(budget or {}),
     )
@@ -151,17 +172,23 @@ def extend_request(
 def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str], *, later: bool = False) -> None:
     """Add the requests of another folder that name published runs, as asked after those that are there.
 
-    What is published has no paths and no ids of other runs. Runs of a `later` part of a publication that no request
-    names get one without options, in the order of `ids`, as they count after those of the earlier parts.
+    One that asked the same for no other runs is replaced. What is published has no paths and no ids of other runs. Runs
+    of a `later` part of a publication that no request names get one without options, in the order of `ids`, as they
+    count after those of the earlier parts.
     """
     found = {request.id: request for request in read_requests(root)}
-    of_runs = [one for one in (_published(request, ids) for request in read_requests(source)) if one.ids]
+    of_runs = [one for one in (_published(request, ids) for request in read_requests(source, [])) if one.ids]
     named = {run_id for request in of_runs for run_id in request.ids}
     if later and (unnamed := [run_id for run_id in ids if run_id not in named]):
-        own = digest_of(unnamed)[:ID_DIGITS]
-        of_runs.insert(0, Request(id=own, kind="comparison", dataset=dataset, ids=tuple(unnamed)))
-    for request in of_runs:
-        found[request.id] = _whole([found.pop(request.id, request), request])
+        of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
+    first: dict[tuple[str, str], Request] = {}  # by what was asked, and the first run
+    for request in [*found.values(), *of_runs]:
+        asked, runs = digest_of([request.kind, request.dataset, request.options]), set(request.ids)
+        for run_id in request.ids:
+            if (other := first.get((asked, run_id))) is not None and runs.issuperset(other.ids):
+                found.pop(other.id, None)
+        found.pop(request.id, None)
+        found[request.id] = first[asked, request.ids[0] if request.ids else ""] = request
     _write(root, found.values())
 
 
@@ -173,7 +200,14 @@ def keep_requests(root: Path, ids: Sequence[str]) -> None:
 def _published(request: Request, ids: Iterable[str]) -> Request:
     wanted = set(ids)
     kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
-    return request.model_copy(update={**kept, "ids": tuple(one for one in request.ids if one in wanted)})
+    kept["ids"] = tuple(one for one in request.ids if one in wanted)
+    return _with_own_id(**{**dict(request), **kept})
+
+
+def _with_own_id(**content: Any) -> Request:
+    """Return a request whose id is the digest of its content."""
+    request = Request(**{**content, "id": "0" * ID_DIGITS})
+    return request.model_copy(update={"id": request.digest})
 
 
 def _write(root: Path, requests: Iterable[Request]) -> None:
@@ -207,19 +241,20 @@ def without_paths(content: Any) -> Any:
     return PATH.sub("", content) if isinstance(content, str) else content
 
 
-def budgets_of(requests: Iterable[Request]) -> dict[str, Mapping[str, Any]]:
-    """Return {id of a run: {METHOD:TYPE: how it was tuned}}; see `budget_of`."""
-    found: dict[str, Mapping[str, Any]] = {}
+def budgets_of(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return {id of a run: what each request that names it says of tuning, oldest first}; see `budget_of`."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for request in requests:
         if request.budget and request.kind in ("comparison", "tuning"):
             for one in request.ids:
-                found[one] = request.budget if one not in found else ChainMap(request.budget, dict(found[one]))
+                found.setdefault(one, []).append(request.budget)
     return found
 
 
-def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any] | None:
     """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
-    content = budgets.get(run_id, {}).get(f"{spec.method.name}:{spec.type}")
+    row = f"{spec.method.name}:{spec.type}"
+    content = next((budget[row] for budget in reversed(budgets.get(run_id, [])) if row in budget), None)
     try:
         return None if content is None else Budget.model_validate(content).model_dump()
     except ValueError:  # in a received folder
@@ -227,7 +262,7 @@ def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, Mapping[str, Any]])
 
 
 def only_ablated(requests: Sequence[Request]) -> set[str]:
-    """Return the ids of runs that are a variant of an ablation, and no row of a comparison."""
+    """Return the ids that ablations name, and no comparison."""
     named = {kind: {one for of in requests if of.kind == kind for one in of.ids} for kind in ("ablation", "comparison")}
     return named["ablation"] - named["comparison"]
 
@@ -264,14 +299,16 @@ def _locked(root: Path) -> Iterator[None]:
         raise UserError(f"{root / FILE} cannot be written: {error.strerror or error}") from None
 
 
-def _lines(root: Path) -> Iterator[_Line]:
+def _lines(root: Path, limit: int) -> Iterator[_Line]:
     try:
-        content = read_bytes(root / FILE)
+        content = read_bytes(root / FILE, limit)
     except FileNotFoundError:
         return
     except OSError as error:
         raise UserError(f"{root / FILE} cannot be read: {error.strerror or error}") from None
     for line in content.split(b"\n"):
+        if b'"request"' not in line:  # no other has an id; of a file of nothing else, a million in a second
+            continue
         try:
             yield _Line.model_validate(parse_json_object(line.decode()))
         except ValueError:  # torn, or of another program

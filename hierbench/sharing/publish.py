@@ -53,7 +53,7 @@ def publish(
     chosen = known if columns is None else columns
     opened = checked_board(dataset, place, chosen)
     board, part = opened.board, Part(opened.board.records, ids_of(opened.board))
-    notes = [*refuse_rejected(board, opened.report), *filter(left_out, board.remark.split("; "))]
+    notes = [*refuse_rejected(board, opened.report), *board.records.notes, *filter(left_out, board.remark.split("; "))]
     with replaced(folder, name) as staging:
         updates = _check_there(folder, name, update)
         earlier = read_records(folder / name) if updates else Records(folder / name)

@@ -226,7 +226,7 @@ def test_scores_of_a_dataset_become_a_row(trained, data_dir, tmp_path, shapes):
 ONES = np.ones((1, 100))
 MISTAKES = {
     "unknown method 'cee'; did you mean 'ce'": lambda: hierbench.run("cee", "shapes"),
-    "unknown dataset": lambda: hierbench.run("ce", "shape"),
+    "unknown recipe": lambda: hierbench.run("ce", "shape"),
     "seeds must be at least 1": lambda: hierbench.run("ce", "shapes", seeds=0),
     "seeds is a whole number, got [0, 1]": lambda: hierbench.run("ce", "shapes", seeds=[0, 1]),
     "unknown device 'gpu'": lambda: hierbench.run("ce", "shapes", device="gpu"),

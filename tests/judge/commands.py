@@ -10,7 +10,7 @@ import re
 import shlex
 
 LEFT_OUT = {  # why no line names a command
-    "separate": "new; run --until-separated had it",
+    "separate": "new, and trains as run does",
     "job": "trains, on a cluster; what it writes is a run folder",
 }
 KINDS = "confusion|curves|frame|levels|operating|severity|similarity|tradeoff"

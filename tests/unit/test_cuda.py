@@ -1,4 +1,4 @@
-"""What a GPU must do as the CPU does; skipped where there is none. `hierbench bench --device cuda` has the figures."""
+"""What a GPU must do as the CPU does; skipped where there is none. `tests/tools/bench.py` has the figures."""
 
 import numpy as np
 import pytest

@@ -16,6 +16,7 @@ from hierbench.leaderboard.asked import choose
 from hierbench.leaderboard.board import Board
 from hierbench.planning.plan import make_plan
 from hierbench.records.reading import read_records
+from hierbench.runs import requests
 from hierbench.runs.requests import (
     asked_options,
     extend_request,
@@ -215,7 +216,8 @@ def test_a_published_folder_has_the_requests_of_its_runs(tmp_path):
         folder.mkdir()
     first = ask(runs, A, B, overrides=["a=1"])
     ask(runs, C)
-    content = json.loads(lines(runs)[0]) | {"options": {"weights": "/home/me/w.pt"}}  # of others
+    forged = requests._with_own_id(**dict(first) | {"options": {"weights": "/home/me/w.pt"}})  # of others
+    content = forged.model_dump(mode="json", by_alias=True)
     (runs / "requests.jsonl").write_text("\n".join([json.dumps(content), *lines(runs)[1:]]))
     publish_requests(target, runs, "shapes", [B, D])
     (published,) = read_requests(target)

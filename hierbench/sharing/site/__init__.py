@@ -1,1 +1,1 @@
-"""Leaderboards as a static site: pages, downloads, a feed."""
+"""Leaderboards as a static site: pages and downloads."""

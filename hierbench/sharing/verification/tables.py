@@ -162,10 +162,31 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
         finding.reject(f"it cannot be made again from its records: {error}")
         return finding
     board = _as_claimed(given, board, finding, published=published)
+    _check_runs(board, finding, published=published)
     _compare_rows(content, parse_json_object(render(board_table(board), "json")), finding)
     if published and not finding.rejected:
         _note_pages(path, board, finding)
     return finding
+
+
+def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
+    """Reject a table that leaves out a finished run of its rows, below their last seed.
+
+    A published one has all the finished runs that are beside it, and none that is planned and not finished.
+    """
+    shown = {run_id for row in board.rows for run_id in row.runs}
+    known = set(board.records.with_bases(shown))
+    last: dict[str, int] = {}
+    for record in map(board.records.get, shown):
+        if record is not None and record.spec is not None:
+            last[record.row] = max(record.job.seed, last.get(record.row, 0))
+    for record in board.records:
+        if record.spec is None or record.spec.split != "test":
+            continue
+        if published and record.state == "unfinished":
+            finding.reject(f"the run {record.id[:12]} ({record.label}) is planned and not finished")
+        elif record.done and record.id not in known and (published or record.job.seed < last.get(record.row, 0)):
+            finding.reject(f"the finished run {record.id[:12]} ({record.label}) is in no row")
 
 
 def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
@@ -191,8 +212,17 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
         if not os.path.lexists(page):
             if suffix == ".md":
                 finding.note(f"{page.name} is missing")
-        elif _text_of(page) != render(table, format):
-            finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+        elif (text := _text_of(page)) != (made := render(table, format)):
+            given, own = _settings_in(text), _settings_in(made)
+            if given and given != own:
+                finding.note(f"{page.name} says other settings than the records: {given!r}, they give {own!r}")
+            else:
+                finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+
+
+def _settings_in(text: str | None) -> str:
+    """Return the line of a page that says how its runs were trained, "" where it has none."""
+    return next((line for line in (text or "").splitlines() if line.startswith("Settings: ")), "")
 
 
 def _text_of(page: Path) -> str | None:

@@ -55,7 +55,7 @@ def _verify(
         from hierbench.reproduction.retrain import train_again  # with all that trains
 
         train_again(found, retrain, data_dir, device)
-    report = Report(folder, found, checked.rows)
+    report = Report(folder, found, checked.rows, notes=list(checked.records.notes))
     if left := {name for one in found for name in one.unchecked}:
         report.notes.append(
             f"Not computed again: {len(left)} metrics that are kept with runs and that no table here shows; "
