@@ -265,6 +265,12 @@ def test_runs_that_cannot_be_written(cli, folder, tmp_path):
     cli(folder, "run", "--dataset", "shapes", "--runs", tmp_path / "file/runs").one_line("runs cannot be written to")
 
 
+def test_help_fits_one_screen(cli, folder):
+    _, _, commands = cli(folder, "--help").ok().out.partition("Commands:\n")
+    lines = commands.strip().splitlines()
+    assert len(lines) <= 20 and all(re.match(r" {0,2}[a-z]+ +[A-Z].*\.$", line) for line in lines)
+
+
 def test_help_is_quick_and_imports_nothing_heavy(cli, folder):
     code = (
         "import sys\nsys.argv = ['hierbench', '--help']\nfrom hierbench.cli.main import main\n"

@@ -29,6 +29,15 @@ ALLOWED: list[tuple[str, str, str]] = [
     (".", r"file missing: runs/\w{64}/spec\.json", "file times order nothing, so none is set"),
     (".", r"further-metrics\.json", "further values are in the user's cache, and published by a table"),
     ("^verify runs", r"number \d+: |folders\[0\]\.notes", "so none are beside runs, to be compared or not"),
+    (".", r"groups", "the letters of all pairs have left"),
+    ("published/tiny-imagenet-frozen", r"[Tt]uning", "budgets are read from requests alone"),
+    (
+        "verify .*pub|pub/shapes|site build",
+        r"exit code|rejected|reasons|tables\[0\]",
+        "a table has no letters any more",
+    ),
+    ("data list", "word", "a dataset says its recipes"),
+    ("--dry-run", r"flops_per_image|head_seconds", "a dry run has parameters and time"),
     (
         "publish|verify",
         r"\.(runs|rows)\[\d+\]\.(notes|label|runs)",

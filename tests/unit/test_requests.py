@@ -221,7 +221,7 @@ def test_a_published_folder_has_the_requests_of_its_runs(tmp_path):
     (runs / "requests.jsonl").write_text("\n".join([json.dumps(content), *lines(runs)[1:]]))
     publish_requests(target, runs, "shapes", [B, D])
     (published,) = read_requests(target)
-    assert (published.id, published.ids, published.options) == (first.id, (B,), {"weights": "w.pt"})
+    assert (published.id, published.ids, published.options) == (published.digest, (B,), {"weights": "w.pt"})
     publish_requests(target, other, "shapes", [D, A], later=True)
     assert [one.ids for one in read_requests(target)] == [(B,), (D, A)]
 

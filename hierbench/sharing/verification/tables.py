@@ -3,6 +3,7 @@
 import glob
 import math
 import os
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -213,16 +214,17 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
             if suffix == ".md":
                 finding.note(f"{page.name} is missing")
         elif (text := _text_of(page)) != (made := render(table, format)):
-            given, own = _settings_in(text), _settings_in(made)
-            if given and given != own:
-                finding.note(f"{page.name} says other settings than the records: {given!r}, they give {own!r}")
+            own = _settings_in(made)
+            if untrue := [setting for setting in _settings_in(text) if setting not in own]:
+                finding.note(f"{page.name} says other settings than the records: {'; '.join(untrue)}")
             else:
                 finding.note(f"{page.name} is not what this version writes of these records; the .json is")
 
 
-def _settings_in(text: str | None) -> str:
-    """Return the line of a page that says how its runs were trained, "" where it has none."""
-    return next((line for line in (text or "").splitlines() if line.startswith("Settings: ")), "")
+def _settings_in(text: str | None) -> list[str]:
+    """Return the parts of the sentence of a page that says how its runs were trained."""
+    found = re.search(r"Settings: (.*?)\.?(?= Evidence: |$)", text or "", re.MULTILINE)
+    return found[1].split("; ") if found else []
 
 
 def _text_of(page: Path) -> str | None:
