@@ -30,6 +30,11 @@ ALLOWED: list[tuple[str, str, str]] = [
     (".", r"further-metrics\.json", "further values are in the user's cache, and published by a table"),
     ("^verify runs", r"number \d+: |folders\[0\]\.notes", "so none are beside runs, to be compared or not"),
     (".", r"groups", "the letters of all pairs have left"),
+    (".", r"\.plans/|shapes-changes\.json", "cached plans and lists of changes have left"),
+    ("publish", r"not_known", "budgets are claims"),
+    ("publish.*ece", r"ece|claimed", "what published predictions do not give is not ranked"),
+    ("publish.*--update", r"^stdout: number", "it says what came and went"),
+    ("site build", ".", "a site has a page per table and per method"),
     ("published/tiny-imagenet-frozen", r"[Tt]uning", "budgets are read from requests alone"),
     (
         "verify .*pub|pub/shapes|site build",

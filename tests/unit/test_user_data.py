@@ -17,8 +17,9 @@ from hierbench.config.recipe import load_recipe, protocols_of, recipe_names
 from hierbench.config.source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
-from hierbench.data.user.listing import Photograph, divide, sizes
+from hierbench.data.user.listing import divide, sizes
 from hierbench.data.user.opening import open_source, read_tree
+from hierbench.data.user.photographs import Photograph
 from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.data.image import LARGEST_IMAGE, UnreadableImageError
-from hierbench.data.user.listing import HUB, GoneError, Listing, Photograph
+from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
 from hierbench.data.writer import SPLITS
 from hierbench.utils.console import installing
 from hierbench.utils.errors import UserError, one_line_of

@@ -2,15 +2,14 @@
 
 import io
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hierbench.config.source import SourceSection, Splits
+from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError, nearest, unknown_name
 from hierbench.utils.files import read_bytes
@@ -18,7 +17,6 @@ from hierbench.utils.files import read_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-HUB = "hf:"  # before a name on the hub of Hugging Face
 SAVED = ("dataset_dict.json", "state.json")  # of a folder that `save_to_disk` of its `datasets` wrote
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 100  # missing files that an error names
@@ -29,50 +27,7 @@ SEPARATORS = {  # that tables of others have, and what an error asks about each
     for sep, name in ((";", ";"), ("\t", "a tab"), ("|", "|"))
 }
 IMBALANCED = 3.0  # largest to smallest class; above it, balanced sampling is worth a try
-
-
-class GoneError(UserError):
-    """The images, or the tree, are not where the file says; what was prepared from them can still be used."""
-
-
-@dataclass(frozen=True)
-class Photograph:
-    """An image file: its path relative to the root, its class, its split if the user chose it, size and time."""
-
-    name: str
-    label: str
-    split: str
-    size: int  # bytes
-    time: int  # of the last change, ns
-
-
 Divided = dict[str, list[Photograph]]  # per split
-
-
-@dataclass(frozen=True)
-class Listing:
-    """All images of a dataset, sorted by name, how many files of each kind are none, and links not followed.
-
-    `read` returns the bytes of an image that is no file below the root.
-    """
-
-    root: Path
-    photographs: list[Photograph] = field(default_factory=list)
-    ignored: Counter[str] = field(default_factory=Counter)
-    upward: dict[str, None] = field(default_factory=dict)  # paths of links to a folder above
-    read: Callable[[Photograph], bytes] | None = None
-
-    @property
-    def labels(self) -> list[str]:
-        """The classes in sorted order."""
-        return sorted({photograph.label for photograph in self.photographs})
-
-    @property
-    def remarks(self) -> list[str]:
-        """What was ignored or left out."""
-        kinds = ", ".join(f"{kind} ({num:,})" for kind, num in self.ignored.most_common(5))
-        remarks = [f"{self.ignored.total():,} files that are no images are ignored: {kinds}"] * bool(self.ignored)
-        return remarks + [f"the link {link} is left out: it leads to a folder above it" for link in self.upward]
 
 
 @contextmanager

@@ -20,13 +20,11 @@ from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.user.listing import (
     SEPARATORS,
     SHOWN,
-    GoneError,
-    Listing,
-    Photograph,
     divide,
     imbalance,
     list_images,
 )
+from hierbench.data.user.photographs import GoneError, Listing, Photograph
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
 from hierbench.hierarchy.tree import Hierarchy
