@@ -125,13 +125,14 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     for override in overrides:
         apply_override(content, override)
     content.setdefault("protocol", protocol)
+    given = content["data"]
+    if (given.get("dataset") if isinstance(given, dict) else given) != images:
+        raise UserError(f"{where}: data = {given!r}; a recipe's images are those that its file names")
     recipe = parse_recipe(content, where)
     if recipe.protocol != protocol:
         raise UserError(f"{where}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
     if recipe.dataset != (name if is_dataset_file(dataset) else dataset):
         raise UserError(f"{where}: dataset = {recipe.dataset!r}; choose a recipe with --dataset")
-    if recipe.data.dataset != images:
-        raise UserError(f"{where}: data = {recipe.data.dataset!r}; a recipe's images are those that its file names")
     if is_dataset_file(dataset):
         return _of_user(recipe, where, Path(dataset), base)
     if recipe.source is not None:

@@ -577,5 +577,5 @@ def test_the_images_of_a_built_in_recipe():
     for name, data in names.items():
         assert load_recipe(name).expected == load_recipe(data).expected
     for override in ("data=shapes", "data.dataset=shapes"):
-        with pytest.raises(UserError, match="data"):
+        with pytest.raises(UserError, match="a recipe's images are those that its file names"):
             load_recipe("cifar100", [override])
