@@ -14,6 +14,7 @@ from hierbench.utils.errors import UserError
 MISSING = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
 SECTIONS = ("model", "train", "augment", "evaluation")
+OF_RECIPE = "not as in the recipe: "  # begins a remark that cannot be made again without a user's file
 
 
 def recipe_of(dataset: str, protocol: str) -> Recipe | None:
@@ -113,7 +114,7 @@ def remarks_on(dataset: str, newest: Spec, found: Sequence[Record], recipe: Reci
     if odd := dict.fromkeys(
         line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
     ):
-        remarks.append(f"not as in the recipe: {', '.join(odd)}")
+        remarks.append(f"{OF_RECIPE}{', '.join(odd)}")
     if mixed:
         tuned = all(known.budget_of(record) for record in found if record.job.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")

@@ -140,6 +140,11 @@ class Data(Closed):
     # Re-save images as JPEG of this quality before resizing, 0 to disable; only for fgvc (docs/protocols.md, row 22).
     jpeg_quality: Annotated[int, Field(ge=0, le=95)] = 0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, content: Any) -> Any:
+        return {"dataset": content} if isinstance(content, str) else content
+
     @property
     def variant(self) -> str:
         """The name of the prepared form: the dataset's, or one that says how the images were re-saved."""

@@ -26,6 +26,8 @@ def cluster():
     """Two nodes with one processor each; what starts them is Ray's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name in ("period_ms", "timeout_ms", "initial_delay_ms"):  # a dead node is noticed in seconds
+            patch.setenv(f"RAY_health_check_{name}", "500")
         patch.delenv("RAY_ADDRESS", raising=False)
         from ray.cluster_utils import Cluster
 

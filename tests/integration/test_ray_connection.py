@@ -15,6 +15,8 @@ from tests.short import SHORT
 from tests.waiting import write_method
 
 pytest.importorskip("ray")
+# What Ray takes to notice a dead node, ms: seconds in place of half a minute.
+NOTICED_SOON = {f"RAY_health_check_{name}": "500" for name in ("period_ms", "timeout_ms", "initial_delay_ms")}
 FAST = ["--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--mlflow", "off", "--json", *SHORT]
 LOOK = """
 import os
@@ -44,7 +46,7 @@ def start(work, data_dir, *before):
     return subprocess.Popen(
         list(map(str, [*before, sys.executable, "-c", LOOK, "run", "--methods", work / "where.py", *FAST, *where])),
         cwd=work / "project",
-        env=clean | {"HOME": str(work / "home")},
+        env=clean | {"HOME": str(work / "home")} | NOTICED_SOON,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
