@@ -75,6 +75,7 @@ def same_results(runs, undisturbed, count):
     return True
 
 
+@pytest.mark.thorough
 def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbed, monkeypatch):
     """Its job goes on from its checkpoint on the other node, and all numbers are those of undisturbed jobs.
 

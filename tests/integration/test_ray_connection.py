@@ -94,6 +94,7 @@ def child(parent, name):
     raise LookupError(name)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
 @pytest.mark.parametrize("server", [pytest.param("gcs_server", marks=pytest.mark.soak), "raylet"])
 def test_a_cluster_that_is_lost_in_the_middle_ends_the_command(work, data_dir, server):
