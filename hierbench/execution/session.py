@@ -78,7 +78,7 @@ class Session:
             device: Device = device_on_cluster(options.address, options.device)
         else:  # jobs that run elsewhere keep the device as asked
             device = options.device if options.remote else choose_device(options.device)
-        precision = resolve_precision(self.recipe.train.precision, device)
+        precision = resolve_precision(self.recipe.train.precision, device, frozen=self.recipe.model.frozen)
         train = self.recipe.train.model_copy(update={"precision": precision})
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)

@@ -12,6 +12,7 @@ from torch.distributed.nn.functional import all_gather, all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from hierbench.models.classifier import Classifier
 from hierbench.models.features import at_least_float32
 
 
@@ -32,8 +33,15 @@ def gather_rows(rows: Tensor) -> Tensor:
 class RankNorm(_BatchNorm):
     """Batch norm over the examples of all ranks, which must have the same number.
 
-    This one is for CPU processes; DistributedDataParallel accepts PyTorch's SyncBatchNorm only on accelerators.
+    PyTorch's SyncBatchNorm is for accelerators alone, and waits for the device in every norm.
     """
+
+    def __init__(self, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
+        """Take over the parameters and buffers of a norm, and what timm's `BatchNormAct2d` does after it."""
+        super().__init__(norm.num_features, norm.eps, norm.momentum, device=norm.weight.device)
+        self.load_state_dict(norm.state_dict())
+        self.train(norm.training)
+        self.after = [module for name in ("drop", "act") if (module := getattr(norm, name, None)) is not None]
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
@@ -41,8 +49,12 @@ class RankNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map [B, C, ...] to the same shape."""
-        if not self.training:
-            return super().forward(input)
+        out = self._normalised(input) if self.training else super().forward(input)
+        for module in self.after:
+            out = module(out)
+        return out
+
+    def _normalised(self, input: Tensor) -> Tensor:
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
         values = at_least_float32(input)
@@ -72,14 +84,12 @@ def exclude_from_reduction(model: nn.Module, names: Sequence[str]) -> None:
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(names))
 
 
-def synchronise_norms(model: nn.Module, device: str) -> None:
-    """Replace every batch norm by one over all ranks with the same name and weights."""
-    if device != "cpu":
-        nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        return
-    for module in list(model.modules()):
+def synchronise_norms(model: Classifier) -> None:
+    """Replace every batch norm before the method by one over all ranks with the same name and weights.
+
+    The method sees the examples of all ranks as it is, so its norms would count them once per rank.
+    """
+    for module in [*model.backbone.modules(), *model.features.modules()]:
         for name, norm in list(module.named_children()):
             if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
-                ours = RankNorm(norm.num_features, norm.eps, norm.momentum)
-                ours.load_state_dict(norm.state_dict())
-                setattr(module, name, ours)
+                setattr(module, name, RankNorm(norm))

@@ -110,7 +110,7 @@ def seconds_per_image(
 
     The head is always the baseline's: heads cost little, and an estimate should not run the user's code.
     """
-    precision = resolve_precision(recipe.train.precision, device)
+    precision = resolve_precision(recipe.train.precision, device, frozen=recipe.model.frozen)
 
     def trainee_of(batch: int) -> Trainee:
         size = recipe.expected.image_size

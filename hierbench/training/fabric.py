@@ -38,7 +38,9 @@ def make_fabric(
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    strategy = DDPStrategy(find_unused_parameters=find_unused) if num_ranks > 1 else "auto"
+    # Buffers are equal on all ranks: those of norms follow from all examples, see `hierbench.models.sync_norm`.
+    several = DDPStrategy(find_unused_parameters=find_unused, broadcast_buffers=False)
+    strategy = several if num_ranks > 1 else "auto"
     devices = list(gpus[:num_ranks]) if device == "cuda" and gpus else num_ranks
     # Explicit: from a scheduler's environment variables Fabric would conclude that it has to use all its tasks.
     fabric = Fabric(
@@ -70,12 +72,22 @@ def import_fabric() -> None:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process that it counts
 
 
-def resolve_precision(asked: AskedPrecision, device: str) -> Precision:
+def resolve_precision(asked: AskedPrecision, device: str, *, frozen: bool = False) -> Precision:
     """Return what "auto" means on a device: bfloat16 where it has instructions for it, else float32.
 
     Raises:
-        UserError: `device` is another machine's: "auto", or "cuda" without a GPU here.
+        UserError: bfloat16 of a frozen network, or on MPS; or `device` is another machine's: "auto", or "cuda" without
+            a GPU here.
     """
+    if asked == "bfloat16" and frozen:
+        raise UserError(
+            "train.precision = bfloat16 would round the cached features of a frozen network in training and not in "
+            "evaluation, and heads gain nothing from it; use float32"
+        )
+    if asked == "bfloat16" and device == "mps":
+        raise UserError("train.precision = bfloat16 is not for mps, which would train in float32; use float32")
+    if frozen:
+        return "float32"
     if asked != "auto":
         return asked
     if device == "auto" or (device == "cuda" and not torch.cuda.is_available()):

@@ -233,7 +233,7 @@ def one_thread_each(num: int = 1) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(num)
     try:
-        with torch.backends.cudnn.flags(allow_tf32=False, benchmark=False):
+        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False, benchmark=False):
             yield
     finally:
         torch.set_num_threads(before)

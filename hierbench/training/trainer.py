@@ -80,7 +80,7 @@ def train(
     fabric = make_fabric(device, spec.train.precision, gpus, num_ranks, find_unused=is_library)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
-    model = _new_model(job, hierarchy, weights, device, num_ranks)
+    model = _new_model(job, hierarchy, weights, num_ranks)
     optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
@@ -129,12 +129,12 @@ def train(
     _finish(fabric, model, job, prepared, run, progress)
 
 
-def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int) -> Classifier:
+def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, num_ranks: int) -> Classifier:
     """Return the model as the job's seed initialises it, prepared for several ranks where there are."""
     torch.manual_seed(seed_for(job.spec.seed, 0))
     model = new_classifier(job, hierarchy, weights).to(memory_format=torch.channels_last)
     if num_ranks > 1:
-        synchronise_norms(model, device)
+        synchronise_norms(model)
         exclude_from_reduction(model, model.parameters_without_gradient())
         model.gather = gather_rows
     return model
@@ -179,6 +179,7 @@ def _drawn(rows: Tensor, num: int) -> Tensor:
 
 def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
     """Average the epoch's loss terms [steps, terms]; the only host-device sync."""
+    losses = losses.cpu()  # not every device has float64
     finite = losses.isfinite()
     if not finite.all():
         step, term = (~finite).nonzero()[0].tolist()

@@ -19,9 +19,11 @@ from hierbench.data.prepared import find
 from hierbench.execution.run_job import execute
 from hierbench.models import build_classifier
 from hierbench.models.classifier import compile_embedding
+from hierbench.models.sync_norm import RankNorm
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting, side_by_side
 from hierbench.training.fabric import make_fabric, resolve_precision
+from hierbench.training.features import one_thread_each
 from hierbench.training.memory import count_micro_batches
 from hierbench.training.step import Step
 from hierbench.training.trainer import load_checkpoint
@@ -91,6 +93,17 @@ def test_two_processes_give_what_one_gives_up_to_rounding(request, shapes, data_
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
 
 
+def test_two_processes_count_a_batch_once_in_the_norms_of_a_method(shapes, data_dir, tmp_path, forked_ranks):
+    """It sees the examples of both."""
+    overrides = ["methods.etf.features=bn", "train.batch_size=240", "train.epochs=1"]  # one step
+    variances = []
+    for devices in (1, 2):
+        setting = Setting(tmp_path / str(devices), data_dir, threads=1, devices=devices)
+        ended = run(job_for(shapes, overrides, "etf"), setting)
+        variances.append(load_checkpoint(ended.folder / "checkpoint.pt")["best"]["method.norm.running_var"])
+    assert torch.allclose(*variances, rtol=1e-6, atol=1e-6)
+
+
 def test_two_processes_train_a_library_s_network_of_which_a_part_gets_no_gradient(
     shapes, data_dir, tmp_path, forked_ranks
 ):
@@ -145,6 +158,24 @@ def _exists(pid):
 def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_path, forked_ranks, overrides, error):
     setting = Setting(tmp_path, data_dir, threads=1, devices=2)
     assert execute(job_for(shapes, overrides), setting, lambda done, total: None).error.startswith(error)
+
+
+def test_a_norm_over_ranks_keeps_what_follows_it():
+    """As timm's norms, which activate too."""
+    from timm.layers import BatchNormAct2d
+
+    norm = BatchNormAct2d(3).eval()
+    norm.running_mean.uniform_()
+    images = torch.randn(2, 3, 4, 4)
+    ours = RankNorm(norm)
+    assert torch.equal(ours(images), norm(images)) and ours.state_dict().keys() == norm.state_dict().keys()
+
+
+def test_extraction_is_with_cudnn():
+    """As its flags are off by default."""
+    with one_thread_each():
+        assert torch.backends.cudnn.enabled and torch.backends.cudnn.deterministic
+        assert not torch.backends.cudnn.benchmark and not torch.backends.cudnn.allow_tf32
 
 
 @pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
@@ -266,6 +297,10 @@ def test_auto_is_what_the_processor_has(monkeypatch):
     assert resolve_precision("auto", "cpu") == "float32"
     assert resolve_precision("auto", "mps") == "float32"
     assert resolve_precision("bfloat16", "cpu") == "bfloat16"
+    assert resolve_precision("auto", "cuda", frozen=True) == "float32"
+    for device, frozen, why in (("cpu", True, "cached features of a frozen network"), ("mps", False, "not for mps")):
+        with pytest.raises(UserError, match=why):
+            resolve_precision("bfloat16", device, frozen=frozen)
 
 
 def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_dir, tmp_path, monkeypatch):
