@@ -100,6 +100,18 @@ def test_the_tables_that_the_project_publishes_are_what_their_records_give(tmp_p
         assert all(note.startswith(TARGETS_KNOWN if digest_ships else TARGETS_ALONE) for note in notes)
 
 
+def test_requests_that_cannot_be_read_cost_a_note_and_not_the_table(tmp_path):
+    """They alone say how long hyperparameters were searched for, which is a claim."""
+    name = "cifar100-small"
+    for path in SHIPPED.parent.glob(f"{name}*"):
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
+    (tmp_path / name / "requests.jsonl").unlink()
+    (tmp_path / name / "requests.jsonl").mkdir()
+    (report,) = verify([tmp_path / name], tmp_path)
+    assert report.num_rejected == 0 and "not a regular file; it is ignored" in report.notes[0]
+    assert report.tables[0].verdict == "consistent"
+
+
 def test_the_best_seed_copied_over_all_in_another_file_that_ranks_alike(runs, shapes):
     best, copies = runs.run("flamingo", 0), [runs.run("flamingo", 1), runs.run("flamingo", 2)]
     scores, targets = best.predictions()
