@@ -17,6 +17,8 @@ from hierbench.models.features import TypeI, TypeII, at_least_float32
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
 
+_compiled: dict[str, object] = {}  # the network whose graphs this process has
+
 
 class Classifier(nn.Module):
     """Images, or the cached features [B, C] of a frozen backbone, in; the method's outputs out."""
@@ -109,23 +111,36 @@ def build_classifier(
 
 
 def compile_embedding(
-    model: Classifier, shape: Sequence[int], autocast: Callable[[], AbstractContextManager[object]]
+    model: Classifier,
+    shapes: Sequence[tuple[int, ...]],
+    dtype: torch.dtype,
+    autocast: Callable[[], AbstractContextManager[object]],
 ) -> bool:
     """Make a model train through `torch.compile`; return whether that works.
 
     Methods are not compiled: heads and losses are small, and a foreign one may not compile. PyTorch compiles lazily, so
-    a batch goes forward and backward first; if that fails, the model stays uncompiled, with one warning. PyTorch's
-    environment variable TORCH_COMPILE_DISABLE=1 switches compilation off. `shape` is [B, 3, H, W] of the training
-    batches; weights, norms and gradients of the model, which is on its device, are the same afterwards.
+    a batch of each shape goes forward and backward first; if that fails, the model stays uncompiled, with one warning.
+    PyTorch keeps a few graphs, and computes without one when they are used up: those of another network are dropped.
+    PyTorch's environment variable TORCH_COMPILE_DISABLE=1 switches compilation off.
+
+    Args:
+        model: on its device; weights, norms and gradients are the same afterwards.
+        shapes: [B, 3, H, W] of each batch that training will see.
+        dtype: of its images.
+        autocast: the context that it trains in.
     """
+    if (network := (repr(model.backbone), repr(model.features), *shapes, dtype)) != _compiled.get("network"):
+        torch.compiler.reset()
+        _compiled["network"] = network
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    images = torch.zeros(*shape, device=next(model.parameters()).device).contiguous(memory_format=torch.channels_last)
-    compiled = torch.compile(model.embed, dynamic=False)
+    compiled, device = torch.compile(model.embed, dynamic=False), next(model.parameters()).device
     try:
         model.train()
-        with autocast():
-            features = compiled(images)
-        features.float().sum().backward()
+        for shape in shapes:
+            images = torch.zeros(shape, dtype=dtype, device=device).contiguous(memory_format=torch.channels_last)
+            with autocast():
+                features = compiled(images)
+            features.float().sum().backward()
     except Exception as error:  # compilers and drivers raise errors of any type
         if isinstance(error, torch.OutOfMemoryError):
             raise

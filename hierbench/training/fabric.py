@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
+IMAGE_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # that Fabric feeds a network
 CPU_HAS_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # as PyTorch names them, x86-64 and ARM64
 
 

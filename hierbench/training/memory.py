@@ -45,6 +45,12 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
     return num
 
 
+def shapes_of(batch_size: int, num_micro: int, num_ranks: int, size: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes [b, 3, H, W] of the parts of a batch that one device sees; the last may be smaller."""
+    parts = torch.empty(batch_size).chunk(num_micro)
+    return [(num, 3, *size) for num in dict.fromkeys(len(part) // num_ranks for part in parts)]
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device, or this machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

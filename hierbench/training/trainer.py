@@ -24,8 +24,8 @@ from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, sync
 from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run
 from hierbench.training.checkpoint import load_checkpoint, no_progress, save_checkpoint
-from hierbench.training.fabric import make_fabric
-from hierbench.training.memory import count_micro_batches
+from hierbench.training.fabric import IMAGE_TYPES, make_fabric
+from hierbench.training.memory import count_micro_batches, shapes_of
 from hierbench.training.prediction import predict
 from hierbench.training.results import best_epoch, environment, history_row, write_result
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
@@ -91,8 +91,9 @@ def train(
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     if fabric.device.type == "cuda" and not spec.model.frozen and len(progress["history"]) < epochs:
-        shape = (batch_size // num_micro // num_ranks, 3, *(spec.model.input_size or prepared.meta["image_size"]))
-        compile_embedding(model, shape, fabric.autocast)
+        size = spec.model.input_size or prepared.meta["image_size"]
+        shapes = shapes_of(batch_size, num_micro, num_ranks, size)
+        compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)
     labels = train_split.labels.cpu()
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:

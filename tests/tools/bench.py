@@ -49,7 +49,7 @@ from hierbench.planning.parameters import stand_in_tree
 from hierbench.planning.resources import choose_device
 from hierbench.speed import timing
 from hierbench.speed.timing import RATE, Workload, seconds_of
-from hierbench.training.fabric import make_fabric, resolve_precision
+from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.posthoc import rescored_chunks
 from hierbench.training.step import Step
 from hierbench.utils.console import Meter
@@ -138,7 +138,7 @@ class Trainee(timing.Trainee):
         self.step = Step(self.model.method, wrapped, optimizer, fabric.backward)
         if work.device == "cuda" and not work.model.frozen:
             shape = (work.batch, 3, *(work.model.input_size or work.image_size))
-            compile_embedding(self.model, shape, fabric.autocast)
+            compile_embedding(self.model, [shape], IMAGE_TYPES[work.precision], fabric.autocast)
 
     def besides_the_model(self, times: int = 1) -> None:
         """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -22,10 +23,10 @@ from hierbench.models.classifier import compile_embedding
 from hierbench.models.sync_norm import RankNorm
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting, side_by_side
-from hierbench.training.fabric import make_fabric, resolve_precision
+from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.features import one_thread_each
-from hierbench.training.memory import count_micro_batches
-from hierbench.training.step import Step
+from hierbench.training.memory import count_micro_batches, shapes_of
+from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
@@ -345,7 +346,7 @@ def test_a_compiled_model_computes_the_same_and_starts_as_it_was(shapes, monkeyp
     torch.manual_seed(0)
     model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert compile_embedding(model, (8, 3, 32, 32), make_fabric("cpu", "float32").autocast)
+    assert compile_embedding(model, [(8, 3, 32, 32)], torch.float32, make_fabric("cpu", "float32").autocast)
     assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -354,6 +355,55 @@ def test_a_compiled_model_computes_the_same_and_starts_as_it_was(shapes, monkeyp
     model.load_state_dict(before)
     model.compiled_embed = None
     assert torch.allclose(fast, model(images), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "precision", "expected"),
+    [
+        (["train.batch_size=60"], "float32", 1),
+        (["train.batch_size=60"], "bfloat16", 1),
+        (["train.batch_size=60", "model.input_size=[24,40]"], "bfloat16", 1),
+        (["train.batch_size=62", "train.micro_batch=16"], "bfloat16", 2),  # 16, 16, 16 and 14 images
+    ],
+)
+def test_training_compiles_nothing_that_the_trial_has_not(shapes, monkeypatch, overrides, precision, expected):
+    compile_it, graphs = torch.compile, []
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda function, **how: compile_it(function, backend=counted, **how))
+    job = job_for(shapes, [*overrides, f"train.precision={precision}"])
+    fabric, spec = make_fabric("cpu", precision), job.spec
+    model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
+    model = model.to(memory_format=torch.channels_last)
+    optimizer = make_optimizer(model, spec.train)
+    step = Step(model.method, *fabric.setup(model, optimizer), fabric.backward)
+    batch, num = spec.train.batch_size, count_micro_batches(spec.train.batch_size, spec.train.micro_batch, 1)
+    parts = shapes_of(batch, num, 1, spec.model.input_size or (32, 32))
+    assert compile_embedding(model, parts, IMAGE_TYPES[precision], fabric.autocast)
+    assert len(graphs) == expected == len(parts)
+    split = Split(shapes, "train", spec, CPU)
+    batches = split.train_batches([part for rows in torch.arange(2 * batch).split(batch) for part in rows.chunk(num)])
+    for _ in range(2):
+        step(islice(batches, num), batch)
+    assert len(graphs) == expected
+
+
+def test_a_ninth_network_is_compiled_as_the_first(shapes, monkeypatch):
+    compile_it, graphs = torch.compile, []
+    monkeypatch.setattr(
+        torch,
+        "compile",
+        lambda function, **how: compile_it(function, backend=lambda g, _: graphs.append(g) or g.forward, **how),
+    )
+    spec = job_for(shapes).spec
+    for number in range(9):
+        units = spec.model.model_copy(update={"type_i_units": 16 + number})
+        model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", units)
+        assert compile_embedding(model, [(4, 3, 32, 32)], torch.float32, make_fabric("cpu", "float32").autocast)
+        assert len(graphs) == number + 1
 
 
 def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
@@ -369,7 +419,7 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
     model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.warns(UserWarning, match=r"torch.compile does not work here.*\(no C\+\+ compiler\)") as warned:
-        assert not compile_embedding(model, (8, 3, 32, 32), make_fabric("cpu", "float32").autocast)
+        assert not compile_embedding(model, [(8, 3, 32, 32)], torch.float32, make_fabric("cpu", "float32").autocast)
     assert len(warned) == 1 and model.compiled_embed is None
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
