@@ -3,6 +3,9 @@
 import io
 import math
 import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,28 @@ import torch
 from hierbench.utils.files import open_regular, write_bytes
 
 LABEL = b"sha256 "
+SHARE = 20  # times the cost of a checkpoint that pass before the next
 SEAL = len(LABEL) + 64
 NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of its comment
+
+
+class Pace:
+    """When a checkpoint is due: once 20 times what the last one cost has passed since, so that it costs 5% at most."""
+
+    def __init__(self) -> None:
+        self.saved, self.cost = time.monotonic(), 0.0
+
+    def is_due(self) -> bool:
+        """Whether one should be written now; the first is due at once."""
+        return time.monotonic() - self.saved >= SHARE * self.cost
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Time the writing of one."""
+        started = time.monotonic()
+        yield
+        self.saved = time.monotonic()
+        self.cost = self.saved - started
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

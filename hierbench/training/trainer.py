@@ -23,7 +23,7 @@ from hierbench.models.classifier import Classifier, compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run
-from hierbench.training.checkpoint import load_checkpoint, no_progress, save_checkpoint
+from hierbench.training.checkpoint import Pace, load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric
 from hierbench.training.memory import count_micro_batches, shapes_of
 from hierbench.training.prediction import predict
@@ -66,7 +66,7 @@ def train(
         device: "cpu", "cuda" or "mps".
         report: called within and after each epoch.
         weights: the file whose digest is the spec's `weights`.
-        on_epoch: called after each epoch; again for one that was cut off before its checkpoint.
+        on_epoch: called after each epoch; again for those that were cut off before a checkpoint.
         gpus: indices of the CUDA devices to use, () for the first ones.
         num_ranks: processes that train together, one device each; this is one of them, see `hierbench.execution.ranks`.
 
@@ -94,7 +94,7 @@ def train(
         size = spec.model.input_size or prepared.meta["image_size"]
         shapes = shapes_of(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)
-    labels = train_split.labels.cpu()
+    labels, pace = train_split.labels.cpu(), Pace()
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may be lost, and is not written again after the last epoch
@@ -125,7 +125,9 @@ def train(
                 on_epoch(epoch + 1, model)
             run.write_history(history)  # before the checkpoint, which marks the epoch as complete
             run.guard()
-            save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
+            if pace.is_due() or epoch + 1 == epochs:
+                with pace.timed():
+                    save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
 
     _finish(fabric, model, job, prepared, run, progress)
 

@@ -2,6 +2,7 @@ import csv
 import hashlib
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -151,6 +152,33 @@ def test_a_kill_between_history_and_checkpoint_loses_nothing(shapes, tmp_path, m
     with pytest.raises(StoppedError):
         run_job(job, shapes, tmp_path / "stopped")
     stopped = run_job(job, shapes, tmp_path / "stopped")
+    for name in ("history.csv", "predictions.npz"):
+        assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+
+
+def test_checkpoints_cost_a_twentieth_of_the_time(shapes, tmp_path, monkeypatch):
+    """Where one takes longer, epochs are left out, and a killed run goes on from the last that was not."""
+    job = job_for(shapes, overrides=["train.epochs=4"])
+    alone = run_job(job, shapes, tmp_path / "alone")
+    clock, saved = [0.0], []
+
+    def slow(path, content):
+        save(path, content)
+        clock[0] += 1.0
+        saved.append(len(content["history"]))
+
+    def report(done, total):
+        if len(saved) == 1 and done > 3.5:
+            raise StoppedError
+
+    save = training.save_checkpoint
+    monkeypatch.setattr(training, "save_checkpoint", slow)
+    monkeypatch.setattr("hierbench.training.checkpoint.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with pytest.raises(StoppedError):
+        run_job(job, shapes, tmp_path / "stopped", report)
+    assert saved == [1]
+    stopped = run_job(job, shapes, tmp_path / "stopped")
+    assert saved[1:] == [2, 4, 4]  # at once, the last epoch, and the result
     for name in ("history.csv", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
 
