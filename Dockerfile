@@ -23,6 +23,10 @@ ARG VERSION=
 RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_HIERBENCH="$VERSION" uv pip install --no-deps .
 
 FROM python:${PYTHON}-slim
+ARG TORCH_BACKEND=cpu
+# On a GPU, Triton compiles with it.
+RUN if [ "$TORCH_BACKEND" != cpu ]; then apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*; fi
 COPY --from=build /opt/hierbench /opt/hierbench
 # HOME, USER and the mode of /work serve any user id that docker run --user gives, also one without an account.
 ENV PATH=/opt/hierbench/bin:$PATH HOME=/tmp USER=hierbench

@@ -51,8 +51,7 @@ def make_fabric(
         precision=PRECISIONS[precision],  # type: ignore[arg-type]
         plugins=[LightningEnvironment()],
     )
-    if num_ranks > 1:
-        fabric.launch()
+    fabric.launch()  # also of one device, which becomes the current one
     return fabric
 
 

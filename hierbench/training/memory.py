@@ -13,6 +13,8 @@ from hierbench.training.fabric import make_fabric
 from hierbench.training.step import Step, make_optimizer, new_classifier
 from hierbench.utils.errors import UserError
 
+# What PyTorch's allocator on a CPU says; the driver, Triton and MPS; cuBLAS, cuDNN.
+NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 SMALLEST = 2  # images: batch norm has no statistics of one
 
 
@@ -55,7 +57,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device, or this machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # PyTorch's allocator on a CPU
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
 
 
 def what_would_fit(job: Job, prepared: Prepared, device: str, gpus: Sequence[int] = (), num_ranks: int = 1) -> str:

@@ -25,7 +25,7 @@ from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting, side_by_side
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.features import one_thread_each
-from hierbench.training.memory import count_micro_batches, shapes_of
+from hierbench.training.memory import count_micro_batches, is_out_of_memory, shapes_of
 from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
@@ -170,6 +170,23 @@ def test_a_norm_over_ranks_keeps_what_follows_it():
     images = torch.randn(2, 3, 4, 4)
     ours = RankNorm(norm)
     assert torch.equal(ours(images), norm(images)) and ours.state_dict().keys() == norm.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"),
+        MemoryError(),
+    ],
+)
+def test_too_little_memory_is_recognised_whoever_says_it(error):
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 def test_extraction_is_with_cudnn():
