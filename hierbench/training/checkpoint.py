@@ -16,19 +16,23 @@ from hierbench.utils.files import open_regular, write_bytes
 
 LABEL = b"sha256 "
 SHARE = 20  # times the cost of a checkpoint that pass before the next
+CHEAP = 0.1  # seconds
 SEAL = len(LABEL) + 64
 NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of its comment
 
 
 class Pace:
-    """When a checkpoint is due: once 20 times what the last one cost has passed since, so that it costs 5% at most."""
+    """When a checkpoint is due: once 20 times what the last one cost has passed since, so that it costs 5% at most.
+
+    One that cost less than `CHEAP` is always due: on small networks that is every epoch.
+    """
 
     def __init__(self) -> None:
         self.saved, self.cost = time.monotonic(), 0.0
 
     def is_due(self) -> bool:
         """Whether one should be written now; the first is due at once."""
-        return time.monotonic() - self.saved >= SHARE * self.cost
+        return self.cost < CHEAP or time.monotonic() - self.saved >= SHARE * self.cost
 
     @contextmanager
     def timed(self) -> Iterator[None]:
