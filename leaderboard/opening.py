@@ -48,7 +48,7 @@ def open_board(
     name = dataset_name(dataset)
     records = read_records(folder_of(place.runs, name))
     own = [one for one in records if one.dataset is None or one.dataset.name == name]
-    rows = check_rows(own, records)
+    rows = check_rows(own, records, records.ablated)
     try:
         known = replace(records, apart=rejected_rows(rows))
         board = Board.of(dataset, known, protocol=place.protocol, scored=apart, request=place.request)
@@ -78,7 +78,7 @@ def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:
         hint: ends the line of each run that is rejected.
     """
     records = read_records(root, ids)
-    lines = notes_on(records, check_rows(records, records))
+    lines = notes_on(records, check_rows(records, records, records.ablated))
     note(with_limit([line + hint if REJECTED in line else line for line in lines], root))
     return records
 

@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 import json
 import os
@@ -56,6 +57,13 @@ def pytest_configure(config):
     for name, examples in (("quick", 25), ("thorough", 200)):  # without a deadline, as the machine may be loaded
         settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=fuzzed)
     settings.load_profile("thorough" if config.option.thorough else "quick")
+
+
+def pytest_collection_finish():
+    """What the tests and their modules are made of stays to the end: the garbage collector need not look at it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

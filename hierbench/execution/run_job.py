@@ -84,6 +84,16 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
         lock.release()
 
 
+def can_compute(device: str) -> bool:
+    """Whether this process can still use a device: after some errors, as of an illegal address, CUDA has no other."""
+    try:
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except Exception:  # its type differs between versions
+        return False
+    return True
+
+
 def record_death(run: Run, error: str) -> Outcome:
     """Record that the process with a job died, and remove its lock; not where another process has taken the job."""
     lock = Lock(run.folder)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hierbench.execution.job_queue import OnEnd, Queue
-from hierbench.execution.run_job import execute
+from hierbench.execution.run_job import can_compute, execute
 from hierbench.execution.workers import run_in_workers
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
@@ -16,6 +16,7 @@ from hierbench.runs.peers import POLL, OnProgress
 from hierbench.runs.repair import Note, is_finished, needs_repair, repair
 from hierbench.runs.store import Store
 from hierbench.utils.console import say, throttled
+from hierbench.utils.errors import UserError
 from hierbench.utils.lock import Lock, LostError
 
 
@@ -76,7 +77,10 @@ def run_here(queue: Queue, setting: Setting) -> None:
     """Run the jobs of a queue in this process, one after another."""
     while queue.waiting:
         if job := queue.take(set()):
-            queue.end(job, execute(job, setting, throttled(queue.reporter(job), 0.2), queue.note))
+            outcome = execute(job, setting, throttled(queue.reporter(job), 0.2), queue.note)
+            queue.end(job, outcome)
+            if outcome.state == "failed" and not can_compute(setting.device):
+                raise UserError(f"this process can use the GPU no more ({outcome.error}); run the same command again")
         elif queue.waiting:
             queue.follow()
             time.sleep(POLL)

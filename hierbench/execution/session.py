@@ -27,7 +27,7 @@ from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow, Store
 from hierbench.training.fabric import resolve_precision
-from hierbench.utils.console import Meter, duration
+from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
@@ -78,6 +78,8 @@ class Session:
             device: Device = device_on_cluster(options.address, options.device)
         else:  # jobs that run elsewhere keep the device as asked
             device = options.device if options.remote else choose_device(options.device)
+        if device == "cuda" and options.device == "auto" and self.recipe.model.frozen:
+            say("note: heads on frozen features train on the GPU; many CPU cores may be faster: --device cpu")
         precision = resolve_precision(self.recipe.train.precision, device, frozen=self.recipe.model.frozen)
         train = self.recipe.train.model_copy(update={"precision": precision})
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))

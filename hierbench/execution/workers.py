@@ -15,7 +15,7 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.run_job import Outcome, execute, received, record_death
+from hierbench.execution.run_job import Outcome, can_compute, execute, received, record_death
 from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
@@ -97,10 +97,10 @@ class Worker:
             self.connection.send((job.spec.content(), job.references))
 
     def poll(self, queue: Queue) -> bool:
-        """Forward what it reports of its job: ("progress", done, total), ("note", line) or ("end", *outcome).
+        """Forward what it reports: ("progress", done, total), ("note", line), ("end", *outcome) or ("last", *outcome).
 
         Returns:
-            Whether it still runs; False after it died, or was stopped because its job is over.
+            Whether it still runs; False after it died, cannot use its device any more, or its job is over.
         """
         job = self.job
         assert job is not None
@@ -117,7 +117,10 @@ class Worker:
                 else:
                     self.job = None
                     queue.end(job, Outcome(*content))
-                    return True
+                    if kind == "end":
+                        return True
+                    self.stop()  # "last": another worker takes its place
+                    return False
         except (EOFError, OSError):
             self.process.join(5)
             how = ending(self.process.exitcode or 0)
@@ -147,7 +150,7 @@ def _work(connection: Connection, setting: Setting, environment: dict[str, str])
             os._exit(1)  # the parent is gone
         job = received(content, *references)
         outcome = job if isinstance(job, Outcome) else execute(job, setting, throttled(report, 0.2), note)
-        _send(connection, "end", *outcome)
+        _send(connection, "end" if outcome.state != "failed" or can_compute(setting.device) else "last", *outcome)
 
 
 def _send(connection: Connection, *message: Any) -> None:

@@ -17,6 +17,8 @@ from hierbench.models.features import TypeI, TypeII, at_least_float32
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
 
+# Compiling takes about a minute, and saves a part of each step: it pays in a long training, or in steps that are long.
+FEW_STEPS, LARGE = 3000, 10_000_000  # steps of a training; parameters of a network
 _compiled: dict[str, object] = {}  # the network whose graphs this process has
 
 
@@ -108,6 +110,11 @@ def build_classifier(
     else:
         features = TypeII(network.num_channels, hierarchy.num_classes, network.norm_momentum, network.init_convolution)
     return Classifier(network, features, method(hierarchy, features.num_features, params))
+
+
+def is_worth_compiling(network: nn.Module, steps: int) -> bool:
+    """Whether a training pays for compiling, by all of its steps, so that it is the same after a kill."""
+    return steps >= FEW_STEPS or sum(parameter.numel() for parameter in network.parameters()) >= LARGE
 
 
 def compile_embedding(

@@ -20,7 +20,7 @@ class Setting:
     data_dir: Path
     device: str = "cpu"
     workers: int = 1
-    isolated: bool = False  # whether a single worker is a process of its own too, as a user's file may crash it
+    isolated: bool = False  # whether a single worker is a process of its own too, as a user's file or CUDA may fail it
     threads: int | None = None  # of each computing process; None for PyTorch's default
     devices: int = 1  # that share one job
     jobs_per_gpu: int = 1
@@ -102,7 +102,7 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         data_dir=options.data_dir.resolve(),
         device=options.device,
         workers=workers,
-        isolated=options.jobs is None and any(map(is_path, options.methods.split(","))),
+        isolated=options.jobs is None and (options.device == "cuda" or any(map(is_path, options.methods.split(",")))),
         threads=threads,
         devices=options.devices,
         jobs_per_gpu=options.jobs_per_gpu,

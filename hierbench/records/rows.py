@@ -1,23 +1,24 @@
 """The rows that runs make: their seeds, environments and tuning budgets; nothing is computed from predictions."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Any
 
 from hierbench.records.findings import NOT_FINISHED, Finding
 from hierbench.records.record import Record, Records
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
-OF_ONE_RUN = ("time", "data", "threads")  # in environment.json, besides the versions and the machine
+OF_ONE_RUN = ("time", "data", "features", "threads")  # in environment.json, besides the versions and the machine
 
 
-def check_rows(records: Iterable[Record], known: Records) -> list[Finding]:
+def check_rows(records: Iterable[Record], known: Records, ablated: Container[str] = ()) -> list[Finding]:
     """Return the findings of the rows that runs make; unfinished and rejected ones count as seeds of theirs.
 
-    `known` are all runs of their folder, which say what was asked for.
+    `known` are all runs of their folder, which say what was asked for. Rows of the ids `ablated` are compared among
+    themselves; in a received folder there are none, as its requests would say which.
     """
     rows = groups([one for one in records if one.spec is not None and one.spec.split == "test"], lambda one: one.row)
-    findings, ablated = [_check_row(row, known) for row in rows], known.ablated
+    findings = [_check_row(row, known) for row in rows]
     for table in groups(
         list(zip(rows, findings, strict=True)), lambda one: (one[0][0].comparison, one[0][0].id in ablated)
     ):

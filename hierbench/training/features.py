@@ -29,6 +29,7 @@ from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
 from hierbench.training.memory import is_out_of_memory
+from hierbench.training.results import environment_of_features
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, remove_made, sync_folder, write_json
 from hierbench.utils.processes import num_cores
@@ -67,6 +68,8 @@ def obtain_features(
                 features = find_features(wanted)  # another process may have been waited for
                 if features is None:
                     _extract(wanted, weights, device, partial, on_rows)
+                    if device == "cuda":  # jobs that share the GPU need what the backbone took
+                        torch.cuda.empty_cache()
                     partial.rename(target)
                     sync_folder(target.parent)
         except OSError as error:
@@ -192,7 +195,8 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
                     "model.input_size, or let fewer processes use the memory; what was extracted is kept"
                 ) from None
             raise
-    _complete(wanted, channels, time.monotonic() - start, partial)
+    seconds = time.monotonic() - start
+    _complete(wanted, channels, seconds, environment_of_features(torch.device(device)), partial)
 
 
 def _rows(block: Block, prepared: Prepared) -> slice:
@@ -217,8 +221,8 @@ def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block
 
 def blocks_at_once(device: str, size: tuple[int, int]) -> int:
     """Return how many blocks of images of `size` (H, W) are computed at once on this machine."""
-    if device != "cpu":
-        return 1
+    if device != "cpu":  # one is read, cropped and copied while the device computes another
+        return 2
     return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
 
 
@@ -244,10 +248,10 @@ def _flush(files: dict[str, RowFile]) -> None:
         file.flush()
 
 
-def _complete(wanted: Wanted, channels: int, seconds: float, partial: Path) -> None:
-    """Give the files their names and write meta.json last; the seconds are those of the last attempt."""
+def _complete(wanted: Wanted, channels: int, seconds: float, environment: dict[str, Any], partial: Path) -> None:
+    """Give the files their names and write meta.json last; seconds and environment are those of the last attempt."""
     meta: dict[str, Any] = {"schema": 1, "content": wanted.content(), "dataset": wanted.prepared.folder.name}
-    meta |= {"channels": channels, "seconds": seconds, "files": {}}
+    meta |= {"channels": channels, "seconds": seconds, "environment": environment, "files": {}}
     for split in SPLITS:
         path = partial / f"{split}-features.npy"
         rows_file(partial, split).replace(path)

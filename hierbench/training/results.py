@@ -1,6 +1,7 @@
 """The records of a finished run: its predictions and metrics, the epoch that was chosen, and the environment."""
 
 import platform
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hierbench.data.features import Features
 from hierbench.data.prepared import Prepared
 from hierbench.metrics import Tally
 from hierbench.runs.store import HistoryRow, Run
@@ -78,9 +80,20 @@ def processor() -> str:
     return ", ".join(filter(None, [fields.get("model name"), *numbers]))
 
 
-def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
-    """Return what a result is computed with, which is recorded and no part of the id."""
+def environment(
+    device: torch.device,
+    prepared: Prepared | None = None,
+    num_devices: int = 1,
+    is_compiled: bool = False,
+    features: Features | None = None,
+) -> dict[str, Any]:
+    """Return what a result is computed with, which is recorded and no part of the id; of CUDA what rounding depends on.
+
+    `features`, those that a frozen backbone gave, name what they were extracted with.
+    """
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
+    if features is not None and "environment" in features.meta:
+        data["features"] = features.meta["environment"]
     packages = ["hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric"]
     packages += ["timm"] if "timm" in sys.modules else []
     return {
@@ -92,5 +105,24 @@ def environment(device: torch.device, prepared: Prepared | None = None, num_devi
         "threads": torch.get_num_threads(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **{package: version(package) for package in packages},
+        **(_cuda(is_compiled) if device.type == "cuda" else {}),
         **data,
     }
+
+
+def _cuda(is_compiled: bool) -> dict[str, Any]:
+    driver = Path("/proc/driver/nvidia/version")
+    number = re.search(r"\d+\.\d+[.\d]*", driver.read_text(encoding="utf-8")) if driver.is_file() else None
+    return {
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        **({"driver": number[0]} if number else {}),
+        "tf32": torch.backends.cudnn.allow_tf32,  # of convolutions
+        "compiled": is_compiled,
+    }
+
+
+def environment_of_features(device: torch.device) -> dict[str, Any]:
+    """Return what cached features are computed with."""
+    kept = ("device", "processor", "cuda", "cudnn", "driver", "hierbench", "torch", "torchvision", "timm")
+    return {name: value for name, value in environment(device).items() if name in kept}

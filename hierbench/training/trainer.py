@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from hierbench.data.feature_split import open_split
+from hierbench.data.features import Wanted, find_features
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally, evaluate
-from hierbench.models.classifier import Classifier, compile_embedding
+from hierbench.models.classifier import Classifier, compile_embedding, is_worth_compiling
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run
@@ -80,7 +81,7 @@ def train(
     fabric = make_fabric(device, spec.train.precision, gpus, num_ranks, find_unused=is_library)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
-    model = _new_model(job, hierarchy, weights, num_ranks)
+    model = _new_model(job, hierarchy, weights, device, num_ranks)
     optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
@@ -90,7 +91,8 @@ def train(
     steps, epochs = len(train_split) // batch_size, spec.train.epochs
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
-    if fabric.device.type == "cuda" and not spec.model.frozen and len(progress["history"]) < epochs:
+    is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
+    if fabric.device.type == "cuda" and is_unfinished and is_worth_compiling(model.backbone, steps * epochs):
         size = spec.model.input_size or prepared.meta["image_size"]
         shapes = shapes_of(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)
@@ -132,10 +134,14 @@ def train(
     _finish(fabric, model, job, prepared, run, progress)
 
 
-def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, num_ranks: int) -> Classifier:
+def _new_model(
+    job: Job, hierarchy: Hierarchy, weights: Path | None, device: str = "cpu", num_ranks: int = 1
+) -> Classifier:
     """Return the model as the job's seed initialises it, prepared for several ranks where there are."""
     torch.manual_seed(seed_for(job.spec.seed, 0))
     model = new_classifier(job, hierarchy, weights).to(memory_format=torch.channels_last)
+    if device == "mps":  # which lacks float64, that a method's tables may have
+        model.float()
     if num_ranks > 1:
         synchronise_norms(model)
         exclude_from_reduction(model, model.parameters_without_gradient())
@@ -217,7 +223,9 @@ def _finish(
     if fabric.is_global_zero:
         run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-        run.write_record("environment.json", environment(fabric.device, prepared, fabric.world_size))
+        features = find_features(Wanted.by_spec(prepared, job.spec)) if job.spec.model.frozen else None
+        record = environment(fabric.device, prepared, fabric.world_size, model.compiled_embed is not None, features)
+        run.write_record("environment.json", record)
     fabric.barrier()  # a rank that left earlier would break the others' connections
 
 

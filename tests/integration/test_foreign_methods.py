@@ -156,6 +156,17 @@ def test_several_files_are_checked_and_one_that_fails_is_the_exit_code(cli, tmp_
     assert cli(tmp_path, "methods", "check", "./first.py", "./second.py").code != 0
 
 
+def test_a_worker_that_cannot_use_its_device_any_more_is_replaced(cli, tmp_path, data_dir):
+    """As after an illegal address on a GPU; each of the jobs has a process of its own then, and fails alone."""
+    file = method(tmp_path, loss="import os; raise RuntimeError(os.getpid())")
+    code = "import hierbench.execution.workers as workers; workers.can_compute = lambda device: False\n"
+    code += "from hierbench.cli.main import main; main()"
+    words = ("run", "--methods", file, "--dataset", "shapes", "--data-dir", data_dir, *FAST[2:], "--seeds", "4")
+    assert cli.start(tmp_path, *words, python=("-c", code)).finish().code == 1
+    errors = [json.loads(path.read_text())["error"] for path in (tmp_path / "runs").glob("*/status.json")]
+    assert len({*errors}) == 4 and all(error.startswith("RuntimeError: ") for error in errors)
+
+
 def test_a_crash_of_a_single_job_is_a_failed_run(cli, tmp_path, data_dir):
     """A file of the user's has a process of its own; what is left is a record with the signal, and no lock."""
     file = method(tmp_path, loss="import os; os.abort()")

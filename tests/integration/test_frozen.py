@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from tests.short import SHORT
 
@@ -21,6 +22,18 @@ def where(tmp_path, shapes):
 
 def caches(tmp_path):
     return sorted((tmp_path / "data/prepared/shapes/features").glob("[0-9a-f]*"))
+
+
+def test_auto_that_is_a_gpu_says_that_a_cpu_may_be_faster(cli, tmp_path, where, monkeypatch):
+    """The command ends before it uses the GPU, of which there is only one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    words = ["run", "--methods", "ce", "--dataset", "shapes", *FROZEN, *where, "--devices", "2"]
+    note = "note: heads on frozen features train on the GPU; many CPU cores may be faster: --device cpu"
+    for device, is_said in (("auto", True), ("cuda", False)):
+        done = cli(tmp_path, *words, "--device", device)
+        done.one_line("--devices 2: this machine has 1 of cuda")
+        assert (note in done.err) is is_said
 
 
 def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, where):

@@ -154,6 +154,7 @@ class Examples:
         return len(self.targets)
 
     def eval_batches(self):
+        assert torch.backends.cudnn.enabled and not torch.backends.cudnn.allow_tf32  # full float32
         yield from zip(self.features.split(self.batch), self.targets.split(self.batch), strict=True)
 
 

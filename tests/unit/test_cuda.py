@@ -26,7 +26,11 @@ def job_for(prepared, method="ce", kind="type-I", overrides=()):
 
 @pytest.mark.parametrize(("method", "kind"), METHODS)
 @pytest.mark.parametrize("backbone", ["wrn28-8", "resnet50"])
-def test_a_step_is_that_of_the_cpu(cifar100, method, kind, backbone):
+@torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+def test_a_step_is_that_of_the_cpu(cifar100, method, kind, backbone, monkeypatch):
+    """In float32; HAFeature draws an order on the device, which is given here."""
+    order = torch.randperm(8)
+    monkeypatch.setattr(torch, "randperm", lambda num, device=None: order.to(device))
     cls, model = find_method(method).cls, load_recipe("cifar100", [f"model.backbone={backbone}"]).model
     images, targets = torch.randn(8, 3, 64, 64), torch.arange(8)
     found = []
@@ -36,7 +40,7 @@ def test_a_step_is_that_of_the_cpu(cifar100, method, kind, backbone):
         terms = net.method.loss(net(images.to(device)), targets.to(device))
         sum(terms.values()).backward()
         found.append({name: value.item() for name, value in terms.items()} | {"weight": _gradient(net)})
-    assert found[1] == pytest.approx(found[0], rel=2e-2)
+    assert found[1] == pytest.approx(found[0], rel=2e-3)
 
 
 def _gradient(net):

@@ -17,15 +17,16 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
 from hierbench.data.loader import Split
 from hierbench.data.prepared import find
-from hierbench.execution.run_job import execute
+from hierbench.execution.run_job import can_compute, execute
 from hierbench.models import build_classifier
-from hierbench.models.classifier import compile_embedding
+from hierbench.models.classifier import compile_embedding, is_worth_compiling
 from hierbench.models.sync_norm import RankNorm
 from hierbench.planning.plan import make_plan
 from hierbench.planning.resources import Setting, side_by_side
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.features import one_thread_each
 from hierbench.training.memory import count_micro_batches, is_out_of_memory, shapes_of
+from hierbench.training.results import environment
 from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
@@ -194,6 +195,19 @@ def test_extraction_is_with_cudnn():
     with one_thread_each():
         assert torch.backends.cudnn.enabled and torch.backends.cudnn.deterministic
         assert not torch.backends.cudnn.benchmark and not torch.backends.cudnn.allow_tf32
+
+
+def test_the_environment_names_what_rounding_on_cuda_depends_on(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU 1")
+    record = environment(torch.device("cuda"), is_compiled=True)
+    assert record.keys() >= {"cuda", "cudnn", "tf32", "compiled"} and record["device"] == "GPU 1"
+    assert record["tf32"] is True and record["compiled"] is True
+    assert not {"cuda", "tf32"} & environment(CPU).keys()
+
+
+def test_a_device_that_answers_no_more_is_noticed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: 1 / 0)
+    assert can_compute("cpu") and not can_compute("cuda")
 
 
 @pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
@@ -372,6 +386,12 @@ def test_a_compiled_model_computes_the_same_and_starts_as_it_was(shapes, monkeyp
     model.load_state_dict(before)
     model.compiled_embed = None
     assert torch.allclose(fast, model(images), rtol=1e-3, atol=1e-4)
+
+
+def test_a_short_training_of_a_small_network_is_not_compiled():
+    small, large = nn.Linear(9, 9), nn.Linear(4000, 4000)
+    worth = [is_worth_compiling(network, steps) for network in (small, large) for steps in (2999, 3000)]
+    assert worth == [False, True, True, True]
 
 
 @pytest.mark.parametrize(

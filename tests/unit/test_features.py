@@ -18,6 +18,7 @@ from hierbench.training.features import frozen_backbone, obtain_features, pool
 from hierbench.training.step import new_classifier
 from hierbench.training.trainer import seed_for, train
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json
 
 FROZEN = ["model.frozen=true", "model.backbone=wrn10-1-s4", "train.epochs=1", "train.batch_size=48"]
 CPU = torch.device("cpu")
@@ -40,6 +41,17 @@ def own(shapes, tmp_path):
     folder = tmp_path / "prepared/shapes"
     shutil.copytree(shapes.folder, folder, ignore=shutil.ignore_patterns("features", ".features*"))
     return find("shapes", tmp_path)
+
+
+def test_what_features_were_extracted_with_is_recorded(shapes, tmp_path):
+    """In their cache, and in the runs that train on them."""
+    job = job_of(shapes)
+    run = Store(tmp_path).run(job.id)
+    cached = obtain_features(Wanted.by_spec(shapes, job.spec), None, "cpu").meta["environment"]
+    run.plan(job.spec.content())
+    train(job, shapes, run, "cpu", lambda done, total: None)
+    assert read_json(run.folder / "environment.json")["features"] == cached
+    assert cached["device"] == "cpu" and cached["torch"] == torch.__version__
 
 
 @pytest.mark.parametrize("how", ["average", "max"])

@@ -138,6 +138,13 @@ def test_what_rows_lack_is_named(runs):
     assert reasons == ["seeds 0, 1, 3, 4, 5, 6, 7, 8, 9, 10, ... of 0..40 are missing"]
 
 
+def test_a_row_that_requests_call_an_ablation_is_compared_with_all_others(runs):
+    variant = respecify(runs.run("flamingo", 0), method__code="0" * 64).folder.name
+    record_request(runs.path, "ablation", "shapes", {}, [variant])
+    notes = {tuple(row.runs): row.notes for row in runs.report().rows}
+    assert notes[variant,] == ["seeds 1, 2 of 0..2 are missing, which other rows have"]
+
+
 def test_a_part_of_the_test_split_is_said(runs, shapes, tmp_path):
     run = runs.run("flamingo", 1)
     edit(run, "environment.json", data__remark="")
@@ -293,7 +300,12 @@ def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
         return finding
 
     assert compared().verdict == "rejected" and "in the same environment: " in compared().reasons[0]
-    for changed in ({"processor": "another"}, {"threads": there["threads"] + 1}, {"torch": "1.0"}):
+    for changed in (
+        {"processor": "another"},
+        {"threads": there["threads"] + 1},
+        {"torch": "1.0"},
+        {"features": {"device": "mps"}},
+    ):
         assert compared(**changed).verdict == "reproduced", changed
     assert compared(processor="another").notes[-1].startswith("trained again in another environment: within tolerance")
 

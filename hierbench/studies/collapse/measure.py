@@ -34,8 +34,9 @@ Measured = dict[str, Any]
 
 
 @torch.inference_mode()
+@torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
 def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Measured:
-    """Measure a model on a whole split, in evaluation mode and without augmentation, in one pass over it.
+    """Measure a model on a whole split, in evaluation mode, without augmentation and TF32, in one pass over it.
 
     The penultimate features are the method's input. For an ETF the class means are centred by the mean of all
     features, and the classifier is the linear layer's weight without its bias; for a HAFrame the means are as they
