@@ -190,8 +190,8 @@ def _prepare_shapes(folder, **per_class):
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
-    """Folder with a fifth of `shapes` prepared: 960 training, 192 validation and 384 test images."""
-    return _prepare_shapes(tmp_path_factory.mktemp("data"), train=20, val=4, test=8)
+    """Folder with a tenth of `shapes` prepared: 480 training, 96 validation and 192 test images."""
+    return _prepare_shapes(tmp_path_factory.mktemp("data"), train=10, val=2, test=4)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from hierbench.runs.store import Store
 from hierbench.training.trainer import train
 
 FILE = Path(__file__).with_name("values.json")
+PER_CLASS = {"train": 20, "val": 4, "test": 8}  # 960, 192 and 384 images
 RUNS = [("ce", "type-I"), ("flamingo", "type-I"), ("hafeature", "type-I"), ("ce", "type-II"), ("haframe", "type-II")]
 OVERRIDES = ["train.epochs=2", "train.batch_size=48"]
 
@@ -57,6 +58,6 @@ def values(prepared, folder):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        shapes.PER_CLASS = {"train": 20, "val": 4, "test": 8}  # as in tests/conftest.py
+        shapes.PER_CLASS = PER_CLASS
         small = prepare("shapes", Path(temporary))
         FILE.write_text(json.dumps(values(small, Path(temporary) / "runs"), indent=1) + "\n", encoding="utf-8")

@@ -10,14 +10,17 @@ import json
 
 import pytest
 
-from tests.golden.rewrite import FILE, values
+from hierbench.data.datasets import shapes
+from hierbench.data.prepare import prepare
+from tests.golden.rewrite import FILE, PER_CLASS, values
 
 FRAME = 2e-6
 ALLOWED = {"haframe type-II": (1e-3, 4)}  # of the loss, and test images of 384; of the others 1e-6 and none
 
 
-def test_values_are_those_that_were_written(shapes, tmp_path):
-    golden, computed = json.loads(FILE.read_text(encoding="utf-8")), values(shapes, tmp_path)
+def test_values_are_those_that_were_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(shapes, "PER_CLASS", PER_CLASS)
+    golden, computed = json.loads(FILE.read_text(encoding="utf-8")), values(prepare("shapes", tmp_path), tmp_path)
     assert computed["hierarchy"] == golden["hierarchy"]
     assert computed["augmentation"] == golden["augmentation"]
     assert computed["frame"] == pytest.approx(golden["frame"], abs=FRAME)

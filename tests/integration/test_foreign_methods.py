@@ -77,9 +77,9 @@ def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
         (
             "pass",
             "outputs[:, :5]",
-            "method foreign: scores must be a tensor of shape [192, 48], got one of shape [192, 5]",
+            "method foreign: scores must be a tensor of shape [96, 48], got one of shape [96, 5]",
         ),
-        ("pass", "[outputs]", "method foreign: scores must be a tensor of shape [192, 48], got a list"),
+        ("pass", "[outputs]", "method foreign: scores must be a tensor of shape [96, 48], got a list"),
         ("raise ValueError('z' * 10**6)", "outputs", "ValueError: zzz"),
         ("raise SystemExit(0)", "outputs", "SystemExit: 0"),
     ],
@@ -113,7 +113,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
     path = method(tmp_path)
     runs = ("--runs", tmp_path / "runs", "--data-dir", data_dir)
     options = ("--dataset", "shapes", *FAST[:4], *FAST[6:], *runs)  # with MLflow
-    cli(tmp_path, "run", "--methods", f"{path},ce", *options).ok()
+    cli.start(tmp_path, "run", "--methods", f"{path},ce", *options).finish().ok()
     specs = {folder.parent.name: json.loads(folder.read_text()) for folder in (tmp_path / "runs").glob("*/spec.json")}
     (job,) = [name for name, spec in specs.items() if spec["method"]["name"] == "foreign"]
     (kept,) = (tmp_path / "runs").glob("*/*.py")  # of the project's own methods there is none

@@ -40,12 +40,12 @@ def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, wh
     options = ["run", "--methods", "ce,haframe", "--jobs", "1", *SMALL, *where]
     planned = json.loads(cli(tmp_path, *options, "--dry-run", "--json").ok().out)
     (feature,) = planned["features"]
-    assert [feature[key] for key in ("pool", "cached", "images", "vectors")] == ["average", False, 1536, 1536]
-    assert feature["bytes"] == 1536 * 64 * 4 and 0 < feature["seconds"] <= planned["estimated_seconds"]
+    assert [feature[key] for key in ("pool", "cached", "images", "vectors")] == ["average", False, 768, 768]
+    assert feature["bytes"] == 768 * 64 * 4 and 0 < feature["seconds"] <= planned["estimated_seconds"]
     parameters = {(model["type"], model["method"]): model["parameters"] for model in planned["models"]}
     assert parameters["type-I", "ce"] == 2 * 64 + 65 * 600 + 2 * 600 + 601 * 48  # nothing of the backbone
     shown = cli(tmp_path, *options, "--dry-run").ok().err
-    assert "average-pooled features of wrn10-1-s4: 1,536 images, 1 view in training, 0.4 MB, to extract, about" in shown
+    assert "average-pooled features of wrn10-1-s4: 768 images, 1 view in training, 0.2 MB, to extract, about" in shown
     assert not caches(tmp_path)  # a dry run writes nothing
 
     ran = cli(tmp_path, *options).ok()
@@ -54,7 +54,7 @@ def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, wh
     (cache,) = caches(tmp_path)
     written = (cache / "train-features.npy").stat().st_mtime_ns
     again = cli(tmp_path, *options, "--seeds", "2", "--dry-run").ok().err
-    assert "0.4 MB, cached" in again and "3 cached" in again
+    assert "0.2 MB, cached" in again and "3 cached" in again
     assert (cache / "train-features.npy").stat().st_mtime_ns == written
 
     file = cache / "val-features.npy"
@@ -82,7 +82,7 @@ def test_collapse_tune_and_ablate(cli, tmp_path, where):
 def test_a_planned_job_extracts_its_features(cli, tmp_path, where):
     planned = cli(tmp_path, "run", "--methods", "ce", "--types", "type-I", *SMALL, *where, "--plan-only", "--json").ok()
     (job,) = json.loads(planned.out)["jobs"]
-    assert "extracting 1,536 features of wrn10-1-s4" in cli(tmp_path, *job["command"][1:]).ok().err
+    assert "extracting 768 features of wrn10-1-s4" in cli(tmp_path, *job["command"][1:]).ok().err
     assert len(caches(tmp_path)) == 1
 
 

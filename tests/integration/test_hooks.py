@@ -89,7 +89,7 @@ def done(cli, folder, data_dir):
     """Runs of the three methods, from one command."""
     runs = folder / "runs"
     where = ("--runs", runs, "--data-dir", data_dir)
-    table = cli(folder, "run", "--methods", "./blend.py,./hooked.py", *SMALL, *FAST, *where).ok()
+    table = cli.start(folder, "run", "--methods", "./blend.py,./hooked.py", *SMALL, *FAST, *where).finish().ok()
     return runs, where, table
 
 
@@ -141,7 +141,7 @@ def test_progress_groups_and_levels_are_recorded(done, shapes):
     run = store.run(specs["hooked"][0])
     with (run.folder / "history.csv").open() as file:
         history = list(csv.DictReader(file))
-    steps = 960 // 96
+    steps = 480 // 96
     of_epoch = [sum((epoch + step / steps) / 2 for step in range(steps)) / steps for epoch in range(2)]
     assert [float(row["train_progress"]) for row in history] == pytest.approx(of_epoch, rel=1e-6)
     assert [row["lr_coarse"] for row in history] == [row["lr_classifier"] for row in history]

@@ -24,7 +24,7 @@ class Logged(CrossEntropy):
         os.close(log)
         return super().loss(outputs, targets)
 '''
-STEPS = 10  # an epoch of 960 images in batches of 96
+STEPS = 5  # an epoch of 480 images in batches of 96
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def steps(folder):
 
 
 def test_two_at_once_train_every_job_once(cli, folder):
-    """Each of the four jobs needs 20 steps, so 80 in all say that none was trained twice, not even in part."""
+    """Each of the four jobs needs 10 steps, so 40 in all say that none was trained twice, not even in part."""
     processes = [start(cli, folder, seeds=2, epochs=2) for _ in range(2)]
     first, second = [process.finish().ok() for process in processes]
     assert len(steps(folder)) == 4 * 2 * STEPS

@@ -19,7 +19,7 @@ SEARCH = (
 )  # fmt: skip
 KEY = ("paper", "haframe", "type-II")
 FOUND = "runs/tuned/shapes.toml"
-STEPS = 10  # of an epoch
+STEPS = 5  # of an epoch
 COUNTED = """
 from pathlib import Path
 from hierbench.methods.haframe import HAFrame

@@ -428,15 +428,17 @@ def test_training_compiles_nothing_that_the_trial_has_not(shapes, monkeypatch, o
     assert len(graphs) == expected
 
 
-def test_a_ninth_network_is_compiled_as_the_first(shapes, monkeypatch):
+def test_a_network_after_as_many_as_pytorch_keeps_is_compiled_too(shapes, monkeypatch):
+    """It keeps eight, here two."""
     compile_it, graphs = torch.compile, []
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
     monkeypatch.setattr(
         torch,
         "compile",
         lambda function, **how: compile_it(function, backend=lambda g, _: graphs.append(g) or g.forward, **how),
     )
     spec = job_for(shapes).spec
-    for number in range(9):
+    for number in range(3):
         units = spec.model.model_copy(update={"type_i_units": 16 + number})
         model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", units)
         assert compile_embedding(model, [(4, 3, 32, 32)], torch.float32, make_fabric("cpu", "float32").autocast)

@@ -51,7 +51,7 @@ def test_what_features_were_extracted_with_is_recorded(shapes, tmp_path):
     run.plan(job.spec.content())
     train(job, shapes, run, "cpu", lambda done, total: None)
     assert read_json(run.folder / "environment.json")["features"] == cached
-    assert cached["device"] == "cpu" and cached["torch"] == torch.__version__
+    assert cached["device"] == "cpu" and cached["torch"]
 
 
 @pytest.mark.parametrize("how", ["average", "max"])
@@ -149,7 +149,7 @@ def test_a_truncated_or_changed_cache_is_found(own, monkeypatch):
     content = file.read_bytes()
     file.write_bytes(content[:-4])
     with pytest.raises(
-        UserError, match=r"train-features.npy has 245,884 bytes instead of 245,888\); remove the folder"
+        UserError, match=r"train-features.npy has 123,004 bytes instead of 123,008\); remove the folder"
     ):
         open_split(own, "train", spec, CPU)
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -218,7 +218,7 @@ def test_what_cannot_be_cached_leaves_nothing(own, monkeypatch):
     wanted = Wanted.by_spec(own, job_of(own).spec)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 20, 1 << 20, 1000))
-        with pytest.raises(UserError, match=r"features need 0.4 MiB in .*features, 0.0 MiB are free"):
+        with pytest.raises(UserError, match=r"features need 0.2 MiB in .*features, 0.0 MiB are free"):
             obtain_features(wanted, None, "cpu")
     assert not wanted.folder.parent.exists()
     nan = torch.full((64, 64), torch.nan)

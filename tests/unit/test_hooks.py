@@ -79,7 +79,7 @@ def test_progress_is_set_before_every_step_and_exact_after_a_kill(shapes, told, 
     seen = __import__("sys").modules[told.cls.__module__].SEEN
     job = planned(shapes, told)
     alone = trained(job, shapes, tmp_path / "alone")
-    steps = 960 // 240
+    steps = 480 // 240
     expected = [(epoch + step / steps) / 2 for epoch in range(2) for step in range(steps)]
     assert seen == expected and max(seen) < 1
     seen.clear()

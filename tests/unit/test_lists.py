@@ -296,7 +296,8 @@ class KilledError(BaseException):
     """In place of a kill: nothing may catch it as an error."""
 
 
-@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.thorough  # a real kill is below
+@pytest.mark.parametrize("missing", [False, True])
 def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, miniatures, missing):
     """Every write, rename and removal after the images are read fails once, and then once more on the way back."""
     offline, class_of = make_inat(inat_classes[::100], {"train": 6, "val": 2, "test": 2})

@@ -171,9 +171,9 @@ def test_row_5_keeps_a_split_that_is_smaller_than_a_batch(shapes):
 @pytest.mark.parametrize(
     ("overrides", "sizes"),
     [
-        ([], [960, 192, 384]),
-        (["evaluation.drop_last=true"], [960, 128, 256]),  # validation is one whole batch of 128
-        (["evaluation.drop_last=true", "train.batch_size=50"], [960, 150, 256]),
+        ([], [480, 96, 192]),
+        (["evaluation.drop_last=true", "train.batch_size=64"], [480, 64, 192]),  # the test split is smaller than 256
+        (["evaluation.drop_last=true", "train.batch_size=50"], [480, 50, 192]),
     ],
 )
 def test_row_5_acts_on_validation_and_test_and_not_on_training(shapes, overrides, sizes):
@@ -227,7 +227,7 @@ def test_row_23_changes_the_crops_alone(shapes):
     for value in ("true", "false"):
         torch.manual_seed(0)
         split = Split(shapes, "train", spec_of(shapes, [f"augment.last_offset={value}"]), torch.device("cpu"))
-        batches[value] = [*split.train_batches([torch.arange(512)]), *split.eval_batches()]
+        batches[value] = [*split.train_batches([torch.arange(256)]), *split.eval_batches()]
     assert not torch.equal(batches["true"][0][0], batches["false"][0][0])
     for one, two in zip(batches["true"][1:], batches["false"][1:], strict=True):
         assert torch.equal(one[0], two[0])

@@ -55,14 +55,17 @@ def test_two_builds_of_the_same_records_are_equal_to_the_byte(cli, birds, tmp_pa
     """In two places, with other file times, hashes of strings and settings of the machine."""
     sites = []
     for place, settings in (
-        ("a", {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C"}),
+        ("a", {"TZ": "Asia/Tokyo", "LC_ALL": "C"}),
         ("deeper/b", {"PYTHONHASHSEED": "2", "TZ": "America/Lima", "LC_ALL": "C.UTF-8"}),
     ):
         folder = shutil.copytree(birds, tmp_path / place / "published")
         for number, path in enumerate(sorted(folder.rglob("*"), reverse=place == "a")):
             os.utime(path, (10**9 + number, 10**9 + number))
-        options = ("--output", "site", "--data-dir", tmp_path / place / "data")
-        cli.real(folder.parent, "site", "build", "published", *options, **settings).ok()
+        words = ("site", "build", "published", "--output", "site", "--data-dir", tmp_path / place / "data")
+        if place == "a":  # a fork has a hash seed of its own
+            cli.start(folder.parent, *words, **settings).finish().ok()
+        else:
+            cli.real(folder.parent, *words, **settings).ok()
         sites.append(contents(folder.parent / "site"))
     assert sites[0] == sites[1] and len(sites[0]) >= 12
     assert sum(name.endswith("tradeoff.svg") for name in sites[0]) == 1

@@ -176,7 +176,10 @@ def largest_difference(job, hierarchy, steps, size=32):
     return np.abs(np.subtract(ours, theirs)).max()
 
 
-@pytest.mark.parametrize(("method", "kind"), [("hafeature", "type-I"), ("haframe", "type-II")])
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [pytest.param("hafeature", "type-I", marks=pytest.mark.thorough), ("haframe", "type-II")],
+)
 def test_fgvc_trains_as_published(request, shapes, method, kind):
     steps = 3 if request.config.option.thorough else 2
     tree = stand_in_tree(load_recipe("fgvc").expected.level_sizes)
