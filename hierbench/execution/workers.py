@@ -117,10 +117,9 @@ class Worker:
                 else:
                     self.job = None
                     queue.end(job, Outcome(*content))
-                    if kind == "end":
-                        return True
-                    self.stop()  # "last": another worker takes its place
-                    return False
+                    if kind == "last":  # another worker takes its place
+                        self.stop()
+                    return bool(kind == "end")
         except (EOFError, OSError):
             self.process.join(5)
             how = ending(self.process.exitcode or 0)

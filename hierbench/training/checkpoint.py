@@ -4,8 +4,6 @@ import io
 import math
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,25 +20,21 @@ NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of i
 
 
 class Pace:
-    """When a checkpoint is due: once 20 times what the last one cost has passed since, so that it costs 5% at most.
+    """Writes checkpoints that cost 5% of the time at most: once 20 times what the last one cost has passed since.
 
-    One that cost less than `CHEAP` is always due: on small networks that is every epoch.
+    One that cost less than `CHEAP` is followed by the next in any case: on small networks that is every epoch.
     """
 
     def __init__(self) -> None:
         self.saved, self.cost = time.monotonic(), 0.0
 
-    def is_due(self) -> bool:
-        """Whether one should be written now; the first is due at once."""
-        return self.cost < CHEAP or time.monotonic() - self.saved >= SHARE * self.cost
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Time the writing of one."""
+    def save(self, file: Path, content: dict[str, Any], *, is_last: bool) -> None:
+        """Write a checkpoint if it is due, or the last."""
         started = time.monotonic()
-        yield
-        self.saved = time.monotonic()
-        self.cost = self.saved - started
+        if is_last or self.cost < CHEAP or started - self.saved >= SHARE * self.cost:
+            save_checkpoint(file, content)
+            self.saved = time.monotonic()
+            self.cost = self.saved - started
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

@@ -195,8 +195,7 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
                     "model.input_size, or let fewer processes use the memory; what was extracted is kept"
                 ) from None
             raise
-    seconds = time.monotonic() - start
-    _complete(wanted, channels, seconds, environment_of_features(torch.device(device)), partial)
+    _complete(wanted, channels, time.monotonic() - start, environment_of_features(extractor.device), partial)
 
 
 def _rows(block: Block, prepared: Prepared) -> slice:

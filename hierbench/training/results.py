@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hierbench.data.features import Features
 from hierbench.data.prepared import Prepared
 from hierbench.metrics import Tally
 from hierbench.runs.store import HistoryRow, Run
@@ -80,20 +79,9 @@ def processor() -> str:
     return ", ".join(filter(None, [fields.get("model name"), *numbers]))
 
 
-def environment(
-    device: torch.device,
-    prepared: Prepared | None = None,
-    num_devices: int = 1,
-    is_compiled: bool = False,
-    features: Features | None = None,
-) -> dict[str, Any]:
-    """Return what a result is computed with, which is recorded and no part of the id; of CUDA what rounding depends on.
-
-    `features`, those that a frozen backbone gave, name what they were extracted with.
-    """
+def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
+    """Return what a result is computed with, which is recorded and no part of the id."""
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
-    if features is not None and "environment" in features.meta:
-        data["features"] = features.meta["environment"]
     packages = ["hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric"]
     packages += ["timm"] if "timm" in sys.modules else []
     return {
@@ -105,12 +93,13 @@ def environment(
         "threads": torch.get_num_threads(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **{package: version(package) for package in packages},
-        **(_cuda(is_compiled) if device.type == "cuda" else {}),
+        **(_cuda() if device.type == "cuda" else {}),
         **data,
     }
 
 
-def _cuda(is_compiled: bool) -> dict[str, Any]:
+def _cuda() -> dict[str, Any]:
+    """Return what rounding depends on there."""
     driver = Path("/proc/driver/nvidia/version")
     number = re.search(r"\d+\.\d+[.\d]*", driver.read_text(encoding="utf-8")) if driver.is_file() else None
     return {
@@ -118,7 +107,6 @@ def _cuda(is_compiled: bool) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         **({"driver": number[0]} if number else {}),
         "tf32": torch.backends.cudnn.allow_tf32,  # of convolutions
-        "compiled": is_compiled,
     }
 
 

@@ -127,16 +127,12 @@ def train(
                 on_epoch(epoch + 1, model)
             run.write_history(history)  # before the checkpoint, which marks the epoch as complete
             run.guard()
-            if pace.is_due() or epoch + 1 == epochs:
-                with pace.timed():
-                    save_checkpoint(run.folder / "checkpoint.pt", progress | {"last": last})
+            pace.save(run.folder / "checkpoint.pt", progress | {"last": last}, is_last=epoch + 1 == epochs)
 
     _finish(fabric, model, job, prepared, run, progress)
 
 
-def _new_model(
-    job: Job, hierarchy: Hierarchy, weights: Path | None, device: str = "cpu", num_ranks: int = 1
-) -> Classifier:
+def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int) -> Classifier:
     """Return the model as the job's seed initialises it, prepared for several ranks where there are."""
     torch.manual_seed(seed_for(job.spec.seed, 0))
     model = new_classifier(job, hierarchy, weights).to(memory_format=torch.channels_last)
@@ -223,8 +219,11 @@ def _finish(
     if fabric.is_global_zero:
         run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-        features = find_features(Wanted.by_spec(prepared, job.spec)) if job.spec.model.frozen else None
-        record = environment(fabric.device, prepared, fabric.world_size, model.compiled_embed is not None, features)
+        record = environment(fabric.device, prepared, fabric.world_size)
+        if fabric.device.type == "cuda":
+            record["compiled"] = model.compiled_embed is not None
+        if job.spec.model.frozen and (features := find_features(Wanted.by_spec(prepared, job.spec))) is not None:
+            record["features"] = features.meta.get("environment")
         run.write_record("environment.json", record)
     fabric.barrier()  # a rank that left earlier would break the others' connections
 

@@ -182,14 +182,15 @@ def test_a_base_without_checkpoint_is_one_clear_line(cli, folder, done, tmp_path
     changed = folder / "again" / "blend.py"
     changed.parent.mkdir(exist_ok=True)
     changed.write_text(POSTHOC.replace("0.01", "0.02"))
+    words = ("run", "--methods", f"{changed},./hooked.py", *SMALL, *FAST, *where)
     checkpoint.unlink()
     try:
-        asked = cli(folder, "run", "--methods", f"{changed},./hooked.py", *SMALL, *FAST, *where)
+        asked = cli.start(folder, *words).finish()
     finally:
         checkpoint.write_bytes(kept)
     assert asked.code == 1 and "Traceback" not in asked.err
     assert "validation scores of ce type-I seed 0 are computed from its checkpoint" in asked.err
-    cli(folder, "run", "--methods", f"{changed},./hooked.py", *SMALL, *FAST, *where).ok()
+    cli.start(folder, *words).finish().ok()
 
 
 def test_own_rates_change_the_job_and_unknown_ones_are_one_line(cli, folder, done):

@@ -199,9 +199,9 @@ def test_extraction_is_with_cudnn():
 
 def test_the_environment_names_what_rounding_on_cuda_depends_on(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU 1")
-    record = environment(torch.device("cuda"), is_compiled=True)
-    assert record.keys() >= {"cuda", "cudnn", "tf32", "compiled"} and record["device"] == "GPU 1"
-    assert record["tf32"] is True and record["compiled"] is True
+    record = environment(torch.device("cuda"))
+    assert record.keys() >= {"cuda", "cudnn", "tf32"} and record["device"] == "GPU 1"
+    assert record["tf32"] is True
     assert not {"cuda", "tf32"} & environment(CPU).keys()
 
 

@@ -146,7 +146,7 @@ def test_a_step_on_mps_has_no_float64(shapes, name):
     overrides = ["model.backbone=wrn10-1-s4", "train.batch_size=8"]
     found = find_method(name)
     job = make_plan(load_recipe("shapes", overrides), shapes, [found], ["type-II"], 1)[0]
-    model = _new_model(job, shapes.hierarchy("height"), None, "mps")
+    model = _new_model(job, shapes.hierarchy("height"), None, "mps", 1)
     step = Step(model.method, model, make_optimizer(model, job.spec.train))
     with Watched(torch.float64):
         step([(torch.randn(8, 3, 32, 32), torch.arange(8))], 8)

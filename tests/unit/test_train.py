@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import hierbench.training.checkpoint as checkpoint
 import hierbench.training.trainer as training
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
@@ -148,7 +149,7 @@ def test_a_kill_between_history_and_checkpoint_loses_nothing(shapes, tmp_path, m
         save(path, content)
 
     save = training.save_checkpoint
-    monkeypatch.setattr(training, "save_checkpoint", stop_at_the_second)
+    monkeypatch.setattr(checkpoint, "save_checkpoint", stop_at_the_second)
     with pytest.raises(StoppedError):
         run_job(job, shapes, tmp_path / "stopped")
     stopped = run_job(job, shapes, tmp_path / "stopped")
@@ -172,7 +173,8 @@ def test_checkpoints_cost_a_twentieth_of_the_time(shapes, tmp_path, monkeypatch)
             raise StoppedError
 
     save = training.save_checkpoint
-    monkeypatch.setattr(training, "save_checkpoint", slow)
+    for module in (training, checkpoint):
+        monkeypatch.setattr(module, "save_checkpoint", slow)
     monkeypatch.setattr("hierbench.training.checkpoint.time", SimpleNamespace(monotonic=lambda: clock[0]))
     with pytest.raises(StoppedError):
         run_job(job, shapes, tmp_path / "stopped", report)
