@@ -77,8 +77,7 @@ def run_here(queue: Queue, setting: Setting) -> None:
     """Run the jobs of a queue in this process, one after another."""
     while queue.waiting:
         if job := queue.take(set()):
-            outcome = execute(job, setting, throttled(queue.reporter(job), 0.2), queue.note)
-            queue.end(job, outcome)
+            queue.end(job, outcome := execute(job, setting, throttled(queue.reporter(job), 0.2), queue.note))
             if outcome.state == "failed" and not can_compute(setting.device):
                 raise UserError(f"this process can use the GPU no more ({outcome.error}); run the same command again")
         elif queue.waiting:

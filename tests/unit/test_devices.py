@@ -95,14 +95,25 @@ def test_two_processes_give_what_one_gives_up_to_rounding(request, shapes, data_
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
 
 
-def test_two_processes_count_a_batch_once_in_the_norms_of_a_method(shapes, data_dir, tmp_path, forked_ranks):
+@pytest.mark.parametrize(
+    ("method", "override", "norm"),
+    [
+        ("etf", "methods.etf.features=bn", "method.norm"),
+        pytest.param(
+            "barz_denzler", "methods.barz_denzler.head_weight=0.1", "method.head.1", marks=pytest.mark.thorough
+        ),
+    ],
+)
+def test_two_processes_count_a_batch_once_in_the_norms_of_a_method(
+    shapes, data_dir, tmp_path, forked_ranks, method, override, norm
+):
     """It sees the examples of both."""
-    overrides = ["methods.etf.features=bn", "train.batch_size=240", "train.epochs=1"]  # one step
+    overrides = [override, "train.batch_size=240", "train.epochs=1"]  # one step
     variances = []
     for devices in (1, 2):
         setting = Setting(tmp_path / str(devices), data_dir, threads=1, devices=devices)
-        ended = run(job_for(shapes, overrides, "etf"), setting)
-        variances.append(load_checkpoint(ended.folder / "checkpoint.pt")["best"]["method.norm.running_var"])
+        ended = run(job_for(shapes, overrides, method), setting)
+        variances.append(load_checkpoint(ended.folder / "checkpoint.pt")["best"][f"{norm}.running_var"])
     assert torch.allclose(*variances, rtol=1e-6, atol=1e-6)
 
 
