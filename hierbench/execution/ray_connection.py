@@ -9,7 +9,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
 from typing import Any, Literal
 
 from hierbench.config.options import Device
@@ -93,7 +93,8 @@ def connected(address: str | None) -> Iterator[str]:
         if where == LOCAL:
             os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
         try:
-            with foreign(problem), redirect_stdout(sys.stderr):  # Ray raises many types, and documents none
+            # Ray raises many types, and documents none; its workers could import from the folder that it starts in.
+            with foreign(problem), redirect_stdout(sys.stderr), chdir(sys.prefix):
                 ray.init(address=where, log_to_driver=False, logging_level="error", **own)
             yield ray.get_runtime_context().get_node_id()
         except ray.exceptions.RayError as error:

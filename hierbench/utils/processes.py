@@ -43,18 +43,27 @@ def process_is_gone(pid: str) -> bool:
 
 @contextmanager
 def starting_children() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C, which is the parent's to handle, and do not run the user's script again.
+    """Start processes that ignore Ctrl-C, which is the parent's to handle, and run nothing of the user's.
 
     A spawned process imports the script that the program began with, and would train there too if the script has no
-    guard `if __name__ == "__main__"`. Ours need nothing of it.
+    guard `if __name__ == "__main__"`. A Python that is started with -c, as all of these, looks for modules in the
+    working folder first, where a file of a received folder may have the name of one.
+
+    Raises:
+        ChildProcessError: a process ended as it started.
     """
     main, script = threading.current_thread() is threading.main_thread(), sys.modules["__main__"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None  # only the main thread can, and gets it
     sys.modules["__main__"] = ModuleType("__main__")
+    safe = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
+    except (EOFError, ConnectionError) as error:
+        raise ChildProcessError("a process of hierbench cannot start; what it says of that is above") from error
     finally:
         sys.modules["__main__"] = script
+        os.environ.pop("PYTHONSAFEPATH") if safe is None else os.environ.update(PYTHONSAFEPATH=safe)
         if main:
             signal.signal(signal.SIGINT, before)
 

@@ -13,6 +13,7 @@ import pytest
 
 from hierbench.config.spec import Spec
 from hierbench.runs.store import Store
+from hierbench.utils.processes import starting_children
 from tests.short import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,38 @@ def test_jobs_that_cannot_run(cli, plan, tmp_path, where):
 def test_options_that_do_not_go_together(cli, tmp_path, more, part):
     assert cli(tmp_path, "run", *SMALL, "--plan-only", "--runs", tmp_path / "runs", *more).one_line(part)
     assert not list(tmp_path.iterdir())
+
+
+START = """
+import multiprocessing
+from hierbench.utils.processes import starting_children
+if __name__ == "__main__":
+    for method in ("forkserver", "spawn"):
+        context = multiprocessing.get_context(method)
+        process = context.Process(target=print, args=("started by", method))
+        with starting_children():
+            process.start()
+        process.join()
+"""
+
+
+def test_no_process_imports_from_the_working_folder(cli, tmp_path):
+    """The page's array.py is named as a module of Python's; others may lie beside received results."""
+    text = (ROOT / "docs/cluster.md").read_text().split("### A Slurm array")[1]
+    (array,) = re.findall('```python title="array.py"\n(.*?)```', text, re.DOTALL)
+    (tmp_path / "array.py").write_text(array)
+    for name in ("random", "statistics", "tempfile", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/start.py").write_text(START)
+    done = cli.real(tmp_path, python=("elsewhere/start.py",)).ok()
+    assert done.out.splitlines() == ["started by forkserver", "started by spawn"] and not done.err
+    assert cli.real(tmp_path, "--version").ok().out.startswith("hierbench ")
+
+
+def test_a_process_that_cannot_start_is_an_error():
+    with pytest.raises(ChildProcessError, match="cannot start"), starting_children():
+        raise EOFError
 
 
 SBATCH = """#!/bin/sh
