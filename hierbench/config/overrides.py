@@ -41,9 +41,6 @@ def apply_override(content: dict[str, Any], override: str) -> None:
         content = content.setdefault(part, {})
         if not isinstance(content, dict):
             raise UserError(f"--set {override}: {part} is a value, not a section")
-    if parts in (["model", "init"], ["model", "weights"]):  # two names of one thing: the last one given counts
-        content.pop("init", None)
-        content.pop("weights", None)
     content[parts[-1]] = value
 
 

@@ -150,7 +150,7 @@ def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:
     """Return the recipe of a command with a file of weights: without weights of its own, it starts from the file."""
     if file is not None and not file.is_file():
         raise UserError(f"--weights: no file {file}")
-    if file is None or recipe.model.weights != "none":
+    if file is None or recipe.model.weights not in ("none", "random"):
         return recipe
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
 

@@ -35,9 +35,9 @@ class Model(Closed):
     """Backbone, its weights, and the layers of type I between it and the method."""
 
     backbone: str  # see `hierbench.models.build_backbone`
-    # "none" (drawn at random), "default" (the library's own, downloaded), a published file by name, or "file": the one
-    # of --weights. The key `init` sets the same and calls random weights "scratch".
-    weights: Literal["none", "default", "file", "imagenet1k-v1", "pass"] = "none"
+    # "none" (drawn at random, and trained), "default" (the library's own, downloaded), a published file by name, "file"
+    # (that of --weights), or "random" (drawn at random and frozen, on purpose).
+    weights: Literal["none", "default", "file", "imagenet1k-v1", "pass", "random"] = "none"
     # Input of the first convolution and the shortcut in the first block of groups 2 and 3 of a wide ResNet: the block's
     # input after batch norm and activation, or unchanged (docs/protocols.md, row 34).
     wrn_group_input: GroupInput = "activated"
@@ -60,21 +60,12 @@ class Model(Closed):
         """Whether training images are cropped and mirrored as [augment] has it."""
         return not self.frozen or self.views > 2
 
-    @model_validator(mode="before")
-    @classmethod
-    def _init_is_weights(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "init" in content:
-            if "weights" in content:
-                raise ValueError("init and weights are two names of one key: give one of them")
-            init = content["init"]
-            content = {key: value for key, value in content.items() if key != "init"}
-            content["weights"] = "none" if init == "scratch" else init
-        return content
-
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:
         if self.views != 1 and not self.frozen:
             raise ValueError("views needs frozen = true; without it, images are augmented at each step")
+        if self.weights == "random" and not self.frozen:
+            raise ValueError("weights = random is for frozen = true; a backbone that is trained has none")
         return self
 
 

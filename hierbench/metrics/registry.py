@@ -172,12 +172,12 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
     raise unknown_name("metric", name, known_metrics(hierarchy), meant)
 
 
-def follows_from_ranks(name: str) -> bool:
-    """Whether a metric follows from the `RANKED` best classes of each example."""
+def follows_from_ranks(name: str, num: int = RANKED) -> bool:
+    """Whether a metric follows from the `num` best classes of each example."""
     family, at, parameter = name.partition("@")
     if family == "hops" and not at:  # of all classes
         return False
-    return family in OF_RANKS and (family == "level_accuracy" or int(parameter or 1) <= RANKED)
+    return family in OF_RANKS and (family == "level_accuracy" or int(parameter or 1) <= num)
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:

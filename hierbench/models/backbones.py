@@ -135,7 +135,7 @@ def check_own(model: Model) -> None:
         return
     if (int(match[1]) - 4) % 6 or int(match[1]) < 10 or int(match[2]) < 1:
         raise UserError(f"a wide ResNet has depth 6 n + 4 (10, 16, 22, 28, ...) and width >= 1, got {name}")
-    if weights not in ("none", "file"):
+    if weights not in ("none", "file", "random"):
         raise UserError(f"there are no {weights} weights for {name}: use --set model.weights=none")
 
 

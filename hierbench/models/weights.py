@@ -70,8 +70,6 @@ def download_weights(model: Model, folder: Path) -> Path:
         UserError: the download failed; the error names the ways out.
     """
     way_out = "give your copy with --weights FILE, or train from scratch with --set model.weights=none"
-    if model.weights == "default":
-        way_out = "give your copy with --weights FILE, or train from scratch with --set model.init=scratch"
     # Of a file without a known digest, its content is all that can be checked.
     return obtain(_remote(model), _place(model, folder), way_out, check=lambda path: check_weights(model, path))
 

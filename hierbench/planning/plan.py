@@ -35,6 +35,11 @@ def check_request(
 
     A recipe may have sections of methods that do not take part; the user's own `overrides` in it may not.
     """
+    if recipe.model.frozen and recipe.model.weights == "none":
+        raise UserError(
+            f"{recipe.model.backbone} is frozen and has no weights: set model.weights (default: the library's own), "
+            "give a file with --weights FILE, or ask for random ones on purpose with --set model.weights=random"
+        )
     check_backbone(recipe.model)
     if recipe.data.jpeg_quality and recipe.data.dataset != "fgvc":
         raise UserError("data.jpeg_quality is only for fgvc, whose published images were re-saved")

@@ -159,8 +159,9 @@ def _overrides(recipe: Recipe, chain: Sequence[Spec]) -> Iterator[str]:
     if spec.dataset.jpeg_quality != recipe.data.jpeg_quality:
         yield override_of("data.jpeg_quality", spec.dataset.jpeg_quality)
     by_option = spec.model.weights == "file" and recipe.model.weights == "none"  # as --weights makes it
-    if spec.model.weights != recipe.model.weights and not by_option:
-        yield override_of("model.weights", spec.model.weights)
+    weights = "random" if spec.model.frozen and spec.model.weights == "none" else spec.model.weights
+    if weights != recipe.model.weights and not by_option:
+        yield override_of("model.weights", weights)
     for section in SECTIONS:
         for name, value in recorded[section].items():
             if f"{section}.{name}" not in APART and value != content[section][name]:

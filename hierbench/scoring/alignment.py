@@ -145,6 +145,13 @@ def check_same_examples(first: Predictions, other: Predictions) -> None:
         raise UserError(f"{problem}: {num_different:,} of {len(targets):,} targets differ")
 
 
+def check_differs(first: Predictions, other: Predictions) -> None:
+    """Raise a UserError where two files have the same scores and ranked classes: one seed would count twice."""
+    pairs = ((first.scores, other.scores), (first.classes, other.classes))
+    if all(one is two or (one is not None and two is not None and np.array_equal(one, two)) for one, two in pairs):
+        raise UserError(f"{first.where} and {other.where} hold the same predictions; give each seed once")
+
+
 def default_name(paths: Sequence[Path]) -> str:
     """Return the name of a row: what the files' names begin with, without the number of the seed."""
     stems = [path.stem for path in paths]

@@ -20,7 +20,7 @@ from hierbench.planning.plan import dataset_spec
 from hierbench.records.scored import record_of
 from hierbench.runs.requests import record_request
 from hierbench.runs.store import Store
-from hierbench.scoring.alignment import check_same_examples, default_name, of_dataset, with_targets
+from hierbench.scoring.alignment import check_differs, check_same_examples, default_name, of_dataset, with_targets
 from hierbench.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
 from hierbench.scoring.report import Report
 from hierbench.scoring.score import Result, check_name, further_metrics, score, write_records
@@ -85,6 +85,8 @@ def score_files(request: Request) -> Report:
             raise UserError(f"{predictions.where} has no targets: give them, or the dataset that it is of")
         else:
             check_same_examples((found or [predictions])[0], predictions)
+        for other in found:
+            check_differs(other, predictions)
         found.append(predictions)
     results, shown = list[Result](), list[Result]()
     with Meter("scoring", float(sum(one.num_examples for one in found))) as meter:

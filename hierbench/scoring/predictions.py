@@ -156,6 +156,8 @@ def _texts(values: NDArray[Any] | None) -> list[str] | None:
 def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
     """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
     scores, classes = parts.get("scores"), None
+    if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:
+        parts, scores = {**parts, "classes": scores}, None  # labels alone
     if "classes" in parts:
         ranked = parts["classes"]
         classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes")

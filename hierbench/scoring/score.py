@@ -19,7 +19,9 @@ from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.ranking import ranked
+from hierbench.metrics.registry import follows_from_ranks
 from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
+from hierbench.records.evidence import evidence_of_ranks
 from hierbench.records.reading import read_records
 from hierbench.records.scored import CHUNK, native
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
@@ -83,10 +85,13 @@ def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Res
 
 
 def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
-    """Return metrics beyond those of `score`: NaN where undefined, and all of them if only a few classes are ranked."""
-    if not names or found.classes is not None:
-        return dict.fromkeys(names, float("nan"))
-    assert found.scores is not None and found.targets is not None
+    """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
+    assert found.targets is not None
+    values = dict.fromkeys(names, float("nan"))
+    if found.classes is not None:
+        known = [name for name in names if follows_from_ranks(name, found.classes.shape[1])]
+        return values | compute_metrics(known, evidence_of_ranks(found.classes, found.targets, tree))
+    assert found.scores is not None
     scores = torch.from_numpy(np.array(found.scores, dtype=native(found.scores.dtype)))
     evidence = Evidence(scores, torch.from_numpy(found.targets), tree, probabilities_of(scores))
     return compute_metrics(names, evidence)
@@ -147,8 +152,6 @@ def check_name(store: Store, records: Sequence[Scored]) -> None:
     A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
     """
     name, dataset, ids = records[0].name, records[0].dataset, {record.id for record in records}
-    if len(ids) < len(records):
-        raise UserError(f"two files hold the same predictions of {name!r}; give each seed once")
     scored = scored_records(read_records(store.root))
     there = {known.id for known, _ in scored if (known.name, known.dataset) == (name, dataset)}
     if there - ids and ids - there:

@@ -8,7 +8,7 @@ import torch
 
 from tests.short import SHORT
 
-FROZEN = ["--set", "model.frozen=true", *SHORT, "--set", "train.epochs=2"]
+FROZEN = ["--set", "model.frozen=true", "--set", "model.weights=random", *SHORT, "--set", "train.epochs=2"]
 SMALL = ["--dataset", "shapes", "--seeds", "1", "--mlflow", "off", "--device", "cpu", *FROZEN]
 TUNE = ["--dataset", "shapes", "--mlflow", "off", "--device", "cpu", *FROZEN]  # which takes no --seeds
 
@@ -92,6 +92,8 @@ def test_a_planned_job_extracts_its_features(cli, tmp_path, where):
         (["model.views=3", "augment.pad=0"], "model.views > 2 are random crops"),
         (["train.layer_decay=0.5"], "layer_decay"),
         (["model.frozen=false", "model.views=2"], "views needs frozen = true"),
+        (["model.weights=none"], "is frozen and has no weights: set model.weights"),
+        (["model.frozen=false"], "weights = random is for frozen = true"),
     ],
 )
 def test_what_cannot_be(cli, tmp_path, settings, part):

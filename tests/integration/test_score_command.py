@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from hierbench import Hierarchy
 from hierbench.config.names import method_folder
 from hierbench.config.scored import Scored
 from hierbench.data.prepared import find
-from hierbench.metrics import evaluate
+from hierbench.metrics import Evidence, compute_metrics, evaluate
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
 from hierbench.scoring.command import Request, score_files
@@ -86,6 +88,29 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
     assert "3 runs: 3 recomputed" in cli(place, "publish", "--dataset", "shapes", "--output", "published").ok().out
 
 
+def test_labels_alone(cli, tmp_path):
+    """From npz, npy and csv alike, as indices or names."""
+    tree = Hierarchy.load("shapes")
+    rng = np.random.default_rng(0)
+    targets, labels = rng.integers(48, size=(2, 300))
+    scores = np.eye(48)[labels]
+    classes = np.array(tree.classes)
+    np.savez(tmp_path / "a.npz", predictions=labels, targets=targets)
+    np.savez(tmp_path / "b.npz", predictions=classes[labels], targets=classes[targets])
+    np.save(tmp_path / "c.npy", labels)
+    np.save(tmp_path / "targets.npy", targets)
+    wanted = evaluate(scores, targets, tree, ks=(1,))
+    evidence = Evidence(torch.from_numpy(scores), torch.from_numpy(targets), tree, torch.from_numpy(scores))
+    names = ["min_distance@1", "hf_macro", "level_accuracy@2"]
+    wanted |= compute_metrics(names, evidence)
+    metrics = ("--metrics", "+" + ",+".join(names), "--tree", "shapes", "--json")
+    for words in (("a.npz",), ("b.npz",), ("c.npy", "--targets", "targets.npy")):
+        shown = json.loads(cli(tmp_path, "score", *words, *metrics).ok().out)["metrics"]
+        assert {name: cell["mean"] for name, cell in shown.items()} == wanted
+    same = ("score", "a.npz", "c.npy", "--targets", "targets.npy", "--tree", "shapes")
+    cli(tmp_path, *same).one_line("a.npz and c.npy hold the same predictions; give each seed once")
+
+
 def test_other_readers_leave_it_out_or_say_so(cli, place):
     save(place, "vit.npz", 5)
     id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
@@ -147,7 +172,7 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place):
     assert (cell["high"] - cell["low"]) / 2 == pytest.approx(half) and report["interval"]["over"] == "seeds"
     save(place, "other.npz", 9)
     cli(place, "score", "other.npz", "--name", "vit", "--dataset", "shapes").one_line("'vit' already stands for")
-    cli(place, "score", files[0], files[0], "--dataset", "shapes").one_line("two files hold the same predictions")
+    cli(place, "score", files[0], files[0], "--dataset", "shapes").one_line("hold the same predictions")
     assert len(board(cli, place)["rows"]) == 2
 
 

@@ -120,7 +120,7 @@ def test_default_weights_without_a_network(tmp_path, monkeypatch, backbone):
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
     model = Model(backbone=backbone, weights="default")
     assert find_weights(model, tmp_path) is None
-    with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.init=scratch"):
+    with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.weights=none"):
         download_weights(model, tmp_path)
     assert not list(tmp_path.iterdir()) and title_of(model) == f"the weights of {backbone}"
     expected = {

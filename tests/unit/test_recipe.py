@@ -1,8 +1,6 @@
 """Recipes, overrides and tuned hyperparameters: valid, or one line that says what is wrong, whatever the text."""
 
 import os
-import tomllib
-from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -176,27 +174,6 @@ def test_points_of_learning_rates_are_written_as_a_table_or_by_their_names():
     for grid in ({"lr": {"classifier": [0.1, 1]}, "alpha": [0.5]}, {"lr.classifier": [0.1, 1], "alpha": [0.5]}):
         assert parse_recipe(content | {"tune": {"grid": {"haframe": grid}}}, "x").tune.grid == {"haframe": points}
     assert load_recipe("shapes", ["tune.grid.ce.lr.backbone=[1]"]).tune.grid == {"ce": {"lr.backbone": (1.0,)}}
-
-
-@pytest.mark.parametrize(
-    ("overrides", "weights"),
-    [
-        ([], "none"),
-        (["model.init=default"], "default"),
-        (["model.weights=default", "model.init=scratch"], "none"),
-        (["model.init=scratch", "model.weights=file"], "file"),
-    ],
-)
-def test_init_is_another_name_of_weights(overrides, weights):
-    assert load_recipe("shapes", overrides).model.weights == weights
-
-
-def test_a_recipe_names_its_weights_once(tmp_path):
-    content = tomllib.loads((resources.files("hierbench.benchmarks") / "shapes.toml").read_text())
-    del content["authors"]
-    content["model"]["init"] = "scratch"
-    with pytest.raises(UserError, match="init and weights are two names"):
-        parse_recipe(content, "x")
 
 
 def keys(model=Recipe, prefix=""):

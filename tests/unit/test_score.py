@@ -172,6 +172,8 @@ BAD = {
     "two scores": ("a.npz", _npz(scores=OK, logits=OK), ["two arrays of scores"]),
     "text scores": ("a.npz", _npz(scores=np.full((3, 6), "x")), ["not real numbers"]),
     "empty": ("a.npz", _npz(scores=OK[:0]), ["no predictions"]),
+    "labels too high": ("a.npz", _npz(predictions=[0, 6], targets=[0, 1]), ["classes", "6 in row 1"]),
+    "probabilities of one class": ("a.npz", _npz(scores=[0.5, 0.2], targets=[0, 1]), ["scores are 2, not N x 6"]),
     "twice": ("a.npz", _npz(index=[[0, 0]], targets=[0]), ["ranks a class twice"]),
     "pickle": ("a.pkl", lambda path: path.write_bytes(pickle.dumps([1])), ["pickles", "never read"]),
     "no zip": ("a.npz", _csv("nothing"), ["no whole .npz"]),

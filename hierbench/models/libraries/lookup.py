@@ -42,13 +42,16 @@ def library_of(backbone: str) -> tuple[ModuleType, str] | None:
 def resolve_model(recipe: Recipe) -> Recipe:
     """Return the recipe with the input size, mean and standard deviation that it leaves to the backbone's library.
 
-    Crops and flips that do not apply are left out, so that equal trainings have one id.
+    Crops and flips that do not apply are left out, and weights on purpose at random are none, so that equal trainings
+    have one id.
 
     Raises:
         UserError: the backbone is the project's own and the recipe gives no mean or standard deviation.
     """
     if not recipe.model.crops:
         recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
+    if recipe.model.weights == "random":
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "none"})})
     found = library_of(recipe.model.backbone)
     if found is None:
         for key in ("mean", "std"):
@@ -79,13 +82,13 @@ def check_backbone(model: Model) -> None:
         return check_own(model)
     library, name = found
     _inspected(model.backbone, input_size(model), model.tokens)
-    if model.weights not in ("none", "default", "file"):
+    if model.weights not in ("none", "default", "file", "random"):
         raise UserError(
             f"there are no {model.weights} weights for {model.backbone}: use --set model.weights=default, none, or "
             "--weights FILE"
         )
     if model.weights == "default" and library.default_weights(name) is None:
-        raise UserError(f"{model.backbone} has no weights to download: use --weights FILE, or --set model.init=scratch")
+        raise UserError(f"{model.backbone} has no weights to download: use --weights FILE, or --set model.weights=none")
 
 
 def input_size(model: Model) -> tuple[int, int]:
