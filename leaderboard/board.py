@@ -231,6 +231,8 @@ def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Reco
 
 
 def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
+    if not records.root.is_dir():
+        return NoRunsError(f"no folder {records.root}")
     name = dataset_name(dataset)
     if name == dataset and name not in recipe_names():
         there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}

@@ -14,7 +14,7 @@ from hierbench.utils.errors import MAX_ERROR, UserError
 from hierbench.utils.text import one_line
 
 FILES = """
-run leaderboard publish compare power separate verify reproduce score collapse plot mistakes tune env
+run leaderboard publish compare power separate verify reproduce score collapse plot mistakes tune runs env
 """.split()  # of the commands, in the order of the help
 
 app = group(

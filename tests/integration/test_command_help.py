@@ -72,7 +72,11 @@ def test_help_shows_every_description_whole(cli, tmp_path):
         assert " " in name or re.sub(r"[\s-]", "", command.short_help) in shown
 
 
-TABLES = [*"run ablate leaderboard compare power separate score collapse tune env".split(), "methods list", "data list"]
+TABLES = [
+    *"run ablate leaderboard compare power separate score collapse tune runs env".split(),
+    "methods list",
+    "data list",
+]
 
 
 def test_commands_with_a_table_take_all_formats(cli, tmp_path):

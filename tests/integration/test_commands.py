@@ -71,6 +71,18 @@ def test_mlflow_mirrors_the_runs(finished, folder):
     assert len(list((folder / "runs/mlartifacts").rglob("leaderboard-shapes.md"))) == 1
 
 
+def test_runs_are_listed(cli, finished, folder):
+    rows = json.loads(cli(folder, "runs", "--dataset", "shapes", "--json").ok().out)["rows"]
+    assert (
+        len(rows) == 18 and {row["State"] for row in rows} == {"recorded"} and all(row["Minutes"] > 0 for row in rows)
+    )
+    assert {row["Request"] for row in rows} == {rows[0]["Request"]} and len(rows[0]["Request"]) == 6
+    assert (rows[0]["Recipe"], rows[0]["Method"], rows[0]["Type"], rows[0]["Seed"]) == ("shapes", "ce", "type-I", "0")
+    assert all(len(list((folder / "runs").glob(f"{row['Folder']}*"))) == 1 for row in rows)
+    for command in ("runs", "leaderboard --dataset shapes"):
+        cli(folder, *command.split(), "--runs", "nosuch").one_line("no folder nosuch")
+
+
 def test_leaderboard_without_torch(without_torch, finished, folder):
     done = without_torch("leaderboard", "--dataset", "shapes", "--runs", folder / "runs", "--format", "html")
     assert "HAFrame" in done.out

@@ -1,0 +1,52 @@
+"""`hierbench runs`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from hierbench.cli.command import command
+from hierbench.cli.options import dataset_option
+from hierbench.config.options import RunsOption
+from hierbench.leaderboard.table import Line, Number, Table, Text
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+COLUMNS = "Recipe,Method,Type,Seed,State,Top-1 ↑,Mistake severity ↓,Minutes,Request,Folder".split(",")
+
+
+@command("runs --dataset shapes", table="markdown")
+def runs(
+    dataset: Annotated[str | None, dataset_option("Only runs of this recipe.")] = None,
+    folder: RunsOption = Path("runs"),
+) -> Table:
+    """List the runs of a folder, with their states and results.
+
+    Those that were asked for last are below the others. Request is the last one that names a run, for --request.
+    """
+    from hierbench.config.recipe import dataset_name
+    from hierbench.records.reading import read_records
+    from hierbench.runs.requests import SHOWN_DIGITS
+
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}")
+    records = read_records(folder, dataset=None if dataset is None else dataset_name(dataset))
+    request_of = {run_id: request.id for request in records.requests for run_id in request.ids}
+    lines = []
+    for record in records:
+        name, kind, seed = record.label, "scored", ""
+        if record.spec is not None:
+            name, kind, seed = record.spec.method.name, record.spec.type, str(record.spec.seed)
+        state = record.state if record.state != "unfinished" else str(record.status.get("state", "planned"))
+        numbers = [record.metrics.get("top1"), record.metrics.get("mistake_severity")]
+        recipe = record.dataset.name if record.dataset else ""
+        lines.append(
+            Line(
+                [
+                    *(Text(one_line(text)) for text in (recipe, name, kind, seed, state)),
+                    *map(Number, numbers),
+                    Number(record.seconds / 60 if record.done else None, ".1f"),
+                    Text(request_of.get(record.id, "")[:SHOWN_DIGITS]),
+                    Text(record.id[:12]),
+                ]
+            )
+        )
+    return Table(f"Runs in {folder}", COLUMNS, lines, notes=records.notes)
