@@ -8,7 +8,7 @@ from hierbench.records.findings import NOT_FINISHED, Finding
 from hierbench.records.record import Record, Records
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
-OF_ONE_RUN = ("time", "data", "features", "threads")  # in environment.json, besides the versions and the machine
+OF_ONE_RUN = ("time", "data", "features", "threads", "commit", "changed")  # besides the versions and the machine
 
 
 def check_rows(records: Iterable[Record], known: Records, ablated: Container[str] = ()) -> list[Finding]:

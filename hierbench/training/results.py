@@ -2,6 +2,7 @@
 
 import platform
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -79,6 +80,21 @@ def processor() -> str:
     return ", ".join(filter(None, [fields.get("model name"), *numbers]))
 
 
+@cache
+def commit() -> dict[str, Any]:
+    """Return the commit of the checkout that this code lies in and whether it was changed since, {} elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return {}
+    command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*"]
+    try:
+        said = subprocess.run([*command, "--dirty"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):  # without git, or another user's checkout
+        return {}
+    sha, _, dirty = said.strip().partition("-")
+    return {"commit": sha, "changed": bool(dirty)}
+
+
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
     """Return what a result is computed with, which is recorded and no part of the id."""
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
@@ -93,6 +109,7 @@ def environment(device: torch.device, prepared: Prepared | None = None, num_devi
         "threads": torch.get_num_threads(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **{package: version(package) for package in packages},
+        **commit(),
         **(_cuda() if device.type == "cuda" else {}),
         **data,
     }

@@ -28,7 +28,7 @@ from hierbench.training.checkpoint import Pace, load_checkpoint, no_progress, sa
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric
 from hierbench.training.memory import count_micro_batches, shapes_of
 from hierbench.training.prediction import predict
-from hierbench.training.results import best_epoch, environment, history_row, write_result
+from hierbench.training.results import best_epoch, commit, environment, history_row, write_result
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def train(
         UserError: the weights are not those of the spec, or a batch cannot be divided as asked.
     """
     spec = job.spec
+    commit()  # now, as the code may be changed while a job trains
     is_library = ":" in spec.model.backbone
     fabric = make_fabric(device, spec.train.precision, gpus, num_ranks, find_unused=is_library)
     torch.backends.cudnn.benchmark = True  # all batches have one shape

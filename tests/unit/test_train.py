@@ -2,6 +2,8 @@ import csv
 import hashlib
 import json
 import shutil
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -183,6 +185,18 @@ def test_checkpoints_cost_a_twentieth_of_the_time(shapes, tmp_path, monkeypatch)
     assert saved[1:] == [2, 4, 4]  # at once, the last epoch, and the result
     for name in ("history.csv", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
+
+
+def test_the_commit_that_ran_is_recorded(shapes, tmp_path):
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("not a checkout")
+    record = json.loads((run_job(job_for(shapes), shapes, tmp_path).folder / "environment.json").read_text())
+    head, status = (
+        subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout.strip()
+        for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+    )
+    assert record["commit"] == head and record["changed"] is bool(status)
 
 
 def test_a_resumed_run_keeps_its_number_of_threads(shapes, tmp_path):
