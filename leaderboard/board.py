@@ -231,15 +231,14 @@ def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Reco
 
 
 def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
-    if not records.root.is_dir():
-        return NoRunsError(f"no folder {records.root}")
     name = dataset_name(dataset)
     if name == dataset and name not in recipe_names():
         there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
         return NoRunsError(str(unknown_name("recipe", dataset, there.union(recipe_names()))))
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
     command = f"hierbench run --methods paper --dataset {dataset}{option}"
-    return NoRunsError(f"no runs of {name}{which} in {records.root}; run: {command}")
+    where = f" in {records.root}" if records.root.is_dir() else f": no folder {records.root}"
+    return NoRunsError(f"no runs of {name}{which}{where}; run: {command}")
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:

@@ -34,6 +34,13 @@ def complete_methods(incomplete: str) -> list[str]:
     return complete_last(incomplete, [*METHOD_GROUPS, *method_names()])
 
 
+def complete_types(incomplete: str) -> list[str]:
+    """Complete the last of several types, separated by commas."""
+    from hierbench.config.sections import FEATURE_TYPES
+
+    return complete_last(incomplete, FEATURE_TYPES)
+
+
 def complete_last(incomplete: str, names: Iterable[str]) -> list[str]:
     """Complete the last of several names, separated by commas; those before it are not offered again."""
     before, comma, last = incomplete.rpartition(",")

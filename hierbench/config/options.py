@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.config.names import complete_dataset, complete_methods
+from hierbench.config.names import complete_dataset, complete_methods, complete_types
 from hierbench.utils.errors import UserError
 
 
@@ -73,7 +73,9 @@ class Options:
             autocompletion=complete_methods,
         ),
     ] = "all"
-    types: Annotated[str, "Feature extractors, separated by commas."] = "type-I,type-II"
+    types: Annotated[
+        str, typer.Option("--types", help="Feature extractors, separated by commas.", autocompletion=complete_types)
+    ] = "type-I,type-II"
     seeds: Annotated[int | None, "Number of seeds; by default the recipe's."] = None
     overrides: Annotated[
         list[str],

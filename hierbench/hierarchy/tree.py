@@ -72,6 +72,10 @@ class Hierarchy:
     node_distances: tuple[IntArray, ...]
     distance: Distance
 
+    def __repr__(self) -> str:
+        """Return what it is in one line."""
+        return f"Hierarchy({self.num_classes} classes, level_sizes={self.level_sizes}, distance={self.distance!r})"
+
     @property
     def num_classes(self) -> int:
         """K."""

@@ -19,7 +19,9 @@ from hierbench.metrics.registry import find_metric
 
 
 class HierarchicalMetric(Metric):
-    """A metric of `hierbench.metrics.known_metrics`, in its unit: `HierarchicalMetric(tree, "hierdist@5")`.
+    """A metric of `hierbench.metrics.known_metrics`: `HierarchicalMetric(tree, "hierdist@5")`.
+
+    Shares lie between 0 and 1, as those of the functions of `hierbench.metrics`; tables show them in per cent.
 
     Args:
         hierarchy: over the K classes.
@@ -77,9 +79,14 @@ class HierarchicalMetric(Metric):
         else:
             self.sums.append(counts)
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot one value, by default that so far, or several, and return figure and axes, as torchmetrics does."""
+        return self._plot(val, ax)
+
     def compute(self) -> Tensor:
-        """Return a float64 number over everything added so far, on all ranks."""
+        """Return a float64 number over everything added so far, on all ranks; a share is between 0 and 1."""
         if not len(self.sums):
             raise ValueError("no examples to evaluate")
         sums = self.sums.cpu().double() if self.computation.summed else dim_zero_cat(self.sums)
-        return torch.as_tensor(self.computation.value(sums, self.parameter), dtype=torch.float64)
+        value = torch.as_tensor(self.computation.value(sums, self.parameter), dtype=torch.float64)
+        return value / 100.0 if self.info.unit == "%" else value

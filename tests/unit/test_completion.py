@@ -38,6 +38,7 @@ def test_words(complete, words, offered):
 
 @pytest.mark.parametrize("command", ["run", "tune"])
 def test_methods_are_completed_after_each_comma(complete, command):
+    assert complete(command, "--types", "type-I,") == ["type-I,type-II"]
     assert complete(command, "--methods", "hafr") == ["haframe"]
     assert complete(command, "--methods", "ce,haf") == ["ce,hafeature", "ce,haframe"]
     assert "ce,ce" not in complete(command, "--methods", "ce,") and "ce,paper" in complete(command, "--methods", "ce,")

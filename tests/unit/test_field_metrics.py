@@ -5,6 +5,7 @@ import pickle
 from dataclasses import replace
 from itertools import pairwise
 
+import matplotlib.pyplot
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from hierbench.metrics import (
     calibration,
     compute_metrics,
     find_metric,
+    functions,
     hops,
     known_metrics,
     levels,
@@ -370,8 +372,21 @@ def test_the_class_does_not_depend_on_batching(case, sizes):
             part, levels_of_part = slice(start, stop), evidence.level_predictions
             levels_of_part = None if levels_of_part is None else levels_of_part[start:stop]
             metric.update(evidence.scores[part], evidence.targets[part], evidence.probabilities[part], levels_of_part)
+        expected /= 100.0 if find_metric(name).unit == "%" else 1.0
         assert metric.compute().item() == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), name
         assert metric.higher_is_better == (find_metric(name).direction == "higher")
+
+
+def test_the_class_returns_what_the_function_does_and_plots():
+    scores, targets = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 5
+    metric = HierarchicalMetric(RAGGED, "hf_macro")
+    metric.update(scores, targets)
+    assert metric.compute().item() == pytest.approx(
+        functions.hf1_score(targets, scores.argmax(1), RAGGED, average="macro")
+    )
+    figure, axes = metric.plot()
+    assert len(axes.lines) == 1
+    matplotlib.pyplot.close(figure)
 
 
 def test_the_class_says_what_it_lacks():
