@@ -66,6 +66,11 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 50)
 
 
+def pytest_unconfigure():
+    """Let it take all apart at the end: a library that counts what is left would print that."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def shared():
     """Reference material that is not part of the project; without it the tests that need it are skipped."""
