@@ -4,7 +4,9 @@ Shapes: B batch, D features, K classes, M nodes of all levels, N nodes.
 """
 
 import copy
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +32,7 @@ from hierbench.api.contract_setup import (
 )
 from hierbench.api.method import AnyMethod, Method, PostHoc, bases_of, groups_of, loss_names
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.utils.errors import UserError, is_interrupt, one_line_of
+from hierbench.utils.errors import UserError, is_interrupt, line_in, one_line_of
 
 NUM_VAL = 24  # examples of the validation split
 TEST, VAL = 1, 100  # seeds of the bases' probabilities
@@ -328,5 +330,8 @@ def _problem(check: Check, cls: AnyMethod) -> str:
     except BaseException as error:  # foreign code may raise anything
         if is_interrupt(error):
             raise
-        return str(error) if isinstance(error, ContractError | UserError) else one_line_of(error)
+        if isinstance(error, ContractError | UserError):
+            return str(error)
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        return one_line_of(error) + line_in(error, Path(file or "").name)
     return ""

@@ -4,7 +4,6 @@ import hashlib
 import importlib
 import re
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from hierbench.config.names import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.validation import validated
-from hierbench.utils.errors import BrokenMethodError, UserError, foreign, one_line_of, unknown_name
+from hierbench.utils.errors import BrokenMethodError, UserError, foreign, line_in, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
 HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
@@ -134,9 +133,7 @@ def _import_errors(what: str, file_name: str = "") -> AbstractContextManager[Non
     """Turn any error of an import into one line, with the last line of the method's own file that ran."""
 
     def problem(error: BaseException) -> BrokenMethodError:
-        places = [(Path(f.f_code.co_filename).name, number) for f, number in traceback.walk_tb(error.__traceback__)]
-        lines = [f" (line {number} of {name})" for name, number in places if name == file_name]
-        return BrokenMethodError(f"method {what} cannot be imported: {one_line_of(error)}{''.join(lines[-1:])}")
+        return BrokenMethodError(f"method {what} cannot be imported: {one_line_of(error)}{line_in(error, file_name)}")
 
     return foreign(problem, passing=BrokenMethodError)
 

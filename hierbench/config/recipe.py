@@ -162,6 +162,8 @@ def _text_of(dataset: str) -> tuple[str, str]:
             raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images")
         return dataset, read_given(Path(dataset), dataset)
     if dataset not in recipe_names():
+        if os.path.lexists(own := f"./{dataset}.toml"):
+            raise UserError(f"unknown recipe {dataset!r}; did you mean {own}?")
         raise unknown_name("recipe", dataset, recipe_names())
     text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
     return f"recipe {dataset}", text

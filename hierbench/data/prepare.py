@@ -102,7 +102,9 @@ def prepare(
 
 
 def check_source(recipe: Recipe, source: Path | None, offline: Path | None = None) -> None:
-    """Raise a UserError if a user's dataset is to be read from elsewhere than its file says."""
+    """Raise a UserError if the source is not there, or a user's dataset is read from elsewhere than its file says."""
+    if source is not None and not source.exists():
+        raise UserError(f"--source {source} does not exist")
     if recipe.source is not None and (source is not None or offline is not None):
         raise UserError(
             f"--source and --offline are for built-in datasets; {recipe.dataset} is read where its file says"

@@ -60,7 +60,9 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             prepared, state = if_current(recipe, prepared, lambda line: None), "has changed since it was prepared"
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
-            option = " --source FILE" if recipe.data.dataset in NEEDS_SOURCE and options.source is None else ""
+            option = f" --source {options.source}" if options.source else ""
+            if recipe.data.dataset in NEEDS_SOURCE and not option:
+                option = " --source FILE"
             how = f"hierbench data prepare {options.dataset}{protocol}{option}"
             missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:

@@ -1,9 +1,11 @@
 """Errors a user can cause, the suggestion that goes with a misspelt name, and what foreign code raised in one line."""
 
 import signal
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 
 from hierbench.utils.text import one_line
 
@@ -52,6 +54,12 @@ def one_line_of(error: BaseException) -> str:
     except BaseException:  # an exception of foreign code may raise here, too
         text = ""
     return one_line(f"{type(error).__name__}: {text}", MAX_ERROR).rstrip(":")
+
+
+def line_in(error: BaseException, file_name: str) -> str:
+    """Return the last line of a file that ran before an error, as in " (line 2 of mine.py)", "" where none did."""
+    places = [(Path(f.f_code.co_filename).name, number) for f, number in traceback.walk_tb(error.__traceback__)]
+    return next((f" (line {number} of {name})" for name, number in reversed(places) if name == file_name), "")
 
 
 @contextmanager

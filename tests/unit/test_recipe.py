@@ -143,9 +143,13 @@ def test_an_unknown_key_lists_the_keys_of_its_section(override, hint, known):
     assert str(error.value) == f"recipe shapes: unknown key {override.partition('=')[0]!r}; {hint}known: {known}"
 
 
-def test_an_unknown_recipe():
+def test_an_unknown_recipe(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="unknown recipe 'shape'; did you mean 'shapes'"):
         load_recipe("shape")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kitchen.toml").touch()
+    with pytest.raises(UserError, match=r"unknown recipe 'kitchen'; did you mean \./kitchen.toml\?"):
+        load_recipe("kitchen")
 
 
 def test_a_missing_key():
