@@ -22,7 +22,7 @@ def check_rows(records: Iterable[Record], known: Records, ablated: Container[str
     for table in groups(
         list(zip(rows, findings, strict=True)), lambda one: (one[0][0].comparison, one[0][0].id in ablated)
     ):
-        _check_table([row for row, _ in table], [finding for _, finding in table], known)
+        _check_table([row for row, _ in table], [finding for _, finding in table])
     return findings
 
 
@@ -88,8 +88,8 @@ def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str])
     return {key: text_of(record) for key, record in {id(record.environment): record for record in records}.items()}
 
 
-def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding], known: Records) -> None:
-    """Compare the rows of one table: the seeds that each has, environments and tuning budgets."""
+def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) -> None:
+    """Compare the rows of one table: the seeds that each has, and environments."""
     num = max(record.job.seed for row in rows for record in row) + 1
     for row, finding in zip(rows, findings, strict=True):
         last = max(record.job.seed for record in row) + 1
@@ -102,10 +102,6 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding], 
     for of_row, finding in zip(places, findings, strict=True):
         if odd := sorted(of_row - {place for place, _ in usual}):
             finding.note(f"another environment than most rows: {odd[0]}")
-    budgets = [_budget(next((record for record in row if record.environment), row[0]), known) for row in rows]
-    if len(set(budgets)) > 1:
-        for budget, finding in zip(budgets, findings, strict=True):
-            finding.note(f"tuning budgets differ between rows; this one's is {budget or 'none: not tuned'}")
 
 
 def _machine(record: Record) -> str:

@@ -67,8 +67,10 @@ def board_table(board: Board) -> Table:
 def notes_of(board: Board) -> list[str]:
     """Return the sentences on tuning, units, settings and evidence that a board's table needs."""
     found = []
-    if any(row.tuning for row in board.rows):
-        found.append("Tuning: configurations tried on validation data x runs of each.")
+    budgets = {row.tuning and (row.tuning["trials"], row.tuning["runs"]) for row in board.rows if row.runs}
+    if budgets - {None}:
+        differ = "; rows differ in it, and - is none" if len(budgets) > 1 else ""
+        found.append(f"Tuning: configurations tried on validation data x runs of each{differ}.")
     if units := units_of(board):
         found.append(units)
     if board.remark:

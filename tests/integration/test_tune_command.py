@@ -161,6 +161,7 @@ def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp
     }
     assert rows["Method"] == "Tuning" and rows["cross-entropy *"] == "-" if "cross-entropy *" in rows else True
     assert [budget for title, budget in rows.items() if title.startswith("HAFrame")] == ["4 x 2"]
+    assert "x runs of each; rows differ in it, and - is none." in out and "budgets" not in err
     specs = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")]
     (spec,) = [spec for spec in specs if spec["method"]["name"] == "haframe" and spec["split"] == "test"]
     assert {name: spec["method"]["params"][name] for name in params} == params and spec["seed"] == 0

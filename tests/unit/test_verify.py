@@ -252,7 +252,7 @@ def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
     notes = {row.label: row.notes for row in report.rows}
     assert "seed 2 is not finished" in notes["shapes flamingo type-I"]
     assert "its runs have several tuning budgets: 6 x 3, 9 x 3" in notes["shapes ce type-I"]
-    assert "tuning budgets differ between rows; this one's is none: not tuned" in notes["shapes crm type-I"]
+    assert "tuning" not in "".join(notes["shapes crm type-I"])  # that it differs is said below the table, once
 
 
 def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, published, made, data_dir):
