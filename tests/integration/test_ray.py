@@ -16,7 +16,7 @@ from tests.short import SHORT
 from tests.waiting import write_method
 
 pytest.importorskip("ray")
-STEPS = 10  # of an epoch
+STEPS = 5  # of an epoch
 ONE = ["--types", "type-I", "--seeds", "1", "--mlflow", "off"]
 FAST = ["--dataset", "shapes", *ONE, *SHORT, "--set", "train.epochs=2"]
 
@@ -29,8 +29,11 @@ def cluster():
         for name in ("period_ms", "timeout_ms", "initial_delay_ms"):  # a dead node is noticed in seconds
             patch.setenv(f"RAY_health_check_{name}", "500")
         patch.delenv("RAY_ADDRESS", raising=False)
+        import ray
         from ray.cluster_utils import Cluster
 
+        # It may have been imported before, and so without our default: the tests' `uv run` would act.
+        patch.setattr(ray._private.ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
         small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
         cluster = Cluster(initialize_head=True, head_node_args=small | {"include_dashboard": False})
         cluster.add_node(**small)
@@ -42,7 +45,7 @@ def cluster():
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
     for name in ("patient", "calm", "deadly"):
-        write_method(folder, name, STEPS + 5)
+        write_method(folder, name, STEPS + 2)
     return folder
 
 
@@ -94,7 +97,7 @@ def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbe
     def kill():
         deadline = time.monotonic() + 300
         nodes = [cluster.head_node.node_id, doomed.node_id]
-        while min(map(steps, nodes)) <= STEPS + 5 and time.monotonic() < deadline:
+        while min(map(steps, nodes)) <= STEPS + 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         cluster.remove_node(doomed, allow_graceful=False)
         with suppress(ProcessLookupError):  # a machine that is gone takes its processes with it at once
@@ -113,7 +116,7 @@ def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbe
     rows = json.loads(done.out)["rows"]
     assert {row["method"]: row["n"] for row in rows} == {"patient": 1, "calm": 1, "deadly": 0}
     assert same_results(work / "shared", undisturbed, 2)
-    assert steps(doomed.node_id) == STEPS + 6  # into the second epoch
+    assert steps(doomed.node_id) == STEPS + 3  # into the second epoch
     assert steps(cluster.head_node.node_id) == 2 * STEPS + STEPS  # its own job, and one epoch of the other
 
 
@@ -171,8 +174,6 @@ def test_a_connection_and_a_refused_one_leave_the_environment_as_it_was(cluster,
 
     if refused:
         monkeypatch.setattr(ray, "__version__", "2.0.0")
-    # Ray was imported before, and so without our default.
-    monkeypatch.setattr(ray._private.ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
     before = dict(os.environ)
     try:
         with connected(cluster.address):

@@ -68,7 +68,7 @@ def test_a_job_learns_as_on_the_cpu_and_never_waits_within_an_epoch(
 
 @pytest.mark.parametrize("crop", [PadAndCrop(4, "reflect", flip=True), RandomResizedCrop(flip=True)])
 def test_augmentation(shapes, crop):
-    images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])).cuda(), torch.randperm(960)[:64].cuda()
+    images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])).cuda(), torch.randperm(480)[:64].cuda()
     torch.manual_seed(3)
     whole = crop(images, rows)
     torch.manual_seed(3)
@@ -78,7 +78,7 @@ def test_augmentation(shapes, crop):
 
 
 def test_images_that_do_not_fit_are_streamed(shapes):
-    spec, order, seen = job_for(shapes).spec, torch.randperm(960), []
+    spec, order, seen = job_for(shapes).spec, torch.randperm(480), []
     for resident in (True, False):
         split = Split(shapes, "train", spec, torch.device("cuda"), resident=resident)
         torch.manual_seed(0)
