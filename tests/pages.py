@@ -112,6 +112,7 @@ class Pages:
         """Small data and short training, in the page's folder, with a cache of its own."""
         from hierbench.config import recipe
         from hierbench.data.datasets import shapes
+        from hierbench.figures.plots import style
         from hierbench.sharing import pictures
 
         real = recipe._text_of
@@ -126,6 +127,7 @@ class Pages:
             patch.setattr(pictures, "draw", lambda *_: [])  # several at each publication; drawn in test_publish.py
             patch.setenv("HIERBENCH_CACHE_DIR", str(folder / ".cache"))
             patch.setenv("MPLBACKEND", "agg")
+            patch.setitem(style.STYLE, "savefig.dpi", 50)
             patch.chdir(folder)
             recipe.shipped_recipe.cache_clear()
             yield

@@ -10,6 +10,7 @@ import pytest
 RUN = Path(__file__).with_name("run.py")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris: it has wheels for Linux alone")
 @pytest.mark.parametrize("kind", ["trees", "recipes", pytest.param("records", marks=pytest.mark.thorough)])
 def test_a_harness_runs(tmp_path, kind):

@@ -4,6 +4,13 @@ import shutil
 
 import pytest
 
+from hierbench.figures.plots import style
+
+
+@pytest.fixture(autouse=True)
+def _few_pixels(monkeypatch):
+    monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
+
 
 @pytest.fixture(scope="module")
 def folder(trained, tmp_path_factory, data_dir):

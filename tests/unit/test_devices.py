@@ -117,6 +117,7 @@ def test_two_processes_count_a_batch_once_in_the_norms_of_a_method(
     assert torch.allclose(*variances, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_two_processes_train_a_library_s_network_of_which_a_part_gets_no_gradient(
     shapes, data_dir, tmp_path, forked_ranks
 ):

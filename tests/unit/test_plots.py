@@ -37,6 +37,11 @@ PATHS = {  # classes that the tree does not keep together, one above the deepest
 }
 
 
+@pytest.fixture(autouse=True)
+def _few_pixels(monkeypatch):
+    monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
+
+
 @pytest.fixture(scope="module")
 def small():
     return Hierarchy.from_paths(PATHS)

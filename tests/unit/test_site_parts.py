@@ -51,6 +51,7 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thorough
 def test_two_builds_of_the_same_records_are_equal_to_the_byte(cli, birds, tmp_path):
     """In two places, with other file times, hashes of strings and settings of the machine."""
     sites = []
