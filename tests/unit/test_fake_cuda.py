@@ -21,9 +21,10 @@ from hierbench.data.loader import resize_to
 from hierbench.metrics import Tally
 from hierbench.models import build_classifier
 from hierbench.planning.plan import make_plan
+from hierbench.training.fabric import make_fabric
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import Step, make_optimizer
-from hierbench.training.trainer import _new_model
+from hierbench.training.trainer import _mean_terms, _new_model
 
 CUDA = torch.device("cuda", 0)
 TRAINED = [name for name in (*method_names(), "_coarse_ce") if find_method(name).trains]
@@ -154,3 +155,20 @@ def test_a_step_on_mps_has_no_float64(shapes, name):
             outputs = model.eval()(torch.randn(8, 3, 32, 32))
             level_predictions(model.method, outputs)
             model.method.scores(outputs)
+
+
+def test_the_mean_of_an_epoch_s_terms_is_taken_on_the_cpu(monkeypatch):
+    """It is in float64; the copy is what waits for the device."""
+    calls = []
+    for name in ("cpu", "double"):
+        real = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name, lambda self, name=name, real=real: calls.append(name) or real(self))
+    assert _mean_terms(torch.ones(3, 1), ["loss"], 0) == {"loss": 1.0}
+    assert calls == ["cpu", "double"]
+
+
+def test_a_single_device_is_made_the_current_one(monkeypatch):
+    launched = []
+    make_fabric("cpu", "float32")  # imports Fabric
+    monkeypatch.setattr("lightning_fabric.Fabric.launch", lambda self: launched.append(self))
+    assert launched == [make_fabric("cpu", "float32")]
