@@ -1,7 +1,8 @@
 """`hierbench data list|new|prepare|verify`."""
 
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,6 +10,11 @@ from hierbench.cli.command import command, group
 from hierbench.config.names import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
 from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
+from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from hierbench.config.sections import Expected
+    from hierbench.data.user.template import Asked
 
 
 @command("data list", table="terminal")
@@ -48,21 +54,32 @@ def list_(
 @command("data new birds --images images --tree taxonomy.csv")
 def new(
     name: Annotated[str, typer.Argument(help="Of the dataset: letters, digits, - and _.")],
+    tree: Annotated[str, "File of paths or edges, or the name of a tree that comes with hierbench."],
     images: Annotated[
         str,
         typer.Option(metavar="PATH", help="Folder with a folder per class, a manifest, or hf:NAME."),
-    ],
-    tree: Annotated[str, "File of paths or edges, or the name of a tree that comes with hierbench."],
+    ] = "",
+    features: Annotated[
+        str, typer.Option(metavar="PATH", help="In place of images: an .npz, or a folder of .npy.")
+    ] = "",
     output: Annotated[Path | None, "File to write; by default NAME.toml."] = None,
     backbone: Annotated[str, "Trained from random weights; or timm:NAME, torchvision:NAME, frozen."] = "wrn10-1-s4",
     resize: Annotated[Literal["stretch", "center-crop"], "How images become squares."] = "stretch",
 ) -> None:
-    """Read the images and the tree of a dataset of yours, and write its file, ready to run."""
+    """Read the images or features and the tree of a dataset of yours, and write its file, ready to run."""
     from hierbench.config.sections import Model
     from hierbench.data.user.template import Asked, write_recipe
     from hierbench.models.libraries.lookup import check_backbone, input_size
     from hierbench.utils.console import Meter
 
+    if bool(images) == bool(features):
+        raise UserError("give --images or --features" + ", not both" * bool(images))
+    if features:
+        if (backbone, resize) != ("wrn10-1-s4", "stretch"):
+            raise UserError("--backbone and --resize are for images; features are trained on as they are")
+        asked = Asked(name, "", tree, output or Path(f"{name}.toml"), features=features)
+        sizes = write_recipe(asked, lambda share: None, lambda line: print(line, file=sys.stderr))
+        return _announce(asked, sizes, "rows")
     is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
@@ -70,9 +87,14 @@ def new(
     asked = Asked(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
     with Meter(f"reading {name}", 1.0) as meter:
         sizes = write_recipe(asked, lambda share: meter.part("images", share, 1.0), meter.say)
+    _announce(asked, sizes, "images read")
+
+
+def _announce(asked: "Asked", sizes: "Expected", what: str) -> None:
+    """Print what a dataset holds and the command that runs it."""
     levels = ", ".join(map(str, sizes.level_sizes))
-    num = f"{sizes.train + sizes.val + sizes.test:,} images read"
-    print(f"{name}: {num}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
+    num = f"{sizes.train + sizes.val + sizes.test:,} {what}"
+    print(f"{asked.name}: {num}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
     file = asked.output if asked.output.is_absolute() else Path(".", asked.output)
     print(
         f"wrote {asked.output}; run: hierbench run --methods paper --dataset {'' if file.is_absolute() else './'}{file}"

@@ -47,6 +47,9 @@ def mistakes(
     board = Board.of(dataset, read_records(runs), protocol=protocol, scored=False, request=request)
     a, b = (named_run(name, board, protocol) for name in which)
     pair = read_pair(a, b, data_dir, board.records)
+    if pair.prepared.vectors is not None:
+        limit = 0
+        print(f"note: {recipe.data.dataset} has features and no images to show", file=sys.stderr, flush=True)
     chosen = choose(pair.heights, pair.between, pair.confidence, limit)
     text = render(pair, chosen, None if names is None else read_names(names, pair), recipe.title)
     target = output or runs / f"mistakes-{recipe.dataset}.html"

@@ -46,7 +46,7 @@ class Recipe(Closed):
     data: Data = Data()
     model: Model
     train: Train
-    augment: Augment
+    augment: Augment = Augment(flip=False)  # of images
     evaluation: Evaluation = Evaluation()
     collapse: Collapse = Collapse()
     tune: Tune = Tune()
@@ -55,13 +55,21 @@ class Recipe(Closed):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        if self.model.views > 2 and self.augment.crop == "pad" and not self.augment.pad:
+        if self.model.given_features:
+            if odd := sorted(self.augment.model_fields_set - {"flip"}) or ["flip"] * self.augment.flip:
+                raise ValueError(f"augment.{odd[0]} is of images; leave it out with {self.model.backbone}")
+        elif "augment" not in self.model_fields_set:
+            raise ValueError("key augment is missing")
+        elif self.expected.image_size is None:
+            raise ValueError("key expected.image_size is missing")
+        if self.model.crops and self.model.views > 2 and self.augment.crop == "pad" and not self.augment.pad:
             raise ValueError(
                 "model.views > 2 are random crops: set augment.pad > 0, or augment.crop = random-resized without pad"
             )
         if self.model.frozen and self.train.layer_decay != 1:
             raise ValueError("train.layer_decay is of a backbone that is trained; leave it out with model.frozen")
-        if self.source is None and (short := sorted(Expected.model_fields.keys() - self.expected.model_fields_set)):
+        short = sorted(Expected.model_fields.keys() - self.expected.model_fields_set - {"image_size"})
+        if self.source is None and short:
             raise ValueError(f"key expected.{short[0]} is missing")
         return self
 
@@ -205,7 +213,7 @@ def _of_user(recipe: Recipe, where: str, file: Path, base: Recipe | None) -> Rec
     if base is None:
         return recipe.model_copy(update={"source": recipe.source.below(file.absolute().parent)})
     size = recipe.expected.image_size
-    if size == base.expected.image_size:
+    if size is None or size == base.expected.image_size:
         return recipe
     data = recipe.data.model_copy(update={"dataset": f"{base.dataset}-{size[0]}x{size[1]}"})  # prepared apart
     return recipe.model_copy(update={"data": data})

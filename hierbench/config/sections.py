@@ -1,5 +1,6 @@
 """The sections of a recipe, as closed models, and the types that they share with a job's spec."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -14,6 +15,7 @@ FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
 Protocol = Literal["paper", "authors"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 GroupInput = Literal["activated", "raw"]
+FEATURES = re.compile(r"features-([1-9][0-9]{0,4})")  # in place of a backbone
 
 
 Point = Annotated[float, Field(strict=True)]  # of a grid
@@ -34,7 +36,8 @@ class RatesOfTypes(Closed):
 class Model(Closed):
     """Backbone, its weights, and the layers of type I between it and the method."""
 
-    backbone: str  # see `hierbench.models.build_backbone`
+    # See `hierbench.models.build_backbone`; "features-D" on a dataset of features [N, D], which have no backbone.
+    backbone: str
     # "none" (drawn at random, and trained), "default" (the library's own, downloaded), a published file by name, "file"
     # (that of --weights), or "random" (drawn at random and frozen, on purpose).
     weights: Literal["none", "default", "file", "imagenet1k-v1", "pass", "random"] = "none"
@@ -56,12 +59,24 @@ class Model(Closed):
     views: Annotated[int, Field(ge=1, le=64)] = 1
 
     @property
+    def given_features(self) -> int:
+        """D of "features-D", 0 for a backbone."""
+        match = FEATURES.fullmatch(self.backbone)
+        return int(match[1]) if match else 0
+
+    @property
     def crops(self) -> bool:
         """Whether training images are cropped and mirrored as [augment] has it."""
-        return not self.frozen or self.views > 2
+        return not self.frozen or (self.views > 2 and not self.given_features)
 
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:
+        if self.given_features:
+            if not self.frozen:
+                raise ValueError(f"{self.backbone} has no backbone that could be trained: set frozen = true")
+            for name in ("weights", "wrn_group_input", "type_i_pool", "tokens", "input_size"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is of a backbone, which {self.backbone} has not; leave it out")
         if self.views != 1 and not self.frozen:
             raise ValueError("views needs frozen = true; without it, images are augmented at each step")
         if self.weights == "random" and not self.frozen:
@@ -178,10 +193,10 @@ METHOD_GROUPS = ("all", "paper")
 class Expected(Closed):
     """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first.
 
-    A user's file may give the image size alone: (H, W) that the images are resized to.
+    A user's file may give the image size alone: (H, W) that the images are resized to; a dataset of features has none.
     """
 
-    image_size: tuple[Side, Side]
+    image_size: tuple[Side, Side] | None = None
     height: int = 0
     level_sizes: tuple[int, ...] = ()
     train: int = 0

@@ -1,4 +1,4 @@
-"""The section [source] of a dataset that a user describes in a file: images, tree and splits."""
+"""The section [source] of a dataset that a user describes in a file: images or features, tree and splits."""
 
 import re
 from collections.abc import Sequence
@@ -47,13 +47,21 @@ class Splits(Closed):
 class SourceSection(Closed):
     """Where a user's dataset comes from; `load_recipe` makes the paths absolute."""
 
-    images: Annotated[str, Field(min_length=1)]  # a folder, a manifest (.csv, .parquet), or hf:NAME
+    images: str = ""  # a folder, a manifest (.csv, .parquet), or hf:NAME
+    features: str = ""  # in place of images: an .npz, or a folder of .npy
     tree: Annotated[str, Field(min_length=1)]  # a file, or the name of a shipped tree
-    splits: Splits
+    splits: Splits = Splits.model_validate("column")  # of images
     resize: Literal["stretch", "center-crop"] = "stretch"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if bool(self.images) == bool(self.features):
+            raise ValueError("give images or features" + ", not both" * bool(self.images))
+        odd = self.model_fields_set & {"splits", "resize"}
+        if self.features and odd:
+            raise ValueError(f"{sorted(odd)[0]} is of images; features come in train, val and test")
+        if self.images and "splits" not in odd:
+            raise ValueError("key splits is missing")
         if self.splits.kind == "folders" and self.is_manifest:
             raise ValueError('splits = "folders" needs a folder of images; a manifest has splits = "column"')
         return self
@@ -67,8 +75,11 @@ class SourceSection(Closed):
         """Return the section with its paths taken from a folder; what is there as no file is a shipped tree's name."""
         tree = folder / self.tree
         is_path = tree.exists() or "/" in self.tree or Path(self.tree).suffix
-        images = self.images if self.images.startswith("hf:") else str(folder / self.images)
-        changed = {"images": images, "tree": str(tree) if is_path else self.tree}
+        changed = {"tree": str(tree) if is_path else self.tree}
+        if self.features:
+            changed["features"] = str(folder / self.features)
+        elif not self.images.startswith("hf:"):
+            changed["images"] = str(folder / self.images)
         return self.model_copy(update=changed)
 
 

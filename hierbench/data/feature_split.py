@@ -1,4 +1,4 @@
-"""Batches of cached features, in place of images, for models with a frozen backbone.
+"""Batches of features, cached or given, in place of images, for models with a frozen backbone or none.
 
 Shapes: B batch, N examples, V views, C channels.
 """
@@ -18,6 +18,8 @@ from hierbench.utils.errors import UserError
 class FeatureSplit(Split):
     """One split of a dataset, fed as pooled features of PyTorch's default dtype; each step draws a view per image."""
 
+    scale: Tensor | None = None
+
     def __init__(
         self,
         prepared: Prepared,
@@ -34,6 +36,8 @@ class FeatureSplit(Split):
         self.num_views, num, channels = array.shape
         self._hold(array.reshape(self.num_views * num, channels), labels, device, rank, num_ranks, resident)
         self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
+        if features.scale is not None:
+            self.scale = torch.tensor(features.scale, device=device)
 
     def _drawn(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
         """Draw a view for each row, for all batches at once on the CPU: neither device nor ranks change them."""
@@ -46,7 +50,8 @@ class FeatureSplit(Split):
         return self._plain(images, rows)
 
     def _plain(self, images: Tensor, rows: Tensor) -> Tensor:
-        return images.index_select(0, rows).to(torch.get_default_dtype())
+        vectors = images.index_select(0, rows).to(torch.get_default_dtype())
+        return vectors if self.scale is None else vectors * self.scale
 
 
 def open_split(

@@ -83,7 +83,9 @@ class Wanted:
 
     @property
     def folder(self) -> Path:
-        """The cache's folder, which may not exist."""
+        """The cache's folder, which may not exist; that of the dataset where its features are given."""
+        if self.model.given_features:
+            return self.prepared.folder
         return refuse_links(self.prepared.folder, "features", self.key)
 
     def views(self, split: str) -> int:
@@ -107,18 +109,27 @@ class Features:
         """C."""
         return int(self.meta["channels"])
 
+    @property
+    def scale(self) -> list[float] | None:
+        """[C], value = number x scale; None where the numbers are the values."""
+        return self.meta.get("scale")
+
     def array(self, split: str) -> NDArray[Any]:
-        """Return the memory-mapped features [V, N, C] float32 of a split."""
+        """Return the memory-mapped features [V, N, C] of a split; those of a cache are float32."""
         return map_array(self.folder / f"{split}-features.npy")
 
 
 def find_features(wanted: Wanted) -> Features | None:
-    """Return a cache, None where there is none.
+    """Return a cache, None where there is none; features that are given are the dataset's own.
 
     Raises:
         UserError: it is damaged; the sizes of its files are compared here, `check_features` compares what they hold.
     """
     folder = wanted.folder
+    if wanted.model.given_features:
+        assert wanted.prepared.vectors is not None
+        vectors = wanted.prepared.vectors
+        return Features(folder, {"channels": vectors["num_channels"], "scale": vectors["scale"]})
     if not folder.exists():
         return None
     found = Features(folder, {})
@@ -141,9 +152,13 @@ def find_features(wanted: Wanted) -> Features | None:
 def check_features(features: Features, progress: Progress = lambda share: None) -> None:
     """Compare a cache with its digests, unless that was done for its files as they are now.
 
+    Given features are checked with their dataset.
+
     Raises:
         UserError: its files were changed.
     """
+    if "files" not in features.meta:
+        return
     paths = {split: features.folder / f"{split}-features.npy" for split in SPLITS}
 
     def compare() -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from importlib import import_module
 from itertools import compress
 from pathlib import Path
@@ -164,7 +165,7 @@ def _prepare(
     _resume_or_clear(source, partial)
     written = not _is_complete(partial)
     if written:
-        total = sum(map(len, source.labels.values()))
+        total = sum(len(source.labels[split]) * _views(source, split) for split in SPLITS)
         try:
             if not allow_missing:
                 _check_space(source, partial)
@@ -187,11 +188,16 @@ def _prepare(
     return prepared
 
 
+def _views(source: Source, split: str) -> int:
+    return 1 if source.vectors is None else source.shape(split)[0]
+
+
 def _resume_or_clear(source: Source, partial: Path) -> None:
     """Keep what a killed attempt left if it read the same source with the same code; remove it otherwise."""
     labels = {split: rows.tolist() for split, rows in source.labels.items()}
     code = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))]
     content = [list(source.paths.values()), labels, source.image_size, source.identity, code]
+    content += [] if source.vectors is None else [asdict(source.vectors)]
     plan = {"identity": digest_of_content(content)}
     with suppress(OSError, ValueError):
         if source.identity and read_json(partial / "plan.json") == plan:
@@ -202,8 +208,7 @@ def _resume_or_clear(source: Source, partial: Path) -> None:
 
 
 def _check_space(source: Source, partial: Path) -> None:
-    height, width = source.image_size
-    needed = sum(map(len, source.labels.values())) * 3 * height * width
+    needed = source.num_bytes()
     there = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
     free = shutil.disk_usage(partial).free
     if free < needed - there:
@@ -226,6 +231,7 @@ def _complete(
     for split, listed in ids.items():  # without the rows that are left out
         write_json(partial / f"{split}-ids.json", list(compress(listed, done[split])))
     paths = [list(path) for path in source.paths.values()]
+    vectors = None if source.vectors is None else asdict(source.vectors)
     splits = {split: len(labels[split]) for split in SPLITS}
     odd: list[str] = []
     if recipe.source is None:
@@ -239,14 +245,19 @@ def _complete(
         "dataset": recipe.data.dataset,
         "paths": paths,
         "splits": splits,
-        "image_size": list(source.image_size),
+        **({} if source.image_size is None else {"image_size": list(source.image_size)}),
+        **({} if vectors is None else {"vectors": vectors}),
         "checksums": source.checksums,
         "ids": {split: file_digest(partial / f"{split}-ids.json") for split in ids},
         "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
         "notice": source.notice,
         **({"source": source.state} if source.state else {}),
         **({} if source.ordered else {"ordered": False}),
-        "digest": digest_of(paths, lambda split: (map_array(images_file(partial, split)), rows[split])),
+        "digest": digest_of(
+            paths,
+            lambda split: (map_array(images_file(partial, split)), rows[split]),
+            vectors=vectors,
+        ),
     }
     write_json(partial / "meta.json", meta)
 
@@ -258,13 +269,14 @@ def _is_complete(partial: Path) -> bool:
 def _adopt(partial: Path, target: Path) -> None:
     """Move a complete dataset to its place, meta.json last; killed at any point, it can be called again."""
     target.mkdir(exist_ok=True)
+    what = "features" if "vectors" in read_json(partial / "meta.json") else "images"
     (target / "meta.json").unlink(missing_ok=True)
     sync_folder(target)
     for split in SPLITS:
         rows, images = rows_file(partial, split), partial / f"{split}-images.npy"
         if images.exists():  # a copy without the rows that are left out
             rows.unlink(missing_ok=True)
-        for path, part in ((rows, "images"), (images, "images"), (partial / f"{split}-labels.npy", "labels")):
+        for path, part in ((rows, what), (images, what), (partial / f"{split}-labels.npy", "labels")):
             if path.exists():
                 path.replace(target / f"{split}-{part}.npy")
         if (ids := partial / f"{split}-ids.json").exists():

@@ -1,7 +1,8 @@
 """Prepared datasets: every image decoded, resized and stored once, with labels, tree and digest.
 
-A prepared dataset is a folder `<data-dir>/prepared/<name>/` with, per split, `<split>-images.npy` ([N, 3, H, W] uint8)
-and `<split>-labels.npy` ([N] int64), and `meta.json`, which is written last: without it nothing is prepared.
+A prepared dataset is a folder `<data-dir>/prepared/<name>/` with, per split, `<split>-images.npy` ([N, 3, H, W] uint8),
+or `<split>-features.npy` ([V, N, D]) where it has features in place of images, and `<split>-labels.npy` ([N] int64),
+and `meta.json`, which is written last: without it nothing is prepared.
 """
 
 import json
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hierbench.config.recipe import images_of, recipe_names
 from hierbench.config.sections import Data
 from hierbench.config.spec import DatasetSpec
-from hierbench.data.image import Images
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Distance, Hierarchy
@@ -34,7 +35,6 @@ from hierbench.utils.files import (
 )
 
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
-FILES = ("meta.json", *(f"{split}-{part}.npy" for split in SPLITS for part in ("images", "labels")))
 ROWS = 256  # images read at a time
 LARGEST_IDS = 1 << 30  # bytes
 Progress = Callable[[float], None]  # the share that is done
@@ -66,10 +66,25 @@ class Prepared:
         """Return the number of examples of a split."""
         return int(self.meta["splits"][split])
 
-    def arrays(self, split: str) -> tuple[Images, Labels]:
-        """Return the memory-mapped images [N, 3, H, W] uint8 and the labels [N] int64 of a split."""
+    @property
+    def vectors(self) -> dict[str, Any] | None:
+        """The fields of `Vectors` where the dataset has features in place of images."""
+        return self.meta.get("vectors")
+
+    @property
+    def files(self) -> list[str]:
+        """The names of its files."""
+        return ["meta.json", *(f"{split}-{part}.npy" for split in SPLITS for part in (self._inputs, "labels"))]
+
+    @property
+    def _inputs(self) -> str:
+        return "images" if self.vectors is None else "features"
+
+    def arrays(self, split: str) -> tuple[NDArray[Any], Labels]:
+        """Return the memory-mapped images [N, 3, H, W] uint8, or features [V, N, D], and the labels [N] of a split."""
         # Read-only: a private writable mapping would be charged against the memory there is.
-        return map_array(self.folder / f"{split}-images.npy"), load_array(self.folder / f"{split}-labels.npy")
+        inputs = map_array(self.folder / f"{split}-{self._inputs}.npy")
+        return inputs, load_array(self.folder / f"{split}-labels.npy")
 
     def ids(self, split: str) -> list[str] | None:
         """Return the file names of a split's examples; None where the dataset has none, or was prepared without.
@@ -111,9 +126,14 @@ def find(name: str, data_dir: Path) -> Prepared | None:
             raise ValueError("its digest, remark or notice is not text")
         for split in SPLITS:
             images, labels = prepared.arrays(split)
-            expected = (meta["splits"][split], 3, *meta["image_size"])
-            if images.shape != expected or images.dtype != np.uint8 or labels.shape != expected[:1]:
-                raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} uint8")
+            num, vectors, dtype = meta["splits"][split], prepared.vectors, "uint8"
+            if vectors is None:
+                expected = (num, 3, *meta["image_size"])
+            else:
+                expected = (vectors["views"] if split == "train" else 1, num, vectors["num_channels"])
+                dtype = vectors["dtype"]
+            if images.shape != expected or images.dtype != np.dtype(dtype) or labels.shape != (num,):
+                raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} {dtype}")
             if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_classes:
                 raise ValueError(f"the labels of {split} are not those of {num_classes} classes")
     except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -163,7 +183,7 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
     Raises:
         UserError: the dataset is not what was prepared.
     """
-    check_once(prepared.folder, FILES, lambda: _compare(prepared, progress))
+    check_once(prepared.folder, prepared.files, lambda: _compare(prepared, progress))
 
 
 def check_once(folder: Path, names: Iterable[str], compare: Callable[[], None]) -> None:
@@ -186,7 +206,7 @@ def check_once(folder: Path, names: Iterable[str], compare: Callable[[], None]) 
 
 
 def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> None:
-    if digest_of(prepared.meta["paths"], prepared.arrays, progress) != prepared.digest:
+    if digest_of(prepared.meta["paths"], prepared.arrays, progress, prepared.vectors) != prepared.digest:
         raise UserError(
             f"{prepared.folder} does not match its digest: it was changed after it was prepared; "
             f"remove it and prepare {prepared.folder.name} again"
@@ -195,7 +215,7 @@ def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> Non
 
 def remember_check(prepared: Prepared) -> None:
     """Record for this process that the files as they are now match the digest."""
-    verified_states.append(_state(prepared.folder, FILES))
+    verified_states.append(_state(prepared.folder, prepared.files))
 
 
 def _state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
@@ -205,17 +225,26 @@ def _state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
 
 
 def digest_of(
-    paths: list[list[str]], arrays: Callable[[str], tuple[Images, Labels]], progress: Progress = lambda share: None
+    paths: list[list[str]],
+    arrays: Callable[[str], tuple[NDArray[Any], Labels]],
+    progress: Progress = lambda share: None,
+    vectors: dict[str, Any] | None = None,
 ) -> str:
-    """Return the SHA-256 over the classes' paths and, per split, all labels and all images, which `arrays` gives."""
+    """Return the SHA-256 over the classes' paths and, per split, all labels and all images, which `arrays` gives.
+
+    Of features also over their type and scale, `vectors`.
+    """
     digest = sha256(repr([list(path) for path in paths]).encode())
+    if vectors is not None:
+        digest.update(json.dumps(vectors, sort_keys=True).encode())
     splits = [arrays(split) for split in SPLITS]
-    total, done = sum(len(labels) for _, labels in splits), 0
+    total, done = sum(len(labels) * (1 if vectors is None else len(images)) for images, labels in splits), 0
     for images, labels in splits:
         digest.update(labels.tobytes())
-        for start in range(0, len(images), ROWS):
-            block = images[start : start + ROWS]
-            digest.update(block.tobytes())
-            done += len(block)
-            progress(done / total)
+        for view in [images] if vectors is None else images:
+            for start in range(0, len(view), ROWS):
+                block = view[start : start + ROWS]
+                digest.update(block.tobytes())
+                done += len(block)
+                progress(done / total)
     return digest.hexdigest()

@@ -1,15 +1,16 @@
 """What a dataset module hands over for preparing: classes, their tree, labels, and the images piece by piece."""
 
+import math
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.data.image import Images
 from hierbench.hierarchy.readers import shipped_paths as shipped_paths  # most datasets need it
 from hierbench.utils.archives import DAMAGED, open_tar, tar_members
 from hierbench.utils.download import Remote, obtain
@@ -51,18 +52,36 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Vectors:
+    """What a source has in place of images: vectors of numbers.
+
+    Attributes:
+        num_channels: D.
+        views: V, vectors of each training example; validation and test have one.
+        dtype: of the numbers, by its name.
+        scale: [D], value = number x scale; None where the numbers are the values.
+    """
+
+    num_channels: int
+    views: int
+    dtype: str
+    scale: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Images of consecutive rows of a split, and how to get them.
+    """Images, or vectors, of consecutive rows of a split, and how to get them.
 
     Attributes:
         split: its name.
         start: the first row.
-        load: returns uint8 [n, 3, H, W] or raises an UnreadableImageError; may run in any thread, in any order.
+        load: returns uint8 [n, 3, H, W] or raises an UnreadableImageError; may run in any thread, in any order. Of
+            vectors, [n, D]; row v N + i is view v of example i.
     """
 
     split: str
     start: int
-    load: Callable[[], Images]
+    load: Callable[[], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +91,7 @@ class Source:
     Attributes:
         paths: {class: (coarsest, ..., class)}; its order is the target order.
         labels: [N] of train, val and test.
-        image_size: (H, W) of every image.
+        image_size: (H, W) of every image; None of vectors.
         pieces: yields the images, in any order; a row that no piece brings is missing.
         names: file names of the rows' images, where lists of names define the dataset; such images may be missing.
         checksums: of what was read, by name; kept in meta.json. Complete when `pieces` is exhausted.
@@ -83,12 +102,13 @@ class Source:
             `names`, or nothing.
         state: digests of what a user's dataset was prepared from; kept in meta.json.
         said: lines for the user while it is prepared.
+        vectors: what there is in place of images.
         ordered: whether the rows are in the official order, which `evaluation.drop_order = "file"` goes by.
     """
 
     paths: dict[str, tuple[str, ...]]
     labels: dict[str, Labels]
-    image_size: tuple[int, int]
+    image_size: tuple[int, int] | None
     pieces: Callable[[], Iterator[Piece]]
     names: dict[str, list[str]] = field(default_factory=dict)
     checksums: dict[str, str] = field(default_factory=dict)
@@ -98,7 +118,21 @@ class Source:
     ids: dict[str, list[str]] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    vectors: Vectors | None = None
     ordered: bool = True
+
+    def shape(self, split: str) -> tuple[int, ...]:
+        """Return [N, 3, H, W] of a split's images, or [V, N, D] of its vectors."""
+        num = len(self.labels[split])
+        if self.vectors is not None:
+            return self.vectors.views if split == "train" else 1, num, self.vectors.num_channels
+        assert self.image_size is not None
+        return num, 3, *self.image_size
+
+    def num_bytes(self) -> int:
+        """Return the size of all arrays of images or vectors."""
+        size = 1 if self.vectors is None else np.dtype(self.vectors.dtype).itemsize
+        return sum(math.prod(self.shape(split)) * size for split in self.labels)
 
 
 def identity_of(source: Path) -> str:

@@ -49,7 +49,7 @@ class RowFile:
         split: str,
         num: int,
         shape: tuple[int, ...],
-        dtype: type[np.generic] = np.uint8,
+        dtype: Any = np.uint8,
         groups: int | None = None,
     ) -> None:
         path, self.marks = rows_file(folder, split), folder / f"{split}-done"
@@ -81,7 +81,6 @@ class RowFile:
             images = piece.load()
         except UnreadableImageError as error:
             return 1, str(error)
-        assert images.dtype == np.uint8, images.dtype
         self.write_rows(piece.start, images)
         return len(images), ""
 
@@ -102,7 +101,7 @@ class RowFile:
             self.flushed = marks
 
 
-def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic] = np.uint8) -> None:
+def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: Any = np.uint8) -> None:
     """Write the .npy header of an array."""
     header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
@@ -156,7 +155,7 @@ class _Groups:
 def write_images(
     source: Source, folder: Path, progress: Callable[[int], None]
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[tuple[str, int], str]]:
-    """Write all images that the source brings and that are not written yet.
+    """Write all images, or vectors, that the source brings and that are not written yet.
 
     Args:
         source: what to read.
@@ -164,12 +163,16 @@ def write_images(
         progress: called with the number of rows written so far, those of earlier attempts included.
 
     Returns:
-        Per split [N], which rows are written; and {(split, row): why it cannot be read}.
+        Per split [N], of vectors [V N], which rows are written; and {(split, row): why it cannot be read}.
     """
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
         for split in SPLITS:
-            files[split] = RowFile(folder, split, len(source.labels[split]), (3, *source.image_size))
+            shape, vectors = source.shape(split), source.vectors
+            if vectors is None:
+                files[split] = RowFile(folder, split, shape[0], shape[1:])
+            else:
+                files[split] = RowFile(folder, split, shape[0] * shape[1], shape[2:], vectors.dtype, shape[0])
             stack.callback(files[split].file.close)
         left, cores = sum(int(np.count_nonzero(~file.done)) for file in files.values()), num_cores()
         together = max(1, min(TOGETHER, left // (2 * cores)))  # few are shared by all cores

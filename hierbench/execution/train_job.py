@@ -74,7 +74,10 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
     wanted = {
         found.key: (found, job)
         for job in plan
-        if job.trains and job.spec.model.frozen and not is_finished(job.spec, setting.store)
+        if job.trains
+        and job.spec.model.frozen
+        and not job.spec.model.given_features
+        and not is_finished(job.spec, setting.store)
         for found in [Wanted.by_spec(data_of(job, setting), job.spec)]
     }
     for found, job in wanted.values():

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from hierbench.config.sections import GroupInput, Model
 from hierbench.utils.errors import UserError, unknown_name
 
-KNOWN = ("resnet50", "wrn28-8", "wrn<depth>-<width>", "wrn<depth>-<width>-s<2|4>", "torchvision:NAME", "timm:NAME")
+KNOWN = (
+    "resnet50",
+    "wrn28-8",
+    "wrn<depth>-<width>",
+    "wrn<depth>-<width>-s<2|4>",
+    "torchvision:NAME",
+    "timm:NAME",
+    "features-D",
+)
 WIDE_RESNET = re.compile(r"wrn(\d{1,4})-(\d{1,4})(?:-s([24]))?")
 
 
@@ -125,6 +133,10 @@ def resnet50() -> Backbone:
 def check_own(model: Model) -> None:
     """Raise a UserError for a name or weights that `build_own` does not support, without building anything."""
     name, weights, match = model.backbone, model.weights, WIDE_RESNET.fullmatch(model.backbone)
+    if model.given_features:
+        if weights != "none":
+            raise UserError(f"{name} are features, which start from no weights: leave out --weights")
+        return
     if match is None and name != "resnet50":
         raise unknown_name("backbone", name, KNOWN)
     if model.tokens == "class":

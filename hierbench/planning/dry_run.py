@@ -124,7 +124,7 @@ def show_dry_run(
                 }
                 for (type_, name), parameters in models.items()
             ],
-            **({"features": list(map(vars, found.extractions))} if recipe.model.frozen else {}),
+            **({"features": list(map(vars, found.extractions))} if found.extractions else {}),
             "jobs": [
                 {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
             ],
@@ -132,11 +132,13 @@ def show_dry_run(
         print(json.dumps(content, indent=1))
         return
     say(summary(recipe, lines, found.seconds, device, blocked))
-    height, width = recipe.model.input_size or recipe.expected.image_size
+    size = recipe.model.input_size or recipe.expected.image_size
     for extraction in found.extractions:
         say(describe(extraction, recipe))
-    trained = f"on features of {recipe.model.backbone}" if recipe.model.frozen else recipe.model.backbone
-    say(f"models ({trained}, {height}x{width}):")
+    trained = recipe.model.backbone
+    if size is not None:
+        trained = f"{'on features of ' * recipe.model.frozen}{trained}, {size[0]}x{size[1]}"
+    say(f"models ({trained}):")
     for (feature_type, name), parameters in models.items():
         seconds = found.per_job.get(feature_type)
         time = "" if seconds is None else f"  at least {duration(seconds)} per seed"

@@ -69,12 +69,29 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")
         if missing:
             return Inputs(None, missing="; ".join(missing))
+    if prepared is not None:
+        _check_inputs(recipe, prepared)
     if recipe.evaluation.drop_order == "file" and prepared is not None and not prepared.ordered:
         raise UserError(
             f"{recipe.data.dataset} was prepared from pictures, whose official order is lost: protocol authors drops "
             f"the last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
         )
     return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
+
+
+def _check_inputs(recipe: Recipe, prepared: Prepared) -> None:
+    """Raise a UserError for a backbone on features, or "features-D" on images or on other features."""
+    model, vectors = recipe.model, prepared.vectors
+    backbone, views = ("", 1) if vectors is None else (f"features-{vectors['num_channels']}", vectors["views"])
+    if not backbone and model.given_features:
+        raise UserError(
+            f"{recipe.data.dataset} has images: model.backbone = {model.backbone} is for a dataset of features"
+        )
+    if backbone and (model.backbone, model.views) != (backbone, views):
+        raise UserError(
+            f"{recipe.data.dataset} has features: its model.backbone is {backbone} and its model.views is {views}, not "
+            f"{model.backbone} and {model.views}"
+        )
 
 
 def prepare_with_progress(recipe: Recipe, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:

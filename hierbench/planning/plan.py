@@ -35,7 +35,7 @@ def check_request(
 
     A recipe may have sections of methods that do not take part; the user's own `overrides` in it may not.
     """
-    if recipe.model.frozen and recipe.model.weights == "none":
+    if recipe.model.frozen and recipe.model.weights == "none" and not recipe.model.given_features:
         raise UserError(
             f"{recipe.model.backbone} is frozen and has no weights: set model.weights (default: the library's own), "
             "give a file with --weights FILE, or ask for random ones on purpose with --set model.weights=random"
@@ -43,8 +43,8 @@ def check_request(
     check_backbone(recipe.model)
     if recipe.data.jpeg_quality and recipe.data.dataset != "fgvc":
         raise UserError("data.jpeg_quality is only for fgvc, whose published images were re-saved")
-    size = min(recipe.expected.image_size)
-    if recipe.augment.pad >= size:
+    size = min(recipe.expected.image_size or [0])
+    if size and recipe.augment.pad >= size:
         raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
     asked = {found.name: found for found in methods}
     for name in {**recipe.methods, **recipe.tune.grid}:

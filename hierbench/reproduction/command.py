@@ -159,7 +159,8 @@ def _overrides(recipe: Recipe, chain: Sequence[Spec]) -> Iterator[str]:
     if spec.dataset.jpeg_quality != recipe.data.jpeg_quality:
         yield override_of("data.jpeg_quality", spec.dataset.jpeg_quality)
     by_option = spec.model.weights == "file" and recipe.model.weights == "none"  # as --weights makes it
-    weights = "random" if spec.model.frozen and spec.model.weights == "none" else spec.model.weights
+    is_random = spec.model.frozen and spec.model.weights == "none" and not spec.model.given_features
+    weights = "random" if is_random else spec.model.weights
     if weights != recipe.model.weights and not by_option:
         yield override_of("model.weights", weights)
     for section in SECTIONS:

@@ -135,7 +135,7 @@ def seconds_per_image(
 def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:
     """Return the caches that jobs of these types need, timed on a device; none where the backbone is trained."""
     model, prepared, sizes = recipe.model, inputs.prepared, _sizes(recipe, inputs)
-    if not model.frozen:
+    if not model.frozen or model.given_features:
         return []
     vectors = sum(sizes.values()) + (model.views - 1) * sizes["train"]
     num_bytes = vectors * cached_backbone(model).num_channels * np.dtype(np.float32).itemsize
@@ -156,7 +156,9 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
 def _seconds_to_extract(recipe: Recipe, device: str) -> float:
     """Return the seconds of one image's features, in as many blocks at a time as in extraction."""
     backbone = frozen_backbone(recipe.model, None).to(device)
-    height, width = recipe.model.input_size or recipe.expected.image_size
+    size = recipe.model.input_size or recipe.expected.image_size
+    assert size is not None, recipe.dataset
+    height, width = size
     at_once = blocks_at_once(device, (height, width))
 
     def compute(num: int) -> None:

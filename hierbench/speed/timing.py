@@ -43,7 +43,7 @@ class Workload:
 
     model: Model
     augment: Augment
-    image_size: tuple[int, int]  # (H, W) as stored
+    image_size: tuple[int, int] | None  # (H, W) as stored; None of features
     hierarchy: Hierarchy
     batch: int  # B
     device: str  # "cpu" or "cuda"
@@ -67,6 +67,7 @@ class NoiseImages(Split):
     """A split of uint8 noise [N, 3, H, W], of which B images are evaluated."""
 
     def __init__(self, work: Workload) -> None:
+        assert work.image_size is not None
         images = torch.randint(0, 256, (work.batches * work.batch, 3, *work.image_size), dtype=torch.uint8)
         _hold_noise(self, images, work)
         self.crop, self.input_size = crop_of(work.augment), work.model.input_size

@@ -223,7 +223,8 @@ def _finish(
         record = environment(fabric.device, prepared, fabric.world_size)
         if fabric.device.type == "cuda":
             record["compiled"] = model.compiled_embed is not None
-        if job.spec.model.frozen and (features := find_features(Wanted.by_spec(prepared, job.spec))) is not None:
+        is_cached = job.spec.model.frozen and not job.spec.model.given_features
+        if is_cached and (features := find_features(Wanted.by_spec(prepared, job.spec))) is not None:
             record["features"] = features.meta.get("environment")
         run.write_record("environment.json", record)
     fabric.barrier()  # a rank that left earlier would break the others' connections

@@ -29,8 +29,8 @@ def load_array(path: Path) -> NDArray[Any]:
     return np.array(map_array(path))
 
 
-def map_array(path: Path) -> NDArray[Any]:
-    """Map an .npy file into memory, read-only; errors as `load_array`."""
+def map_array(path: Path, kinds: str = NUMBERS) -> NDArray[Any]:
+    """Map an .npy file of some kinds of dtype into memory, read-only; errors as `load_array`."""
     with open_regular(path, follow=True) as file:
         size = os.fstat(file.fileno()).st_size
     try:
@@ -41,7 +41,7 @@ def map_array(path: Path) -> NDArray[Any]:
         raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None
     if isinstance(mapped, np.lib.npyio.NpzFile):
         mapped.close()
-    if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in NUMBERS:
+    if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in kinds:
         raise ValueError("it is not an .npy array of numbers")
     if mapped.offset + mapped.nbytes != size:
         raise ValueError("other bytes follow the array")

@@ -286,12 +286,12 @@ def _remark(split: str, labels: list[str]) -> str:
     return f"{len(labels):,} {kind} too few images for {split}: {shown}"
 
 
-def imbalance(counts: dict[str, int]) -> str:
-    """Return the largest and the smallest class of {class: images} and their ratio, in one line."""
+def imbalance(counts: dict[str, int], what: str = "images") -> str:
+    """Return the largest and the smallest class of {class: images}, or rows, and their ratio, in one line."""
     if len(set(counts.values())) == 1:
-        return f"{next(iter(counts.values())):,} images in each class"
+        return f"{next(iter(counts.values())):,} {what} in each class"
     largest, smallest = max(counts, key=lambda label: counts[label]), min(counts, key=lambda label: counts[label])
     ratio = counts[largest] / counts[smallest]
     ends = [f"{counts[label]:,} ({label})" for label in (smallest, largest)]
-    line = f"images per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"
+    line = f"{what} per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"
     return line + ('; see train.sampling = "balanced"' if ratio > IMBALANCED else "")

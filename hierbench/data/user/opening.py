@@ -1,4 +1,4 @@
-"""From a user's recipe, its images and its tree to a source that can be prepared, and whether that is still current."""
+"""From a user's recipe, images or features, and tree to a source to prepare; whether what is prepared is current."""
 
 import csv
 import io
@@ -25,6 +25,7 @@ from hierbench.data.user.listing import (
     list_images,
 )
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
+from hierbench.data.user.vectors import class_names, read_vectors, source_of
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
 from hierbench.hierarchy.tree import Hierarchy
@@ -37,13 +38,16 @@ IDS = "is the first column an id? then remove it"
 
 
 def open_source(recipe: Recipe) -> Source:
-    """Read the listing and the tree of a user's dataset, and divide its images.
+    """Read the listing and the tree of a user's dataset, and divide its images; features are divided already.
 
     Raises:
         UserError: images and tree do not fit, or there is a mistake in either.
     """
     section, size = recipe.source, recipe.expected.image_size
     assert section is not None, recipe.dataset
+    if section.features:
+        return _open_features(recipe, Path(section.features), section.tree)
+    assert size is not None, recipe.dataset
     (paths, kind), listing = read_tree(section.tree), list_images(section)
     check_classes(listing.labels, paths, section.tree)
     divided, remarks = divide(listing.photographs, list(paths), section.splits)
@@ -64,9 +68,7 @@ def open_source(recipe: Recipe) -> Source:
     counts = {label: 0 for label in paths}
     for image in listing.photographs:
         counts[image.label] += 1
-    levels = Hierarchy.from_paths(paths).level_sizes
-    sizes = f"{len(levels)} levels of {', '.join(f'{num:,}' for num in levels)} nodes"
-    said = [*listing.remarks, f"tree {Path(section.tree).name}: read as {kind}, {sizes}", imbalance(counts)]
+    said = [*listing.remarks, _describe_tree(section.tree, kind, paths), imbalance(counts)]
     said += [line for line in [_difference(recipe, paths, labels)] if line]
     state = state_of(recipe, listing)
     return Source(
@@ -82,6 +84,27 @@ def open_source(recipe: Recipe) -> Source:
     )
 
 
+def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
+    """Return features and their tree as a source; see `open_source`."""
+    (paths, kind), arrays = read_tree(tree), read_vectors(place)
+    names = class_names(arrays, list(paths), place)
+    check_classes(names, paths, tree, "features")
+    paths = {name: paths[name] for name in names}
+    state = state_of(recipe)
+    source = source_of(arrays, place, paths, identity=digest_of(state), state=state)
+    classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
+    source.said.append(_describe_tree(tree, kind, paths))
+    source.said.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
+    source.said.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
+    return source
+
+
+def _describe_tree(tree: str, kind: str, paths: Paths) -> str:
+    levels = Hierarchy.from_paths(paths).level_sizes
+    sizes = f"{len(levels)} levels of {', '.join(f'{num:,}' for num in levels)} nodes"
+    return f"tree {Path(tree).name}: read as {kind}, {sizes}"
+
+
 def _decode_read(
     read: Callable[[Photograph], bytes], image: Photograph, size: tuple[int, int], crop: Callable[[Any], Any] | None
 ) -> Images:
@@ -93,7 +116,7 @@ def _decode_read(
     return decode(content, image.name, size, crop)
 
 
-def sizes_of(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int]) -> Expected:
+def sizes_of(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int] | None) -> Expected:
     """Return a dataset's image size, levels and images per split."""
     tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
     return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
@@ -116,20 +139,28 @@ def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
 def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
     """Return digests of what the prepared arrays follow from: the section, and the tree and images it names.
 
-    The images stand for themselves by name, size and time; their folder may move. "content" is "" where images or tree
-    are gone.
+    Images, and files of features, stand for themselves by name, size and time; their folder may move. "content" is ""
+    where images or tree are gone.
 
     Raises:
         UserError: there is a mistake in the listing.
     """
     section = recipe.source
     assert section is not None, recipe.dataset
+    if section.features:
+        state = {"asked": digest_of([Path(section.features).name, Path(section.tree).name]), "content": ""}
+        with suppress(OSError, GoneError):
+            place = Path(section.features)
+            files = sorted(place.glob("*.npy")) if place.is_dir() else [place]
+            rows = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+            state["content"] = digest_of([rows, tree_text(section.tree)])
+        return state
     asked = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
     state = {"asked": digest_of([*asked, recipe.expected.image_size]), "content": ""}
     try:
         listing = list_images(section) if listing is None else listing
-        rows = [(one.name, one.label, one.split, one.size, one.time) for one in listing.photographs]
-        return state | {"content": digest_of([rows, tree_text(section.tree)])}
+        listed = [(one.name, one.label, one.split, one.size, one.time) for one in listing.photographs]
+        return state | {"content": digest_of([listed, tree_text(section.tree)])}
     except GoneError:
         return state
 
@@ -149,7 +180,8 @@ def if_current(recipe: Recipe, there: Prepared | None, announce: Announce) -> Pr
     if state == known:
         return there
     if state["content"]:
-        announce(f"{name}: its images, tree or splits have changed since it was prepared; preparing it again")
+        inputs = "features or tree" if recipe.model.given_features else "images, tree or splits"
+        announce(f"{name}: its {inputs} have changed since it was prepared; preparing it again")
         return None
     if not isinstance(known, dict) or known.get("asked") != state["asked"]:
         open_source(recipe)  # says what is gone
@@ -236,7 +268,7 @@ def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
     return ""
 
 
-def check_classes(labels: Iterable[str], paths: Paths, tree: str) -> None:
+def check_classes(labels: Iterable[str], paths: Paths, tree: str, what: str = "images") -> None:
     """Raise a UserError that names every class without a leaf in the tree and every leaf without a class."""
     leaves, classes = set(paths), set(labels)
     inner = {node for path in paths.values() for node in path[:-1]}
@@ -253,14 +285,14 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str) -> None:
         + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
         for names, one, many in (
             ([described(label) for label in sorted(classes - leaves)], "no leaf for class", "classes without a leaf:"),
-            ([repr(leaf) for leaf in sorted(leaves - classes)], "no images for leaf", "leaves without images:"),
+            ([repr(leaf) for leaf in sorted(leaves - classes)], f"no {what} for leaf", f"leaves without {what}:"),
         )
         if names
     ]
     if problems:
         misfits = len(leaves ^ classes)
         asked = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
-        raise UserError(f"the images do not fit the tree {Path(tree).name}: {'; '.join(problems)}{asked}")
+        raise UserError(f"the {what} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{asked}")
 
 
 def _plain(name: str) -> str:

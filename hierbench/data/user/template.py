@@ -6,7 +6,7 @@ import shlex
 import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,17 +38,18 @@ class Asked:
     """What `hierbench data new` was asked for; paths are as the user gave them."""
 
     name: str
-    images: str
+    images: str  # "" with features
     tree: str
     output: Path
     backbone: str = SMALL
     resize: str = "stretch"
-    size: tuple[int, int] = (64, 64)  # (H, W) of the stored images
+    size: tuple[int, int] | None = (64, 64)  # (H, W) of the stored images
+    features: str = ""
 
     @property
     def frozen(self) -> bool:
-        """Whether the backbone is a library's, which is used as it was published."""
-        return ":" in self.backbone
+        """Whether the backbone is a library's, which is used as it was published; or there are features."""
+        return ":" in self.backbone or bool(self.features)
 
     def command(self, name: str, backbone: str) -> str:
         """Return the command that writes the same dataset with another name and backbone, as a comment."""
@@ -74,6 +75,8 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
         raise UserError(f"{asked.output} is there already; remove it, or give another name with --output")
     if not asked.output.absolute().parent.is_dir():
         raise UserError(f"--output {asked.output}: no such folder")
+    if asked.features:
+        return _write_features(asked, announce)
     splits = guess_splits(Path(asked.images))
     section = {"images": asked.images, "tree": asked.tree, "resize": asked.resize}
     section["splits"] = SHARES if splits is None else json.dumps(splits)
@@ -88,6 +91,23 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
     folder = asked.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
     write_text(asked.output, _text(asked, written, found, measured))
+    return found
+
+
+def _write_features(asked: Asked, announce: Callable[[str], None]) -> Expected:
+    """Write the file of a dataset of features, whose sizes alone are read; preparing reads the numbers."""
+    section, folder = {"features": asked.features, "tree": asked.tree}, asked.output.absolute().parent
+    draft = replace(asked, backbone="features-1")
+    recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(asked.output))
+    assert recipe.source is not None
+    source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
+    for line in [*source.said, *source.remarks]:
+        announce(line)
+    vectors, found = source.vectors, sizes_of(source.paths, source.labels, None)
+    assert vectors is not None
+    written = {key: _relative(path, folder) for key, path in section.items()}
+    text = _text(replace(asked, backbone=f"features-{vectors.num_channels}"), written, found, None, vectors.views)
+    write_text(asked.output, text)
     return found
 
 
@@ -138,34 +158,45 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def _text(
-    asked: Asked, section: dict[str, str], sizes: Expected, measured: tuple[list[float], list[float]] | None
+    asked: Asked,
+    section: dict[str, str],
+    sizes: Expected,
+    measured: tuple[list[float], list[float]] | None,
+    views: int = 1,
 ) -> str:
     num = max(1, sizes.train)
     epochs = min(30, max(8 if asked.frozen else 10, round((60_000 if asked.frozen else 30_000) / num)))
     rate, batch = (0.01, 64) if asked.frozen else (0.03, 32)
-    if asked.frozen:
+    other = augment = ""
+    if asked.features:
+        model = "frozen = true" + f"\nviews = {views}  # of each training example; a step draws one" * (views > 1)
+    elif asked.frozen:
         model = (
             'weights = "default"  # downloaded by the library; "file" takes the one of --weights FILE\nfrozen = true'
         )
-        other = (
-            f"# A small network from random weights, without a download:\n{asked.command(f'{asked.name}-small', SMALL)}"
-        )
-        augment = "flip = false  # mean and std are the backbone's own"
+        other = "# A small network from random weights, without a download:\n"
+        other += asked.command(f"{asked.name}-small", SMALL) + "\n"
+        augment = "\n[augment]\nflip = false  # mean and std are the backbone's own\n"
     else:
         model = 'weights = "none"'
         other = "# Frozen features of a published network are far better on photographs; its weights are downloaded:\n"
-        other += asked.command(f"{asked.name}-frozen", "timm:tf_efficientnet_lite0")
-        augment = 'pad = 4\npad_mode = "reflect"\nflip = true'
+        other += asked.command(f"{asked.name}-frozen", "timm:tf_efficientnet_lite0") + "\n"
+        augment = '\n[augment]\npad = 4\npad_mode = "reflect"\nflip = true'
         mean, deviation = measured or ([0.5] * 3, [0.5] * 3)
-        augment += f"\nmean = {mean}  # measured on the training images\nstd = {deviation}"
+        augment += f"\nmean = {mean}  # measured on the training images\nstd = {deviation}\n"
     rates = "\n\n".join(
         f"[train.lr.type-{kind}]\nbackbone = {rate}\ntransform = {rate}\nclassifier = {rate}" for kind in ("I", "II")
     )
-    expected = f"image_size = {list(sizes.image_size)}  # height, width that images are resized to"
+    expected = ""
+    if sizes.image_size is not None:
+        expected = f"image_size = {list(sizes.image_size)}  # height, width that images are resized to\n"
     if sizes.height:
         counts = "\n".join(f"{split} = {getattr(sizes, split)}" for split in ("train", "val", "test"))
-        expected += f"\nheight = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}"
-    splits = section["splits"]
+        expected += f"height = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}\n"
+    lines = [f"{key} = {toml_text(section[key])}" for key in ("images", "features", "tree") if key in section]
+    if "splits" in section:
+        lines += [f"splits = {section['splits']}", f"resize = {toml_text(asked.resize)}"]
+    source = "\n".join(lines)
     return f"""# {asked.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
 #
 # command   hierbench run --methods paper --dataset ./{asked.output.name}
@@ -175,16 +206,11 @@ title = {toml_text(asked.name)}
 seeds = 3
 
 [source]
-images = {toml_text(section["images"])}
-tree = {toml_text(section["tree"])}
-splits = {splits}
-resize = {toml_text(asked.resize)}
+{source}
 
 [expected]
 {expected}
-
-{other}
-[model]
+{other}[model]
 backbone = {toml_text(asked.backbone)}
 {model}
 
@@ -195,7 +221,4 @@ precision = "float32"
 sampling = "natural"  # "balanced" draws every class equally often
 
 {rates}
-
-[augment]
-{augment}
-"""
+{augment}"""

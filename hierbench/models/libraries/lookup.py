@@ -53,6 +53,8 @@ def resolve_model(recipe: Recipe) -> Recipe:
     if recipe.model.weights == "random":
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "none"})})
     found = library_of(recipe.model.backbone)
+    if recipe.model.given_features:
+        return recipe
     if found is None:
         for key in ("mean", "std"):
             if getattr(recipe.augment, key) is None:
@@ -131,6 +133,8 @@ def cached_backbone(model: Model) -> Backbone:
     It has no parameters and nothing to save, and no random number is drawn. `TypeI` and `TypeII` take pooled features
     in place of a map.
     """
+    if model.given_features:
+        return Backbone(nn.Identity(), model.given_features)
     if library_of(model.backbone) is not None:
         return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0])
     with torch.device("meta"):  # only its attributes are needed
