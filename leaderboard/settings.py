@@ -101,7 +101,8 @@ def remarks_on(dataset: str, newest: Spec, found: Sequence[Record], recipe: Reci
     """
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
-    views = f", views {newest.model.views}" if newest.model.given_features else views
+    if newest.model.given_features:
+        views = f", views {newest.model.views}" * (newest.model.views > 1)
     # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
     weights = f", weights {newest.model.weights} (SHA-256 {newest.weights[:8]})" if newest.weights else ""
     remarks = [

@@ -98,7 +98,11 @@ def _load(path):
 @pytest.fixture(scope="session")
 def page(cli, miniatures, tmp_path_factory):
     """Runs a page of the documentation, once: `page("docs/tour.md")` gives its folder and what its lines said."""
-    return _load("pages").Pages(cli, tmp_path_factory.mktemp, {"docs/your-data.md": miniatures.birds})
+    return _load("pages").Pages(
+        cli,
+        tmp_path_factory.mktemp,
+        {"docs/your-data.md": miniatures.birds, "docs/your-features.md": miniatures.features},
+    )
 
 
 @pytest.fixture(scope="session")

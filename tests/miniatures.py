@@ -267,3 +267,18 @@ def birds(folder, *, per_class=8, root="images"):
     lines = ["order,family,species", *(",".join(path) for path in BIRDS.values())]
     (folder / "taxonomy.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def features(folder, *, per_class=(20, 4, 8), channels=12):
+    """Write features.npz, vectors around a mean per species in classes' order of the tree, and taxonomy.csv."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    means, arrays = rng.normal(size=(len(BIRDS), channels)), {}
+    for split, num in zip(("train", "val", "test"), per_class, strict=True):
+        labels = np.tile(np.arange(len(BIRDS)), num)
+        arrays[split] = (means[labels] + rng.normal(size=(len(labels), channels))).astype(np.float32)
+        arrays[f"{split}_labels"] = labels
+    np.savez(folder / "features.npz", **arrays)
+    lines = ["order,family,species", *(",".join(path) for path in BIRDS.values())]
+    (folder / "taxonomy.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder

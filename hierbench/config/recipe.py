@@ -15,6 +15,7 @@ from hierbench.config.rates import JobRates, checked_section, own_rates
 from hierbench.config.rates import Rates as Rates
 from hierbench.config.sections import (
     FEATURE_TYPES,
+    FEATURES,
     Augment,
     Collapse,
     Data,
@@ -53,15 +54,23 @@ class Recipe(Closed):
     # Hyperparameters by method; a table `lr` replaces learning rates of the type for one method.
     methods: dict[str, Annotated[dict[str, Any], AfterValidator(checked_section)]] = Field(default={})
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fits_inputs(cls, content: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what is of images on features, before its own keys are read, and its absence on images."""
+        model, expected = content.get("model"), content.get("expected")
+        backbone = model.get("backbone") if isinstance(model, dict) else None
+        if isinstance(backbone, str) and FEATURES.fullmatch(backbone):
+            if "augment" in content:
+                raise ValueError(f"section augment is of images; leave it out with {backbone}")
+        elif "augment" not in content:
+            raise ValueError("key augment is missing")
+        elif isinstance(expected, dict) and "image_size" not in expected:
+            raise ValueError("key expected.image_size is missing")
+        return content
+
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        if self.model.given_features:
-            if odd := sorted(self.augment.model_fields_set - {"flip"}) or ["flip"] * self.augment.flip:
-                raise ValueError(f"augment.{odd[0]} is of images; leave it out with {self.model.backbone}")
-        elif "augment" not in self.model_fields_set:
-            raise ValueError("key augment is missing")
-        elif self.expected.image_size is None:
-            raise ValueError("key expected.image_size is missing")
         if self.model.crops and self.model.views > 2 and self.augment.crop == "pad" and not self.augment.pad:
             raise ValueError(
                 "model.views > 2 are random crops: set augment.pad > 0, or augment.crop = random-resized without pad"

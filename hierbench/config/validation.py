@@ -53,7 +53,7 @@ def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "missing":
         return f"key {location} is missing"
     if first["type"] == "value_error":  # of a whole section
-        return f"{location}: {first['ctx']['error']}"
+        return f"{location}: {first['ctx']['error']}".removeprefix(": ")
     return f"{location} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 

@@ -39,6 +39,7 @@ from hierbench.utils.files import (
 MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
 NEEDS_SOURCE = ("imagenet1k", "inat19", "tieredimagenet-h")  # never downloaded
+HAS_NO_SOURCE = ("photos", "shapes")  # come with hierbench
 
 
 def prepare(
@@ -106,6 +107,8 @@ def check_source(recipe: Recipe, source: Path | None, offline: Path | None = Non
     """Raise a UserError if the source is not there, or a user's dataset is read from elsewhere than its file says."""
     if source is not None and not source.exists():
         raise UserError(f"--source {source} does not exist")
+    if recipe.data.dataset in HAS_NO_SOURCE and source is not None:
+        raise UserError(f"{recipe.data.dataset} comes with hierbench: leave out --source")
     if recipe.source is not None and (source is not None or offline is not None):
         raise UserError(
             f"--source and --offline are for built-in datasets; {recipe.dataset} is read where its file says"
