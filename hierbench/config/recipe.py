@@ -57,20 +57,20 @@ class Recipe(Closed):
     @model_validator(mode="before")
     @classmethod
     def _fits_inputs(cls, content: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what is of images on features, before its own keys are read, and its absence on images."""
-        model, expected = content.get("model"), content.get("expected")
+        """Refuse what is of images on features, before its own keys are read."""
+        model = content.get("model")
         backbone = model.get("backbone") if isinstance(model, dict) else None
-        if isinstance(backbone, str) and FEATURES.fullmatch(backbone):
-            if "augment" in content:
-                raise ValueError(f"section augment is of images; leave it out with {backbone}")
-        elif "augment" not in content:
-            raise ValueError("key augment is missing")
-        elif isinstance(expected, dict) and "image_size" not in expected:
-            raise ValueError("key expected.image_size is missing")
+        if isinstance(backbone, str) and FEATURES.fullmatch(backbone) and "augment" in content:
+            raise ValueError(f"section augment is of images; leave it out with {backbone}")
         return content
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
+        if not self.model.given_features:
+            if "augment" not in self.model_fields_set:
+                raise ValueError("key augment is missing")
+            if self.expected.image_size is None:
+                raise ValueError("key expected.image_size is missing")
         if self.model.crops and self.model.views > 2 and self.augment.crop == "pad" and not self.augment.pad:
             raise ValueError(
                 "model.views > 2 are random crops: set augment.pad > 0, or augment.crop = random-resized without pad"
