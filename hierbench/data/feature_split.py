@@ -4,21 +4,30 @@ Shapes: B batch, N examples, V views, C channels.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.config.spec import Spec
 from hierbench.data.features import Features, Wanted, find_features
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepared import Prepared
+from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
+
+# A file larger than LARGE is not kept in memory: its pages are given back each time that RELEASED bytes were gathered
+# of it, for each row of which the system may map a megabyte.
+LARGE, RELEASED = 1 << 30, 1 << 19
 
 
 class FeatureSplit(Split):
     """One split of a dataset, fed as pooled features of PyTorch's default dtype; each step draws a view per image."""
 
     scale: Tensor | None = None
+    mapped: NDArray[Any] | None = None
+    gathered = 0  # bytes since pages were released
 
     def __init__(
         self,
@@ -34,6 +43,7 @@ class FeatureSplit(Split):
         """Open "train", "val" or "test"; the arguments are those of `Split`, and the cache."""
         array, labels = features.array(name), prepared.arrays(name)[1]
         self.num_views, num, channels = array.shape
+        self.mapped = array if array.nbytes > LARGE else None
         self._hold(array.reshape(self.num_views * num, channels), labels, device, rank, num_ranks, resident)
         self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
         if features.scale is not None:
@@ -51,6 +61,11 @@ class FeatureSplit(Split):
 
     def _plain(self, images: Tensor, rows: Tensor) -> Tensor:
         vectors = images.index_select(0, rows).to(torch.get_default_dtype())
+        if self.mapped is not None:
+            self.gathered += vectors.nbytes
+            if self.gathered > RELEASED:
+                release(self.mapped)
+                self.gathered = 0
         return vectors if self.scale is None else vectors * self.scale
 
 

@@ -23,7 +23,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import Distance, Hierarchy
-from hierbench.utils.arrays import load_array, map_array
+from hierbench.utils.arrays import load_array, map_array, release
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
     parse_json_object,
@@ -36,6 +36,7 @@ from hierbench.utils.files import (
 
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
 ROWS = 256  # images read at a time
+RELEASED = 64 * ROWS  # rows after which the memory of what was read is given back
 LARGEST_IDS = 1 << 30  # bytes
 Progress = Callable[[float], None]  # the share that is done
 verified_states: list[dict[str, Any]] = []  # states that this process has verified
@@ -247,4 +248,6 @@ def digest_of(
                 digest.update(block.tobytes())
                 done += len(block)
                 progress(done / total)
+                if start % RELEASED == 0:
+                    release(images)
     return digest.hexdigest()

@@ -4,6 +4,7 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 (.npz) may not.
 """
 
+import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,15 @@ def map_array(path: Path, kinds: str = NUMBERS) -> NDArray[Any]:
     if mapped.offset + mapped.nbytes != size:
         raise ValueError("other bytes follow the array")
     return mapped
+
+
+def release(array: NDArray[Any]) -> None:
+    """Give back the memory of a mapped array's pages, which are read again where they are needed; of others nothing."""
+    base: Any = array
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = getattr(base, "base", None)
+    if base is not None and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def load_arrays(path: Path, *names: str) -> list[Any]:

@@ -6,12 +6,13 @@ import torch
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.source import SourceSection
-from hierbench.data.feature_split import FeatureSplit, open_split
-from hierbench.data.features import Features
+from hierbench.data import feature_split
+from hierbench.data.feature_split import open_split
 from hierbench.data.prepare import prepare
 from hierbench.data.prepared import find, verify
 from hierbench.data.user.template import Asked, write_recipe
 from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
 
 
@@ -192,11 +193,21 @@ def test_what_is_of_images_is_refused_on_features(override, message):
         load_recipe("photos", [override])
 
 
-def test_a_million_rows_are_never_read_whole(monkeypatch):
-    """The rows of a batch are gathered from the memory-mapped file; nothing copies the others."""
-    source = np.lib.stride_tricks.as_strided(np.zeros(16, np.int8), (1, 1 << 40, 16), (0, 0, 1))  # 16 TiB if copied
-    monkeypatch.setattr(Features, "array", lambda *_: source)
-    split = object.__new__(FeatureSplit)
-    split.num_views = 1
-    split._hold(source[0], np.zeros(4, np.int64), torch.device("cpu"), 0, 1, None)
-    assert split._plain(split.images, torch.tensor([3, 1 << 39])).shape == (2, 16)
+def test_rows_are_gathered_from_the_mapped_file_and_given_back(arrays, tmp_path, monkeypatch):
+    """Of a large file nothing but the rows of a batch is in memory; what was read of it can be read again."""
+    prepared, spec = made(tmp_path, arrays), spec_of(tmp_path)
+    given_back = []
+    monkeypatch.setattr(feature_split, "LARGE", 1000)
+    monkeypatch.setattr(feature_split, "RELEASED", 1000)
+    monkeypatch.setattr(feature_split, "release", lambda array: (given_back.append(array.nbytes), release(array)))
+    split = open_split(prepared, "train", spec, torch.device("cpu"))
+    assert split.images.data_ptr() == split.mapped.ctypes.data  # nothing is copied
+    rows = torch.arange(120).flip(0)
+    for _ in range(2):
+        parts = [vectors for vectors, _ in split.train_batches(rows.split(30))]
+        assert (torch.cat(parts).numpy() == arrays["train"][rows]).all()
+    assert given_back == [120 * 12 * 4] * 8
+
+
+def test_a_file_that_is_not_mapped_is_not_given_back():
+    release(np.arange(3))

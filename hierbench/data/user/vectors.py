@@ -18,7 +18,7 @@ from hierbench.data.user.photographs import GoneError
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.names import class_indices
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.utils.arrays import NUMBERS, TEXT, map_array, read_arrays
+from hierbench.utils.arrays import NUMBERS, TEXT, map_array, read_arrays, release
 from hierbench.utils.errors import UserError
 
 NAMES = (*SPLITS, *(f"{split}_labels" for split in SPLITS), "classes?", "scale?")
@@ -128,7 +128,8 @@ def _sizes(arrays: Arrays, place: Path) -> tuple[dict[str, NDArray[Any]], Vector
 
 def _block(array: NDArray[Any], view: int, start: int, end: int, dtype: np.dtype[Any], where: str) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        block = np.ascontiguousarray(array[view, start:end], dtype)
+        block = np.array(array[view, start:end], dtype, order="C")
+    release(array)
     if dtype.kind == "f" and not (finite := np.isfinite(block).all(axis=1)).all():
         row = start + int(np.argmin(finite))
         raise UserError(f"{where}: row {row:,} has a value that is not finite")
