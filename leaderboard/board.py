@@ -25,6 +25,7 @@ PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed 
 
 
 FURTHER_KEYS = ("tuning", "scored", "citation", "seeds", "lacking", "verdict")  # of JSON, not in its contract
+NOT_IN_JSON = ("interval", "leads")  # fields of a cell that the contract has not
 
 
 class NoRunsError(UserError):
@@ -200,7 +201,7 @@ def _as_json(row: Row) -> dict[str, Any]:
     """Return a row as JSON types; what is not among the contract's keys only where there is something to say."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
     content["metrics"] = {
-        name: {key: value for key, value in vars(cell).items() if key != "interval"}
+        name: {key: value for key, value in vars(cell).items() if key not in NOT_IN_JSON}
         for name, cell in row.metrics.items()
     }
     return content

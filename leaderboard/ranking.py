@@ -42,7 +42,7 @@ def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
         replace(
             row,
             competitive=False,
-            metrics={name: replace(cell, best=False) for name, cell in row.metrics.items()},
+            metrics={name: replace(cell, best=False, leads=False) for name, cell in row.metrics.items()},
         )
         for row in rows
     ]

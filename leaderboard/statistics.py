@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import stdtrit
@@ -26,6 +26,7 @@ class Cell:
     ci95: float | None  # half-width of the 95% interval, None below two values
     values: Sequence[float] = ()  # one per seed; NaN for a severity without mistakes
     best: bool = False  # of the competitive rows
+    leads: bool = False  # of all ranked rows; not in the JSON contract
     interval: tuple[float, float] | None = None  # over images, of one scored file; not in the JSON contract
 
 
@@ -106,12 +107,15 @@ def printed(value: float, digits: int) -> Decimal:
 
 
 def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Row]:
-    """Return the rows with the competitive marked and, among them, the best cells of the paper's columns and these.
+    """Return the rows with the competitive marked, and the best cells of the paper's columns and these.
+
+    The best of the competitive rows are `best`, those of all rows `leads`.
 
     A row is competitive when its mean mistake severity is at most 0.05 above the smallest, compared as decimals at
     the printed precision of two digits. The best of a metric is the best printed mean among competitive rows; equal
     means are settled by the narrower printed interval, and what is still equal is best together.
     """
+    rows = with_best(rows, [*PAPER, *columns], "leads")
     severities = [None if (mean := row.metrics["mistake_severity"].mean) is None else printed(mean, 2) for row in rows]
     limit = min((severity for severity in severities if severity is not None), default=Decimal(0)) + TOLERANCE
     competitive = [severity is not None and severity <= limit for severity in severities]
@@ -120,7 +124,9 @@ def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[
     return [next(best) if marked else row for row, marked in zip(rows, competitive, strict=True)]
 
 
-def with_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Row]:
+def with_best(
+    rows: Sequence[Row], columns: Sequence[Column] = PAPER, mark: Literal["best", "leads"] = "best"
+) -> list[Row]:
     """Return the rows with the best cell of each column among them marked."""
     cells = [dict(row.metrics) for row in rows]
     for column in columns:
@@ -129,7 +135,8 @@ def with_best(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Ro
         first = min(ranks, default=None)
         for of_row, rank in zip(held, ranks, strict=True):
             cell = of_row[column.name]
-            of_row[column.name] = replace(cell, best=cell.mean is not None and rank == first)
+            is_first = cell.mean is not None and rank == first
+            of_row[column.name] = replace(cell, best=is_first) if mark == "best" else replace(cell, leads=is_first)
     return [replace(row, metrics=of_row) for row, of_row in zip(rows, cells, strict=True)]
 
 

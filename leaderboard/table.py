@@ -47,6 +47,7 @@ class Interval:
         ci_digits: of the half-width, where it is printed with others: the paper's.
         signed: whether a positive mean is printed with its sign, as of a difference.
         strong: whether it is printed bold, whose meaning is `Table.bold`.
+        underlined: whether it is underlined, whose meaning is `Table.underline`.
         versus: whether it is significantly "better" or "worse" than what `Table.arrows` says, printed as an arrow.
         small: what is said beside it.
         bounds: of the interval, where it is not one around the mean: those of one scored file.
@@ -58,6 +59,7 @@ class Interval:
     ci_digits: int | None = None
     signed: bool = False
     strong: bool = False
+    underlined: bool = False
     versus: Literal["", "better", "worse"] = ""
     small: str = ""
     bounds: tuple[float, float] | None = None
@@ -120,7 +122,7 @@ class Table:
         rows: of as many cells as there are columns.
         above, notes: sentences above and below it.
         items: a list below the notes.
-        star, bold: what a star behind a name and a bold number mean, "" where there are none.
+        star, bold, underline: what a star behind a name, a bold and an underlined number mean, "" where there are none.
         arrows: the end of the sentence that begins with what the arrows mean, "better" and "worse"; "" without any.
         merged: number of leading columns in which LaTeX prints equal neighbours once.
         floats: whether LaTeX makes a figure of one page with a caption of it, as the paper's tables are.
@@ -137,6 +139,7 @@ class Table:
     above: Sequence[str] = ()
     star: str = ""
     bold: str = ""
+    underline: str = ""
     arrows: str = ""
     merged: int = 0
     floats: bool = False

@@ -14,6 +14,7 @@ class Style:
 
     escaped: Callable[[str], str]
     strong: str = "{}"
+    underlined: str = "{}"
     arrow: str = " {}"
     star: str = " *"
 
@@ -27,6 +28,7 @@ class Style:
             text = self.escaped(str(cell))  # the sign of a share
             if isinstance(cell, Interval):
                 text = self.strong.format(text) if cell.strong else text
+                text = self.underlined.format(text) if cell.underlined else text
                 text += self.arrow.format(ARROWS[cell.versus]) if cell.versus else ""
         return f"{text} ({self.escaped(cell.small)})" if cell.small else text
 
@@ -35,15 +37,21 @@ class Style:
         return [[self.shown(cell) for cell in line.cells] for line in table.rows]
 
 
-def legend_lines(table: Table, star: str, bold: str) -> list[str]:
+def legend_lines(table: Table, star: str, bold: str, underline: str) -> list[str]:
     """Return the line that says what the marks are, which each format prints in its own way."""
-    marks = ((star, table.star), (bold, table.bold), (f"{ARROWS['better']} better, {ARROWS['worse']} ", table.arrows))
+    arrows = f"{ARROWS['better']} better, {ARROWS['worse']} "
+    marks = (
+        (star, table.star),
+        (bold, table.bold),
+        (underline, table.underline),
+        (arrows, table.arrows),
+    )
     meanings = [f"{mark}{meaning}." for mark, meaning in marks if mark and meaning]
     return [" ".join(meanings)] if meanings else []
 
 
-def text_of(table: Table, style: Style, form: str, star: str, bold: str) -> str:
-    """Return a table as tabulate's `form` has it, `star` and `bold` before what these marks mean."""
+def text_of(table: Table, style: Style, form: str, star: str, bold: str, underline: str) -> str:
+    """Return a table as tabulate's `form` has it; `star`, `bold` and `underline` stand before what these mean."""
     from tabulate import tabulate
 
     heads = [style.escaped(text) for text in table.columns]
@@ -51,6 +59,6 @@ def text_of(table: Table, style: Style, form: str, star: str, bold: str) -> str:
     if table.rows:
         parts.append([tabulate(style.lines(table), heads, tablefmt=form, disable_numparse=True)])
     notes = list(map(style.escaped, table.notes))
-    parts.append([*notes[:1], *legend_lines(table, star, bold), *notes[1:]])
+    parts.append([*notes[:1], *legend_lines(table, star, bold, underline), *notes[1:]])
     parts.append([f"- {style.escaped(text)}" for text in table.items])
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -45,6 +45,7 @@ def fragment(table: Table, name: str = "Table") -> str:
     )
     star = f'<span class="star">★</span> {_safe(table.star)}. ' if table.star else ""
     bold = f"<b>Bold</b>: {_safe(table.bold)}. " if table.bold else ""
+    bold += f"<u>Underlined</u>: {_safe(table.underline)}. " if table.underline else ""
     arrows = f"{ARROWS['better']} better, {ARROWS['worse']} {_safe(table.arrows)}. " if table.arrows else ""
     width = any(isinstance(cell, Interval) and cell.ci95 is not None for line in table.rows for cell in line.cells)
     marks = star + bold + arrows + ("±: half the width of the 95% interval." if width else "")
@@ -88,7 +89,8 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     if cell.mean is None:
         return f'<td class="n">–{small}</td>'
     mean = cell.printed_mean
-    shown = f"<b>{mean}</b>" if cell.strong else f"<span>{mean}</span>"
+    tag = "b" if cell.strong else "u" if cell.underlined else "span"
+    shown = f"<{tag}>{mean}</{tag}>"
     width = "" if cell.ci95 is None and cell.bounds is None else f" <small>{cell.spread('±&#8239;')}</small>"
     arrow = ""
     if cell.versus:

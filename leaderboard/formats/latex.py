@@ -24,7 +24,7 @@ NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 def render(table: Table) -> str:
     """Return a LaTeX document with the table; two comments mark the table itself."""
-    style = Style(latex_escaped, arrow=r"\textsuperscript{{{}}}", star="")
+    style = Style(latex_escaped, underlined=r"\underline{{{}}}", arrow=r"\textsuperscript{{{}}}", star="")
     lines = [
         [
             style.shown(cell) if place < table.merged else _tex_cell(cell, line, style)
@@ -41,7 +41,7 @@ def render(table: Table) -> str:
         form=_column_forms(table),
         lines=list(zip(lines, merged, strict=True)),
         above=list(map(latex_escaped, table.above)),
-        notes=[*notes[:1], *map(latex_escaped, legend_lines(table, light, dark)), *notes[1:]],
+        notes=[*notes[:1], *map(latex_escaped, legend_lines(table, light, dark, "Underlined: ")), *notes[1:]],
         items=list(map(latex_escaped, table.items)),
         checked=any(isinstance(cell, Flag) and cell.kind in FLAGS for line in table.rows for cell in line.cells),
     )

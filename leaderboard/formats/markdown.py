@@ -7,4 +7,6 @@ from hierbench.utils.text import markdown_escaped
 
 def render(table: Table) -> str:
     """Return a pipe table with sentences around it; what markdown would act upon is escaped."""
-    return text_of(table, Style(markdown_escaped, "**{}**"), "pipe", r"\* ", "**Bold**: ")
+    return text_of(
+        table, Style(markdown_escaped, "**{}**", "<u>{}</u>"), "pipe", r"\* ", "**Bold**: ", "<u>Underlined</u>: "
+    )

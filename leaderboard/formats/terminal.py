@@ -7,4 +7,4 @@ from hierbench.utils.text import one_line
 
 def render(table: Table) -> str:
     """Return columns under a line, without a line where nothing is said of them."""
-    return text_of(table, Style(one_line), "simple" if table.notes else "plain", "* ", "")
+    return text_of(table, Style(one_line), "simple" if table.notes else "plain", "* ", "", "")

@@ -15,6 +15,7 @@ HEADINGS = {column.name: column.heading for column in PAPER}
 PRINTED_DIGITS = 4  # of the half-widths in the paper's tables
 STAR = "competitive: mistake severity at most 0.05 above the smallest"
 BOLD = "best of the competitive"
+UNDERLINE = "best of all, where that is another"
 MEAN = "Mean +/- half-width of the 95% t-interval over runs."
 CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
@@ -56,6 +57,8 @@ def board_table(board: Board) -> Table:
         items=cited,
         star=STAR,
         bold=BOLD,
+        underline=UNDERLINE
+        * any(cell.underlined for line in lines for cell in line.cells if isinstance(cell, Interval)),
         arrows=meaning_of(arrows),
         merged=1,
         floats=True,
@@ -89,6 +92,7 @@ def cell_of(row: Row, column: Column, versus: Versus = "", *, printed: bool = Fa
         column.digits,
         PRINTED_DIGITS if printed or row.citation else None,
         strong=cell.best,
+        underlined=cell.leads and not cell.best,
         versus=versus,
         bounds=cell.interval,
     )
@@ -145,11 +149,12 @@ def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
 
 
 def metric_columns(row: Row, metrics: Sequence[str], arrows: Arrows | None = None) -> dict[str, Any]:
-    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, and arrow."""
+    """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, or leads, and arrow."""
     found: dict[str, Any] = {}
     for metric in metrics:
         cell = row.metrics.get(metric, Value(None, None))
         found |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
+        found[f"{metric} leads"] = int(cell.leads)
         if arrows is not None:
             found[f"{metric} versus ce"] = arrows.of.get((id(row), metric), "")
     return found

@@ -89,3 +89,14 @@ def test_highlight_equals_the_papers_colours_cell_by_cell(shared, caption, datas
 
 def test_the_four_tables_are_shipped():
     assert paper_datasets() == sorted(CAPTIONS.values())
+
+
+def test_the_best_of_all_is_marked_beside_the_best_of_the_competitive():
+    rows = highlighted([row(2.0, top1=70.0), row(2.04, top1=71.0), row(3.0, top1=90.0)])
+    assert [r.metrics["top1"].best for r in rows] == [False, True, False]
+    assert [r.metrics["top1"].leads for r in rows] == [False, False, True]
+    assert [(r.metrics["mistake_severity"].best, r.metrics["mistake_severity"].leads) for r in rows] == [
+        (True, True),
+        (False, False),
+        (False, False),
+    ]

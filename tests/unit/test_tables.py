@@ -309,3 +309,17 @@ def test_boards_rows_and_cells_are_never_changed(board):
     assert render(board_table(board), "json") == before
     assert repr(board) == f"<Board {NAME}, protocol paper: 3 rows, 14 of 14 runs>"
     assert repr(Board.paper("fgvc", others=True)).endswith(" 45 of 45 runs>")
+
+
+@pytest.mark.parametrize(
+    ("form", "cell", "legend"),
+    [
+        ("markdown", "<u>70.00 +/- 0.10</u>", "<u>Underlined</u>: best of all"),
+        ("latex", r"\underline{70.00 +/- 0.10}", "Underlined: best of all"),
+        ("html", "<u>70.00</u>", "<u>Underlined</u>: best of all"),
+    ],
+)
+def test_the_best_of_all_is_underlined(form, cell, legend):
+    rows = [Line([Text("a"), Interval(70.0, 0.1, underlined=True)])]
+    text = render(Table("t", ["Method", "Top-1 ↑"], rows, ["A note."], underline="best of all"), form)
+    assert cell in text and legend in text
