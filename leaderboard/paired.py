@@ -17,12 +17,13 @@ from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.changes import Change, spec_changes
 from hierbench.leaderboard.scored import refuse_scored
-from hierbench.leaderboard.statistics import CONFIDENCE, Row
+from hierbench.leaderboard.statistics import CONFIDENCE, Row, ranked_rows
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from hierbench.leaderboard.board import Board
 
+BASELINE = "ce"  # cross-entropy, which knows nothing of the tree
 SIGNIFICANT = 0.05  # of the adjusted p
 ROUNDING = 1e-12  # of the largest value: smaller differences come from the order of additions
 
@@ -38,7 +39,8 @@ class Difference:
         test: "paired" or "welch".
         effect: mean over standard deviation, of the differences or pooled over both rows; None where that is 0.
         p: two-sided, of a difference of 0.
-        p_holm: adjusted for all rows and columns that are compared (Holm, Scand. J. Statist. 6, 1979).
+        p_holm: adjusted for all rows and columns that are compared (Holm, Scand. J. Statist. 6, 1979); NaN of a
+            difference that is shown and not tested.
     """
 
     mean: float
@@ -126,8 +128,33 @@ def holm(ps: ArrayLike) -> list[float]:
     return [float(value) for value in adjusted]
 
 
+def baseline_tests(board: Board) -> dict[tuple[int, str], Difference]:
+    """Return {(`id` of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
+
+    They are of each ranked row in all columns, by the table's seeds, with Holm's correction over all of them: a table
+    of equal methods shows any difference at all with a probability of at most 5 %. There is no test of one seed, and
+    none in a type with no row of cross-entropy, or with several. A row's further seeds do not count: whoever adds seeds
+    while looking at the arrows would find a difference sooner or later.
+    """
+    names, seeds = [column.name for column in board.shown], board.seeds
+    if len(seeds) < 2 or not names:
+        return {}
+    rows, gaps = ranked_rows(board.rows), dict[tuple[int, str], Difference]()
+    bases = [row for row in rows if row.method == BASELINE]
+    for base in bases:
+        if [other.type for other in bases].count(base.type) == 1:
+            for row in rows:
+                if row.type == base.type and row is not base:
+                    found = differences(row, base, names, seeds)
+                    gaps |= {(id(row), name): gap for name, gap in found.items()}
+    ps = holm([gap.p for gap in gaps.values()])
+    return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), ps, strict=True)}
+
+
 def compare_rows(board: Board, reference: str, others: Sequence[str] = ()) -> list[Comparison]:
     """Compare rows of a board with a reference, in all its columns.
+
+    Of all rows with cross-entropy, the tests are those of the table; rows that are not ranked are shown beside them.
 
     Args:
         board: of runs.
@@ -138,11 +165,17 @@ def compare_rows(board: Board, reference: str, others: Sequence[str] = ()) -> li
         UserError: no such row, a scored one, several (a method with several hyperparameters), nothing to compare, or no
             two rows with two seeds each.
     """
-    rows = board.of_runs.rows
+    of_runs = board.of_runs
+    rows = of_runs.rows
     refuse_scored([reference, *others], board)
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]
     found = adjusted([differences(row, base, names) for row, base in pairs])
+    if reference == BASELINE and not others and (tests := baseline_tests(of_runs)):
+        found = [
+            {name: tests.get((id(row), name), replace(gap, p_holm=float("nan"))) for name, gap in of_pair.items()}
+            for (row, _), of_pair in zip(pairs, found, strict=True)
+        ]
     if not any(found):
         sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
         raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
@@ -158,9 +191,11 @@ def _num_seeds(row: Row, names: Sequence[str]) -> int:
     return max((len(known_values(values)) for values in found), default=0)
 
 
-def differences(row: Row, reference: Row, names: Sequence[str]) -> dict[str, Difference]:
-    """Return {metric: row minus reference}, p not adjusted; without one where runs are too few."""
-    one, other = values_by_seed(row, names), values_by_seed(reference, names)
+def differences(
+    row: Row, reference: Row, names: Sequence[str], seeds: Sequence[int] | None = None
+) -> dict[str, Difference]:
+    """Return {metric: row minus reference} of some or all seeds, p not adjusted; without it where runs are too few."""
+    one, other = values_by_seed(row, names, seeds), values_by_seed(reference, names, seeds)
     return {name: gap for name in names if (gap := difference(one[name], other[name]))}
 
 
@@ -195,10 +230,14 @@ def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
     return found
 
 
-def values_by_seed(row: Row, names: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Return {metric: {seed: value}} of a row's finished runs; {} of a metric that it has not."""
+def values_by_seed(row: Row, names: Sequence[str], seeds: Sequence[int] | None = None) -> dict[str, dict[int, float]]:
+    """Return {metric: {seed: value}} of a row's finished runs, or of some seeds; {} of a metric that it has not."""
     values = {name: row.metrics[name].values if name in row.metrics else [] for name in names}
-    return {
-        name: dict(zip(row.seeds, known, strict=True)) if len(known) == len(row.seeds) else {}
+    pairs = {
+        name: zip(row.seeds, known, strict=True) if len(known) == len(row.seeds) else ()
         for name, known in values.items()
+    }
+    return {
+        name: {seed: value for seed, value in of_metric if seeds is None or seed in seeds}
+        for name, of_metric in pairs.items()
     }

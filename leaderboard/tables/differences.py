@@ -1,5 +1,6 @@
 """Differences of rows from a reference."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -83,8 +84,10 @@ def reference_of(row: Row, reference: Row) -> str:
 
 def correction(found: Sequence[dict[str, Difference]]) -> str:
     """Return over what p is adjusted."""
-    tests = sum(map(len, found))
-    return f"Holm's correction over all {tests:,} differences" if tests != 1 else "a single test"
+    tests = sum(not math.isnan(gap.p_holm) for of_pair in found for gap in of_pair.values())
+    rest = sum(map(len, found)) - tests
+    untested = "; those of rows that are not ranked are not tested" if rest else ""
+    return f"Holm's correction over all {tests:,} differences{untested}" if tests != 1 else "a single test"
 
 
 def how_paired(found: Sequence[dict[str, Difference]]) -> str:

@@ -61,6 +61,20 @@ def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
     assert arrows_of(lacks) == Arrows({}, 0)
 
 
+def test_the_page_of_differences_has_the_tests_of_the_arrows():
+    """Also where a row is not ranked and where one has further seeds: bold there is an arrow in the table."""
+    board = Board.of(NAME, read_records(SHIPPED))
+    lacking = board.rows[3]
+    rows = tuple(replace(row, lacking=(4,)) if row is lacking else row for row in board.rows)
+    board = replace(board, rows=rows, seeds=(0, 1, 2))
+    arrows, pairs = arrows_of(board), compare_rows(board, "ce")
+    bold = {(id(p.row), name) for p in pairs for name, gap in p.differences.items() if gap.significant}
+    assert bold == arrows.of.keys() and arrows.number == 24 * 5
+    text = render(differences_table(board, pairs), "markdown")
+    assert "Holm's correction over all 120 differences; those of rows that are not ranked are not tested" in text
+    assert len(pairs) == 25
+
+
 def test_differences_from_a_reference_are_one_family(published):
     store = Store(published)
     board = Board.of(NAME, read_records(store.root))

@@ -15,11 +15,10 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hierbench.leaderboard.arrows import BASELINE
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.paired import compare_rows
+from hierbench.leaderboard.paired import BASELINE, compare_rows
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Text
 from hierbench.leaderboard.table import Table as Sheet
