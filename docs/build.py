@@ -23,7 +23,7 @@ from typer.cli import get_docs_for_click
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, BUILD = ROOT / "docs", ROOT / "build"
 PUBLISHED = ROOT / "leaderboard/published"
-TITLES = {"": "the table", "-differences": "differences from cross-entropy", "-metrics": "further metrics"}
+TITLES = {"-differences": "differences from cross-entropy", "-metrics": "further metrics"}
 
 
 def copy_pages(pages: Path) -> None:
@@ -37,13 +37,13 @@ def copy_pages(pages: Path) -> None:
 
 
 def copy_published(folder: Path) -> None:
-    """Copy the published tables, with a heading, and their pictures."""
+    """Copy the published tables, their pictures, and other pages of them with a heading."""
     folder.mkdir()
-    for path in PUBLISHED.glob("*.svg"):
+    for path in [*PUBLISHED.glob("*.svg"), *PUBLISHED.glob("*.html")]:
         shutil.copy(path, folder)
     for path in PUBLISHED.glob("*.md"):
-        end = next(end for end in sorted(TITLES, reverse=True) if path.stem.endswith(end))
-        title = f"# {path.stem.removesuffix(end)}: {TITLES[end]}\n\n"
+        end = next((end for end in TITLES if path.stem.endswith(end)), None)
+        title = "" if end is None else f"# {path.stem.removesuffix(end)}: {TITLES[end]}\n\n"
         (folder / path.name).write_text(title + path.read_text(encoding="utf-8"), encoding="utf-8")
 
 

@@ -17,6 +17,7 @@ from hierbench.records.reading import read_records
 from hierbench.records.record import Records
 from hierbench.sharing import pictures
 from hierbench.sharing.bundle import Bundle, ids_of
+from hierbench.sharing.page import table_page
 from hierbench.sharing.place import SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
 from hierbench.sharing.verification import report as reports
@@ -87,10 +88,11 @@ def compose(
     refuse_rejected(board, report)
     report.folder = Path(name)
     notes = write_sources(board.records, [part.records for part in parts])
-    for kind, suffix in SUFFIXES.items():
-        write_text(folder / f"{name}{suffix}", render(table, kind))
     if draw:
         notes += pictures.draw(board, dataset, folder, parts[-1].records, data_dir)
+    for kind, suffix in SUFFIXES.items():  # after the pictures, to which the page leads
+        text = table_page(board, folder) if kind == "markdown" else render(table, kind)
+        write_text(folder / f"{name}{suffix}", text)
     report.tables = [Finding(name)]  # it was rendered from these records
     write_text(folder / f"{name}{VERDICT}", reports.as_json([report]))
     return Publication(board, report, notes)

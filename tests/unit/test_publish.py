@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 
@@ -14,6 +15,7 @@ from hierbench.leaderboard.columns import asked_columns
 from hierbench.records.compact import FILE, read_compact, read_targets
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures, place
+from hierbench.sharing.place import PICTURES
 from hierbench.sharing.publish import publish
 from hierbench.sharing.verification.verify import verify
 from hierbench.utils.errors import UserError
@@ -77,6 +79,9 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
     boards = tmp_path / "boards"
     kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg")
     assert {path.name for path in boards.iterdir()} == {"shapes", *(f"shapes{k}" for k in (*kinds, "-verdict.json"))}
+    heading, command, links, *_ = (boards / "shapes.md").read_text(encoding="utf-8").split("\n\n")
+    assert heading == "# Shapes (generated)" and command.startswith("    hierbench run --methods ")
+    assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PICTURES]
     sources = {path.name for path in (boards / "shapes/methods").iterdir()}
     codes = {(spec["method"]["name"], spec["method"]["code"]) for spec in (run.spec() for run in Store(trained).runs())}
     assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}

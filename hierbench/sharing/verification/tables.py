@@ -15,17 +15,19 @@ from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.config.source import is_dataset_file
 from hierbench.leaderboard.board import Board, planned_seeds
 from hierbench.leaderboard.columns import PAPER, Column, column_of, further
-from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.measured import counted_runs, with_columns
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.rows import VERDICTS
 from hierbench.leaderboard.settings import OF_RECIPE
 from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.table import Table
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.records.findings import Finding
 from hierbench.records.further_metrics import read_further
 from hierbench.records.record import Records
 from hierbench.runs.store import RUN_ID
+from hierbench.sharing.page import table_page
 from hierbench.sharing.place import PAGES, SUFFIXES
 from hierbench.sharing.received import Received
 from hierbench.utils.errors import UserError
@@ -217,13 +219,17 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
         if not os.path.lexists(page):
             if suffix == ".md":
                 finding.note(f"{page.name} is missing")
-        elif (text := _text_of(page)) != (made := render(table, format)):
+        elif (text := _text_of(page)) != (made := _page_of(board, table, format, path.parent)):
             own = _settings_in(made)
             untrue = [one for one in _settings_in(text) if one not in own and not one.startswith(OF_RECIPE)]
             if untrue:
                 finding.note(f"{page.name} says other settings than the records: {'; '.join(untrue)}")
             else:
                 finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+
+
+def _page_of(board: Board, table: Table, format: Format, folder: Path) -> str:
+    return table_page(board, folder) if format == "markdown" else render(table, format)
 
 
 def _settings_in(text: str | None) -> list[str]:
