@@ -4,8 +4,10 @@ import os
 import pickle
 import re
 import shutil
+import struct
 import tarfile
 import zipfile
+import zlib
 from collections import Counter
 from hashlib import sha256
 from pathlib import Path
@@ -212,6 +214,9 @@ def test_cifar100_from_its_pictures(tmp_path, miniatures):
         (lambda folder: shutil.rmtree(folder / "test/apple"), "class apple needs 2 images in train/apple"),
         (lambda folder: shutil.copytree(folder / "test", folder / "more/test"), "has test/.* twice"),
         (lambda folder: next((folder / "test/apple").iterdir()).write_bytes(b"x"), "cannot be read"),
+        (lambda folder: spoil(folder, 20, lambda path: path.write_bytes(b"x")), "^20 images cannot be read"),
+        (lambda folder: spoil(folder, 2, lambda path: Image.new("RGB", (64, 64)).save(path)), "has 64x64 pixels, not"),
+        (lambda folder: spoil(folder, 1, lambda path: path.write_bytes(HUGE)), "has 9400x9400 pixels, not 32x32"),
     ],
 )
 def test_pictures_that_are_not_cifar100(tmp_path, miniatures, change, error):
@@ -219,6 +224,38 @@ def test_pictures_that_are_not_cifar100(tmp_path, miniatures, change, error):
     change(folder)
     with pytest.raises(UserError, match=error):
         prepare("cifar100", tmp_path / "data", folder)
+
+
+# The header of a PNG of 9,400 x 9,400 pixels, and none of them: decoding it would be another error.
+HUGE = b"\x89PNG\r\n\x1a\n" + b"".join(
+    struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    for kind, data in ((b"IHDR", struct.pack(">IIBBBBB", 9400, 9400, 8, 2, 0, 0, 0)), (b"IDAT", b""))
+)
+
+
+def spoil(folder, num, change):
+    for path in sorted(folder.rglob("*.png"))[:num]:
+        change(path)
+
+
+def test_pictures_with_names_of_others_and_of_macos(tmp_path, miniatures):
+    """The same names in each class, endings of other programs, and what a Mac puts into a zip."""
+    folder = miniatures.cifar100_pictures(tmp_path / "pictures")
+    digest = prepare("cifar100", tmp_path / "data", folder).digest
+    for path in sorted((folder / "test").rglob("*.png")):
+        path.rename(path.with_name("0.PNG"))
+        (path.parent / "._0.PNG").write_bytes(b"x")
+    (folder / "__MACOSX/test/apple").mkdir(parents=True)
+    (folder / "__MACOSX/test/apple/1.png").write_bytes(b"x")
+    archive = Path(shutil.make_archive(tmp_path / "pictures", "zip", folder))
+    prepared = prepare("cifar100", tmp_path / "other", archive)
+    assert prepared.digest == digest == prepare("cifar100", tmp_path / "third", folder).digest
+    assert prepared.ids("test")[:2] == ["apple/0.PNG", "aquarium_fish/0.PNG"]
+    content = bytearray(archive.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1  # of the last member in the directory
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match="is encrypted: unpack it"):
+        prepare("cifar100", tmp_path / "fourth", archive)
 
 
 def test_grocery(tmp_path, miniatures):

@@ -11,18 +11,19 @@ import pickletools
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, UnidentifiedImageError
 from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.datasets.image_finder import files_below
-from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
+from hierbench.data.image import FORMATS, Images, UnreadableImageError, decode
 from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, root_of, shipped_paths
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
@@ -34,9 +35,11 @@ ARCHIVE = Remote("CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e18
 MD5S = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
 VAL_PER_CLASS = 50
 LARGEST = 1 << 28  # bytes of a file; the official training file has 155 MB
-PICTURE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/([^/]+\.png)")
+PICTURE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/([^/]+\.(?:png|jpe?g))", re.IGNORECASE)
+METADATA = re.compile(r"(^|/)(__MACOSX/|\._)")  # what macOS puts beside files
 LARGEST_PICTURE = 1 << 16  # bytes of a PNG file of 32x32 pixels
 SIZE = (32, 32)
+ENCRYPTED = 1  # flag of a member of a zip
 BY_NAME = "validation is the 50 images of each class whose file names have the smallest SHA-256"
 ALLOWED_GLOBALS = {  # all that the official files refer to besides plain containers
     ("numpy.core.multiarray", "_reconstruct"),
@@ -80,7 +83,7 @@ def open_source(request: Request) -> Source:
 
 
 def _pictures(given: Path) -> Source:
-    """Read a folder or a zip of PNG files: a row each, ordered by class and file name."""
+    """Read a folder or a zip of PNG or JPEG files: a row each, ordered by class and file name."""
     paths = shipped_paths("cifar100")
     index = {name: label for label, name in enumerate(paths)}
     found: dict[str, dict[str, dict[str, Callable[[], Images]]]] = {
@@ -88,8 +91,9 @@ def _pictures(given: Path) -> Source:
         "test": defaultdict(dict),
     }
     for place, load in _files_of(given):
-        if match := PICTURE.fullmatch(place):
+        if (match := PICTURE.fullmatch(place)) and not METADATA.search(place):
             split, name, file = match.groups()
+            split = split.lower()
             if name not in index:
                 raise UserError(f"{given}: {split}/{name[:80]} is no class of CIFAR-100")
             if file in found[split][name]:
@@ -106,14 +110,16 @@ def _pictures(given: Path) -> Source:
             rows["val" if file in held_out else "train"].append((file, label, files[file]))
         rows["test"] += [(file, label, load) for file, load in sorted(found["test"][name].items())]
 
-    def together(listed: Sequence[tuple[str, int, Callable[[], Images]]]) -> Images:
-        return np.concatenate([load() for _, _, load in listed])
-
     def pieces() -> Iterator[Piece]:
         for split, listed in rows.items():
-            for start in range(0, len(listed), CHUNK):
-                yield Piece(split, start, partial(together, listed[start : start + CHUNK]))
+            for row, (_, _, load) in enumerate(listed):
+                yield Piece(split, row, load)
 
+    names, ids = list(index), dict[str, list[str]]()
+    for split, listed in rows.items():
+        ids[split] = [file for file, _, _ in listed]
+        if len(set(ids[split])) < len(listed):  # the class tells files of one name apart
+            ids[split] = [f"{names[label]}/{file}" for file, label, _ in listed]
     return Source(
         paths,
         {split: np.array([label for _, label, _ in listed], dtype=np.int64) for split, listed in rows.items()},
@@ -121,7 +127,7 @@ def _pictures(given: Path) -> Source:
         pieces,
         checksums={given.name: file_digest(given, follow=True)} if given.is_file() else {},
         remarks=[BY_NAME],
-        ids={split: [file for file, _, _ in listed] for split, listed in rows.items()},
+        ids=ids,
         ordered=False,
     )
 
@@ -130,21 +136,34 @@ def _files_of(given: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
     """Yield the place of each file of a folder or a zip, and how its image is read."""
     if given.is_dir():
         for path in map(Path, files_below(given)):
-            yield path.relative_to(given).as_posix(), partial(decode_file, path, SIZE, limit=LARGEST_PICTURE)
+            yield path.relative_to(given).as_posix(), partial(_load, partial(_read, path), str(path))
         return
     try:
         archive = zipfile.ZipFile(given)
     except (*DAMAGED, OSError) as error:
         raise UserError(f"{given.name} is not a complete zip file ({error})") from None
+    if any(member.flag_bits & ENCRYPTED for member in archive.infolist()):
+        raise UserError(f"{given.name} is encrypted: unpack it, and give the folder")
+    for name in archive.namelist():
+        yield name, partial(_load, partial(zip_member, archive, name, LARGEST_PICTURE), name)
 
-    def load(name: str) -> Images:
-        try:
-            content = zip_member(archive, name, LARGEST_PICTURE)
-        except (*DAMAGED, OSError) as error:
-            raise UnreadableImageError(f"image {name} cannot be read ({error})") from None
-        return decode(content, name, SIZE)
 
-    yield from ((name, partial(load, name)) for name in archive.namelist())
+def _read(path: Path) -> bytes:
+    return read_bytes(path, LARGEST_PICTURE, follow=True)
+
+
+def _load(read: Callable[[], bytes], name: str) -> Images:
+    """Return a picture [1, 3, 32, 32], whose size is compared before it is decoded."""
+    try:
+        content = read()
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            width, height = image.size
+    except (*DAMAGED, OSError, Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        reason = "not a JPEG or PNG file" if isinstance(error, UnidentifiedImageError) else error
+        raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
+    if (height, width) != SIZE:
+        raise UnreadableImageError(f"image {name} has {width}x{height} pixels, not 32x32")
+    return decode(content, name, SIZE)
 
 
 def _changed(root: Path) -> list[str]:
