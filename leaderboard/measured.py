@@ -1,6 +1,6 @@
 """Columns beyond the paper's, computed from the predictions of the runs behind a table; nothing is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,12 +25,19 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         columns: from `asked_columns`.
         data_dir: where their data is prepared, from which the tree comes.
 
+    A run whose predictions are damaged is not counted, and named.
+
     Raises:
-        UserError: the tree is not here or has no such level, predictions are damaged, or no row has a chosen metric.
+        UserError: the tree is not here or has no such level, or no row has a chosen metric.
     """
-    names = further(columns)
+    names, damaged = further(columns), dict[str, str]()
     done = {id(row): counted_runs(row, board.records) for row in board.rows}
-    values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir)
+    values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)
+    if damaged:
+        board = replace(board, rows=tuple(_without(row, damaged, done[id(row)], board.seeds) for row in board.rows))
+        done = {
+            id(row): [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
+        }
     rows = []
     for row in board.rows:
         found = [values[run.id] for run in done[id(row)]]
@@ -44,11 +51,25 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     if claimed:
         what = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
         remark = "; ".join(filter(None, [remark, f"{what}: not computed from the predictions here, and not ranked"]))
+    for error in damaged.values():
+        remark = "; ".join(filter(None, [remark, f"a run is not counted: {error}"]))
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
     columns = tuple(replace(column, claimed=column.name in claimed) for column in columns)
     return replace(board, rows=marked(rows, columns), columns=columns, remark=remark)
+
+
+def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:
+    """Return a row without its damaged runs, `runs` being those that it counts, and with the seeds that it lacks."""
+    kept = [place for place, run in enumerate(runs) if run.id not in damaged]
+    if len(kept) == len(runs):
+        return row
+    ddof = 1 if runs[0].spec is None else runs[0].spec.evaluation.ddof
+    metrics = {name: summarise([cell.values[place] for place in kept], ddof) for name, cell in row.metrics.items()}
+    left = tuple(row.seeds[place] for place in kept)
+    lacking = tuple(seed for seed in seeds if seed not in left)
+    return replace(row, n=len(kept), seeds=left, metrics=metrics, lacking=lacking)
 
 
 def claimed_in(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
@@ -66,10 +87,17 @@ def counted_runs(row: Row, records: Records) -> list[Record]:
     return runs if row.scored else [run for run in runs if run.job.seed in row.seeds]
 
 
-def measure(runs: Sequence[Record], names: Sequence[str], records: Records, data_dir: Path) -> dict[str, Values]:
+def measure(
+    runs: Sequence[Record],
+    names: Sequence[str],
+    records: Records,
+    data_dir: Path,
+    damaged: dict[str, str] | None = None,
+) -> dict[str, Values]:
     """Return {id: {metric: value}} of finished runs, without those that would have to be computed from no predictions.
 
-    What is computed is kept in the user's cache, and the next table only reads it. Errors are those of `with_columns`.
+    What is computed is kept in the user's cache, and the next table only reads it. Errors are those of `with_columns`;
+    {id: error} of runs whose predictions are damaged goes to `damaged`; without it, such a run is an error too.
     """
     found = {run.id: read_further(run, records) if names else {} for run in runs}
     missing = [run for run in runs if not found[run.id].keys() >= set(names) and run.has_predictions]
@@ -87,7 +115,13 @@ def measure(runs: Sequence[Record], names: Sequence[str], records: Records, data
             needed = [name for name in names if name not in known]
             for name in needed:
                 find_metric(name, tree)
-            evidence = evidence_of(run, records, tree)
+            try:
+                evidence = evidence_of(run, records, tree)
+            except UserError as error:
+                if damaged is None:
+                    raise
+                damaged[run.id] = str(error)
+                continue
             if evidence is None:
                 known |= dict.fromkeys(needed, float("nan"))
             else:

@@ -214,3 +214,18 @@ def test_published_records_keep_their_columns(cli, folder):
     assert "not all columns could be computed of 6 runs that have no predictions here" in other
     cells = [line.split("|")[8:10] for line in other.splitlines()[2:5]]
     assert all(hops.strip() == "-" and "+/-" in mce for hops, mce in cells)
+
+
+def test_a_run_with_damaged_predictions_is_not_counted(cli, folder, tmp_path):
+    """Of two seeds of cross-entropy one is left, and of CRM, which re-ranks it; the table is shown."""
+    shutil.copytree(folder, tmp_path / "copy")
+    runs = tmp_path / "copy/runs"
+    specs = {path.parent: json.loads(path.read_text()) for path in runs.glob("*/spec.json")}
+    damaged = next(run for run, spec in specs.items() if spec["method"]["name"] == "ce" and spec["seed"] == 1)
+    content = bytearray((damaged / "predictions.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (damaged / "predictions.npz").write_bytes(content)
+    rows = as_json(cli, tmp_path / "copy", "--metrics", "+ece")
+    counted = {name: (row["n"], row["lacking"] if "lacking" in row else []) for name, row in rows.items()}
+    assert counted == {"ce": (1, [1]), "crm": (1, [1]), "heads": (2, [])}
+    assert all(len(cell["values"]) == rows[name]["n"] for name in rows for cell in rows[name]["metrics"].values())
