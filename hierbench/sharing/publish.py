@@ -52,6 +52,7 @@ def publish(
     known = columns_of_published(folder, name) if _check_there(folder, name, update) else PAPER
     chosen = known if columns is None else columns
     opened = checked_board(dataset, place, chosen)
+    _refuse_damaged(opened.board)
     board, part = opened.board, Part(opened.board.records, ids_of(opened.board))
     notes = [*refuse_rejected(board, opened.report), *board.records.notes, *filter(left_out, board.remark.split("; "))]
     with replaced(folder, name) as staging:
@@ -63,6 +64,18 @@ def publish(
         lines = [_came_and_went(earlier, made.board)] if updates else []
         notes += _not_made(folder, name, known, chosen) if updates else []
     return Said([*notes, *made.notes], [*lines, written(folder, made)])
+
+
+def _refuse_damaged(board: Board) -> None:
+    """Raise a UserError for a run that a comparison asked for and whose spec is damaged: its row would be shorter."""
+    requests = [one for one in board.records.requests if (one.kind, one.dataset) == ("comparison", board.dataset)]
+    asked = {run_id for request in requests for run_id in request.ids}
+    for record in board.records:
+        if record.spec is None and record.id in asked:
+            raise UserError(
+                f"nothing is published: run {record.id[:12]} is damaged ({record.findings[0]}); the command that trains "
+                "it makes it again"
+            )
 
 
 def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:

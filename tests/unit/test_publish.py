@@ -135,6 +135,19 @@ def test_a_run_that_is_not_finished_is_named_with_what_to_do(copied, put, quick)
     assert "4 recomputed" in put(runs).lines[-1]
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, quick, trained):
+    """Also the last seed of a row, without which it would be one of fewer."""
+    runs = copied("one", "ce", "flamingo")
+    shutil.copy(trained / "requests.jsonl", runs)
+    own = {run.spec()["seed"]: run for run in Store(runs).runs() if run.spec()["method"]["name"] == "flamingo"}
+    (own[seed].folder / "spec.json").write_text("{")
+    with pytest.raises(
+        UserError, match=rf"nothing is published: .*{own[seed].folder.name[:12]}.*is damaged \(spec.json"
+    ):
+        put(runs)
+
+
 def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     boards = tmp_path / "boards"
     put(copied("one", "ce", "crm"))
