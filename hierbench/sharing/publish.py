@@ -72,10 +72,8 @@ def _refuse_damaged(board: Board) -> None:
     asked = {run_id for request in requests for run_id in request.ids}
     for record in board.records:
         if record.spec is None and record.id in asked:
-            raise UserError(
-                f"nothing is published: run {record.id[:12]} is damaged ({record.findings[0]}); the command that trains "
-                "it makes it again"
-            )
+            why = f"run {record.id[:12]} is damaged ({record.findings[0]})"
+            raise UserError(f"nothing is published: {why}; the command that trains it makes it again")
 
 
 def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:
