@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hierbench.config.options import folder_options
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.sections import PAPER_METHODS, Protocol
 from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_of
@@ -237,7 +238,7 @@ def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRun
         there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
         return NoRunsError(str(unknown_name("recipe", dataset, there.union(recipe_names()))))
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
-    command = f"hierbench run --methods paper --dataset {dataset}{option}"
+    command = f"hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
     where = f" in {records.root}" if records.root.is_dir() else f": no folder {records.root}"
     return NoRunsError(f"no runs of {name}{which}{where}; run: {command}")
 

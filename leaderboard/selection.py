@@ -4,6 +4,7 @@ import re
 from typing import get_args
 
 from hierbench.config.names import method_names
+from hierbench.config.options import folder_options
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
@@ -99,7 +100,9 @@ def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Reco
     if method in method_names():
         of_type, option = (f" {rest[0]}", f" --types {rest[0]}") if rest else ("", "")
         option += f" --protocol {protocol}" if protocol else ""
-        command = f"hierbench run --methods {method}{option} --dataset {board.dataset}"
+        command = (
+            f"hierbench run --methods {method}{option} --dataset {board.dataset}{folder_options(board.records.root)}"
+        )
         raise UserError(f"no finished run of {method}{of_type} in {board.records.root}; train it with: {command}")
     if not re.fullmatch("[0-9a-f]{4,64}", name):
         raise unknown_name("run", name, methods)

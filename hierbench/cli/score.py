@@ -1,6 +1,5 @@
 """`hierbench score`."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,7 +7,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.cli.options import MetricsOption, dataset_option
-from hierbench.config.options import DataOption, RunsOption
+from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.leaderboard.table import Shown
 
 
@@ -44,6 +43,6 @@ def score(
     request = Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
     report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
-    where = "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"
+    where = folder_options(runs, data_dir)
     said = f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}{where}"
     return Shown(report_table(report), [said] if report.runs else [])

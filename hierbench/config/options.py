@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,6 +49,14 @@ RequestOption = Annotated[
         "--request", metavar="ID", help="Beginning of a request's id: its settings, in place of the last comparison's."
     ),
 ]
+
+
+def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> str:
+    """Return " --runs X --data-dir Y" of the folders that are not the default: a printed command repeats them."""
+    given = (("--runs", runs, "runs"), ("--data-dir", data_dir, "data"))
+    return "".join(
+        f" {name} {shlex.quote(str(path))}" for name, path, default in given if path not in (None, Path(default))
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.config.options import folder_options
 from hierbench.config.recipe import images_of, recipe_names
 from hierbench.config.sections import Data
 from hierbench.config.spec import DatasetSpec
@@ -166,7 +167,8 @@ def verify(name: str, data_dir: Path, given: str = "") -> Prepared:
     """Read a whole prepared dataset and verify its digest; `given` is how the user named it."""
     there = find(name, data_dir)
     if there is None:
-        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given or name}")
+        folders = folder_options(data_dir=data_dir)
+        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given or name}{folders}")
     _compare(there)
     remember_check(there)
     return there

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hierbench.config.options import Options
+from hierbench.config.options import Options, folder_options
 from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, check_source, prepare
@@ -63,7 +63,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             option = f" --source {options.source}" if options.source else ""
             if recipe.data.dataset in NEEDS_SOURCE and not option:
                 option = " --source FILE"
-            how = f"hierbench data prepare {options.dataset}{protocol}{option}"
+            folders = folder_options(data_dir=options.data_dir)
+            how = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
             missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
             missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from hierbench.config.options import folder_options
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.scored import Scored
 from hierbench.data.prepared import Prepared, find
@@ -142,7 +143,7 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
     if recipe.source is not None and prepared is not None:
         prepared, state = if_current(recipe, prepared, notes.append), "has changed since it was prepared"
     if prepared is None:
-        how = f"hierbench data prepare {request.dataset}"
+        how = f"hierbench data prepare {request.dataset}{folder_options(data_dir=request.data_dir)}"
         raise UserError(f"{recipe.data.dataset} {state} in {request.data_dir}; run: {how}")
     for note in notes:
         say(note)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.api.registry import Found
-from hierbench.config.options import Options, is_path
+from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.scheduler import planned, states
@@ -103,8 +103,9 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
     }
     if not found:
         place = file or tuned_file(runs, recipe.dataset)
+        folders = folder_options(runs, session.options.data_dir)
         raise UserError(
-            f"nothing in {place} was tuned for this; run: hierbench tune --dataset {session.options.dataset}"
+            f"nothing in {place} was tuned for this; run: hierbench tune --dataset {session.options.dataset}{folders}"
         )
     for (method, feature_type), entry in found.items():
         check_section(with_params(recipe, method, entry.params), asked[method])

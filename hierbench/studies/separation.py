@@ -112,7 +112,10 @@ def _table(design: "Design", looks: Sequence["Look"], names: tuple[str, str], me
         for num, look in enumerate(looks, design.start)
     ]
     content = {"rows": names, "metric": metric, **asdict(design), "looks": list(map(asdict, looks))}
-    notes = [conclusion(design, looks, names, metric), f"Rows are separated at a p below {design.nominal:.2g}."]
+    notes = [
+        conclusion(design, looks, names, metric),
+        f"A look separates the rows if its p is below {design.nominal:.2g}.",
+    ]
     return Table(f"{names[0]} minus {names[1]}", ("Seeds", "Difference", "p"), lines, notes=notes, content=content)
 
 

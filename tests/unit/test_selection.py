@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
+from hierbench.config.options import folder_options
 from hierbench.figures.mistakes import page
 from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.figures.plots import levels, operating, style
@@ -122,3 +123,11 @@ def test_the_mistakes_page_draws_both(work):
         for entry in (f"{size}", *(f"{side.levels[kind, level]:.2f}" for side in pair.sides for kind in (0, 1)))
     ]
     assert numbers == expected
+
+
+def test_a_printed_command_repeats_the_folders_that_are_not_the_default(tmp_path):
+    assert folder_options(Path("runs"), Path("data")) == folder_options() == ""
+    assert folder_options(Path("a b"), Path("data")) == " --runs 'a b'"
+    assert folder_options(data_dir=Path("/d")) == " --data-dir /d"
+    with pytest.raises(UserError, match=f"run: hierbench run --methods paper --dataset photos --runs {tmp_path}$"):
+        Board.of("photos", read_records(tmp_path))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hierbench.config.options import folder_options
 from hierbench.config.recipe import protocols_of, title_of
 from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find
@@ -80,7 +81,7 @@ def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> T
     if tree is None:
         raise UserError(
             f"the tree of {dataset} comes with its data, and {dataset} is not prepared in {data_dir}; "
-            f"run: hierbench data prepare {dataset}"
+            f"run: hierbench data prepare {dataset}{folder_options(data_dir=data_dir)}"
         )
     return tree
 
