@@ -8,14 +8,15 @@ from functools import wraps
 from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from hierbench.cli.options import TableOptions
 from hierbench.config.options import Options
 from hierbench.leaderboard.formats import Format, render
+from hierbench.leaderboard.formats.terminal import show
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -46,7 +47,8 @@ def command(
             parameters |= groups[name][1] if name in groups else {name: parameter}
         if table is not None:
             of_table = _fields(TableOptions, fixed)
-            of_table["format_"] = of_table["format_"].replace(default=table)
+            about = f"Format of the table; by default {table}, and columns of its width in a terminal."
+            of_table["format_"] = of_table["format_"].replace(annotation=Annotated[Format | None, about])
             parameters |= {name: p for name, p in of_table.items() if name not in own}
 
         @wraps(function)
@@ -54,9 +56,10 @@ def command(
             from hierbench.utils.console import say
 
             if table is not None:
-                if values["as_json"] and values["format_"] not in (table, "json"):
-                    raise UserError(f"--json does not go with --format {values['format_']}")
-                values["format_"] = "json" if values["as_json"] else values["format_"]
+                asked = values["format_"]
+                if values["as_json"] and asked not in (None, "json"):
+                    raise UserError(f"--json does not go with --format {asked}")
+                values["format_"] = "json" if values["as_json"] else asked or table
                 values["as_json"] = values["format_"] == "json"
             passed = {name: values[name] for name in own if name not in groups}
             for name, (kind, options) in groups.items():
@@ -69,7 +72,9 @@ def command(
             shown = Shown(result) if isinstance(result, Table) else result
             if not isinstance(shown, Shown):
                 raise typer.Exit(shown or 0)
-            if shown.table is not None:
+            if shown.table is not None and output is None and not values["as_json"] and is_terminal(asked):
+                show(shown.table)
+            elif shown.table is not None:
                 write_result(render(shown.table, values["format_"]), output)
             for line in shown.said:
                 say(line)
@@ -84,10 +89,23 @@ def command(
     return decorate
 
 
-def group(help: str, *commands: Callable[..., None]) -> typer.Typer:
-    """Return commands under one name; lists show the first paragraph of their help whole."""
+def is_terminal(asked: str | None) -> bool:
+    """Whether a table is for a terminal, whose width it has to fit."""
+    return asked in (None, "terminal") and sys.stdout.isatty()
+
+
+def group(help: str, *commands: Callable[..., None], panels: dict[str, str] | None = None) -> typer.Typer:
+    """Return commands under one name; lists show the first paragraph of their help whole.
+
+    `panels` {title: names of commands} divides the list.
+    """
     app = typer.Typer(
-        help=help, short_help=help, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+        cls=type("Divided", (Group,), {"panels": panels or {}}),
+        help=help,
+        short_help=help,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
     app.callback()(lambda: None)  # keeps the name of a command that is alone
     for function in commands:
@@ -96,6 +114,24 @@ def group(help: str, *commands: Callable[..., None]) -> typer.Typer:
         name = function.__name__.strip("_")
         app.command(name, cls=Command, short_help=about, epilog=epilog)(function)
     return app
+
+
+class Group(TyperGroup):
+    """Commands whose list is divided by `panels`; names that are in none come last."""
+
+    panels: ClassVar[dict[str, str]] = {}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, a section for each panel."""
+        left = self.list_commands(ctx)
+        for title, names in {**self.panels, "Commands": " ".join(left)}.items():
+            shown = [name for name in names.split() if name in left]
+            left = [name for name in left if name not in shown]
+            if shown:
+                width = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
+                with formatter.section(title):
+                    rows = [(name, self.commands[name].get_short_help_str(width)) for name in shown]
+                    formatter.write_dl(rows)
 
 
 class Command(TyperCommand):

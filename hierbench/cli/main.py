@@ -17,9 +17,17 @@ FILES = """
 run leaderboard publish compare power separate verify reproduce score collapse plot mistakes tune runs env
 """.split()  # of the commands, in the order of the help
 
+PANELS = {
+    "Train": "run tune ablate collapse separate job",
+    "Look": "leaderboard compare power plot mistakes runs",
+    "Share": "publish verify reproduce score site",
+    "Prepare": "data methods env",
+}
+
 app = group(
     "Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
     *(of for name in FILES for of in vars(import_module(f"hierbench.cli.{name}")).values() if hasattr(of, "example")),
+    panels=PANELS,
 )
 for part in (methods, data, site):
     app.add_typer(part.app, name=part.__name__.rpartition(".")[2])

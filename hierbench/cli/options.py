@@ -42,6 +42,6 @@ NumbersOption = Annotated[Literal["runs", "paper"], "Those of our runs, or of th
 class TableOptions:
     """What every command takes that shows a table."""
 
-    format_: Annotated[Format, "Format of the table."] = "markdown"
+    format_: Annotated[Format | None, "Format of the table."] = None
     as_json: JsonOption = False
     output: OutputOption = None

@@ -16,7 +16,7 @@ import pytest
 from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table, with_best_means
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, column_of
-from hierbench.leaderboard.formats import FORMATS, html, render
+from hierbench.leaderboard.formats import FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
 from hierbench.leaderboard.paired import compare_rows
@@ -323,3 +323,16 @@ def test_the_best_of_all_is_underlined(form, cell, legend):
     rows = [Line([Text("a"), Interval(70.0, 0.1, underlined=True)])]
     text = render(Table("t", ["Method", "Top-1 ↑"], rows, ["A note."], underline="best of all"), form)
     assert cell in text and legend in text
+
+
+@pytest.mark.parametrize("width", [80, 134])
+def test_a_terminal_shows_a_table_within_its_width(tables, width, monkeypatch, capsys):
+    """Numbers are whole, names are broken at most; bold and underlined are not written as signs."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    table = tables["board"]
+    terminal.show(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width and "**" not in "".join(lines)
+    numbers = [str(cell) for line in table.rows for cell in line.cells if isinstance(cell, Interval)]
+    for number in numbers:
+        assert any(number.replace(" +/- ", "±") in line for line in lines), number
