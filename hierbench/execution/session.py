@@ -93,7 +93,7 @@ class Session:
         plan: list[Job],
         what: str,
         labels: Mapping[str, str],
-        finish: Callable[[], tuple[Result, Path]],
+        finish: Callable[[Mirror], Result],
     ) -> tuple[Result, list[str]]:
         """Run what is not cached; return the result of `finish`, and a line for each job that failed.
 
@@ -101,13 +101,12 @@ class Session:
             plan: the jobs.
             what: the name of the parent run in MLflow, before the time.
             labels: {id: what users see}.
-            finish: called when all jobs have ended; returns a result, and a file to attach to the parent run.
+            finish: called when all jobs have ended, with the mirror to attach its files to.
         """
         work = sum(work_of(job) for job in plan if not is_finished(job.spec, self.setting.store))
         with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
             execution.run(plan, labels)
-            result, table = finish()  # after the progress bars, as it may show its own
-            execution.mirror.attach(table)
+            result = finish(execution.mirror)  # after the progress bars, as it may show its own
         store = Store(self.options.runs, self.setting.apart)
         return result, [
             f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)"

@@ -21,6 +21,7 @@ from hierbench.reproduction.command import options_of
 from hierbench.reproduction.retrain import is_close
 from hierbench.reproduction.rows import Recorded, passed
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.speed.announce import announce
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -97,11 +98,12 @@ def _run_again(found: Recorded, asked: Options) -> list[Compared]:
         session.setting = replace(session.setting, threads=threads)
     labels_of = {job.id: job.spec.label for job in plan}
 
-    def compare() -> tuple[list[Compared], Path]:
+    def compare(mirror: Mirror) -> list[Compared]:
         compared = compare_runs(found, session.options.runs, session.options.data_dir)
         file = session.options.runs / f"reproduction-{found.row.method}-{found.row.type}.json"
         write_json(file, {"command": found.command, "seeds": list(map(vars, compared))})
-        return compared, file
+        mirror.attach(file)
+        return compared
 
     compared, failures = session.carry_out(plan, "reproduce", labels_of, compare)
     for line in failures:

@@ -1,5 +1,7 @@
 """A copy of the runs on disk in MLflow: an experiment per dataset, a parent run per command, a child run per job.
 
+`MLFLOW_EXPERIMENT_NAME` names another experiment.
+
 The runs on disk are the source of truth. If MLflow does not answer, there is one warning, and the next command writes
 what is missing: `mirrored.jsonl` in the runs folder lists the jobs that MLflow has, as asking it would take seconds. A
 job is found in MLflow by a tag with its id, so none is written twice, even after its folder was moved. Every run also
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hierbench.config.spec import DatasetSpec
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import make_database, refuse_links
+from hierbench.utils.files import is_database, make_database, refuse_links
 from hierbench.utils.lock import Lock
 from hierbench.utils.processes import process_is_gone, this_machine
 
@@ -56,6 +58,40 @@ def sqlite_uri(path: Path, instead: str) -> str:
     return f"sqlite:///{path}"
 
 
+def page_of_runs(runs: Path, uri: str, job_ids: Sequence[str]) -> str | None:
+    """Return the address of MLflow's page with some jobs, of an HTTP server or of `mlflow ui`; None where it has none.
+
+    Without `workflowType` the page is that of traces, of which there are none.
+    """
+    place = uri.rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    server = _server(uri, runs)
+    for line in reversed(list(_lines(runs))):
+        if line.get("id") in job_ids and line.get("server") == server and "experiment" in line:
+            return f"{place}/#/experiments/{line['experiment']}/runs?workflowType=machine_learning"
+    return None
+
+
+def _database(uri: str) -> Path | None:
+    return Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
+
+
+def _server(uri: str, runs: Path) -> str:
+    """Return what stands for a server in notes: the database of a runs folder moves with it."""
+    database = _database(uri)
+    return "" if database is not None and database.parent == runs.resolve() else uri
+
+
+def _lines(runs: Path) -> Iterator[dict[str, str]]:
+    """Yield what is noted of the jobs that were written."""
+    path = runs / FILE
+    if path.is_file() and not path.is_symlink():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):  # torn by a kill
+                content = json.loads(line)
+                if isinstance(content, dict):
+                    yield content
+
+
 class Mirror:
     """Writes finished jobs to MLflow, which is imported only when there is something to write or to ask.
 
@@ -72,12 +108,11 @@ class Mirror:
         params: Mapping[str, str] | None = None,
     ) -> None:
         self.params = params or {}
-        self.uri, self.runs, self.dataset, self.title, self.warn = uri, runs, dataset, title, warn
+        self.uri, self.runs, self.title, self.warn = uri, runs, title, warn
+        self.experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or dataset
         self._client: Any = None
         self._experiment = self._parent = ""
-        self._database = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
-        in_runs = self._database is not None and self._database.parent == runs.resolve()
-        self._server = "" if in_runs else uri  # the database of a runs folder moves with it
+        self._database, self._server = _database(uri), _server(uri, runs)
         self._keeps_artifacts = True
 
     def has(self, job_id: str) -> bool:
@@ -87,22 +122,29 @@ class Mirror:
     @cached_property
     def _mirrored(self) -> set[str]:
         """The ids of the jobs that were written to this server; none where its database is gone."""
-        path, ids = self.runs / FILE, set[str]()
-        if (self._database is None or self._database.is_file()) and path.is_file() and not path.is_symlink():
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                with suppress(ValueError, TypeError, KeyError):  # torn by a kill
-                    content = json.loads(line)
-                    ids.update([content["id"]] if content["server"] == self._server else [])
-        return ids
+        if self._database is not None and not is_database(self._database):
+            return set()
+        return {line["id"] for line in _lines(self.runs) if line.get("server") == self._server and "id" in line}
 
     def write(self, record: Record, label: str, history: Sequence[HistoryRow] = ()) -> None:
         """Write one run that has ended, finished or failed, under a label, with its metrics by epoch."""
         self._attempt(lambda: self._write_child(record, label, history))
 
-    def attach(self, table: Path) -> None:
-        """Attach the leaderboard to the command's parent run, if there is one and its artifacts are still here."""
-        if self._parent and self._keeps_artifacts:
-            self._attempt(lambda: self._client.log_artifact(self._parent, str(table)))
+    def attach(self, table: Path, means: Mapping[str, float] | None = None) -> None:
+        """Attach a table to the command's parent run, if there is one, with the means of its rows by name.
+
+        The file is left out where the folder of artifacts was moved.
+        """
+        if self._parent:
+            self._attempt(lambda: self._attach(table, means or {}))
+
+    def _attach(self, table: Path, means: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._log_metrics(self._parent, [Metric(_allowed(name), value, now, 0) for name, value in means.items()])
+        if self._keeps_artifacts:
+            self._client.log_artifact(self._parent, str(table))
 
     def close(self, status: str) -> None:
         """End the command's parent run, FINISHED, FAILED or KILLED."""
@@ -136,14 +178,14 @@ class Mirror:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         from mlflow import MlflowClient
 
-        make_database(self.uri, lambda uri: MlflowClient(tracking_uri=uri).get_experiment_by_name(self.dataset))
+        make_database(self.uri, lambda uri: MlflowClient(tracking_uri=uri).get_experiment_by_name(self.experiment))
         artifacts = None
         if self._database is not None:
             artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
         self._client = MlflowClient(tracking_uri=self.uri)
-        found = self._client.get_experiment_by_name(self.dataset)
+        found = self._client.get_experiment_by_name(self.experiment)
         self._experiment = (
-            self._client.create_experiment(self.dataset, artifact_location=artifacts)
+            self._client.create_experiment(self.experiment, artifact_location=artifacts)
             if found is None
             else found.experiment_id
         )
@@ -180,6 +222,7 @@ class Mirror:
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
             asked = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
             self._client.log_batch(self._parent, params=asked[:100])
+            self._client.log_inputs(self._parent, [_dataset_input(spec.dataset, "training")])
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": record.id, "hierbench.folder": str(record.folder)}
         tags |= {"hierbench.method": spec.method.name, "hierbench.process": process} | SOURCE
         started = int(1000 * (record.started or time.time()))
@@ -191,17 +234,13 @@ class Mirror:
             for name, value in row.items()
             if name != "epoch"
         ]
-        if done:  # what it has trained, or re-ranks, is a model without files
-            name, kind = re.sub(r"""[/:.%"']""", "_", spec.label), f"{spec.method.name} {spec.type}"
-            model = self._client.create_logged_model(
-                self._experiment, name, child, {"hierbench.id": record.id}, model_type=kind
-            ).model_id
-            self._client.finalize_logged_model(model, "READY")
-            self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
+        if done:
+            model = self._create_model(record, child) if self._keeps_artifacts else None
+            if model is not None:
+                self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
             test = {name: value for name, value in record.result.get("test", {}).items() if value is not None}
             metrics += [Metric(_allowed(f"test_{name}"), test[name], ended, 0, model_id=model) for name in test]
-        for first in range(0, len(metrics), BATCH):
-            self._client.log_batch(child, metrics=metrics[first : first + BATCH])
+        self._log_metrics(child, metrics)
         params = [Param(name, str(value)) for name, value in _flat(spec.content())]
         self._client.log_batch(child, params=params[:100])
         self._client.log_inputs(child, [_dataset_input(spec.dataset, "training" if spec.base is None else "test")])
@@ -209,19 +248,40 @@ class Mirror:
         if done:
             self._note(record.id)
 
+    def _create_model(self, record: Record, child: str) -> str:
+        """Return the id of a new model, of what a job has trained or re-ranks; its files are not in MLflow."""
+        import mlflow
+
+        name = re.sub(r"""[/:.%"']""", "_", record.job.label)
+        kind, tags = f"{record.job.method.name} {record.job.type}", {"hierbench.id": record.id}
+        before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+        mlflow.set_tracking_uri(self.uri)  # the function takes no client
+        try:
+            model = mlflow.create_external_model(name, child, tags, None, kind, self._experiment)
+        finally:
+            mlflow.set_tracking_uri(before)  # a notebook may track something else
+        return str(model.model_id)
+
+    def _log_metrics(self, run: str, metrics: list[Any]) -> None:
+        for first in range(0, len(metrics), BATCH):
+            self._client.log_batch(run, metrics=metrics[first : first + BATCH])
+
     def _note(self, job_id: str) -> None:
         """Note that MLflow has a job."""
         with refuse_links(self.runs, FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"id": job_id, "server": self._server}) + "\n")
+            line = {"id": job_id, "server": self._server, "experiment": self._experiment}
+            file.write(json.dumps(line) + "\n")
         self._mirrored.add(job_id)
 
 
 def _dataset_input(data: DatasetSpec, context: str) -> Any:
+    from mlflow.data.code_dataset_source import CodeDatasetSource
+    from mlflow.data.meta_dataset import MetaDataset
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    source = json.dumps({"tags": {"tool": "hierbench data prepare", **data.model_dump(mode="json")}})
-    dataset = Dataset(data.name, data.digest[:DIGEST_LENGTH], source_type="code", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
+    source = CodeDatasetSource({"tool": "hierbench data prepare", **data.model_dump(mode="json")})
+    dataset = MetaDataset(source, data.name, data.digest[:DIGEST_LENGTH])
+    return DatasetInput(Dataset.from_dictionary(dataset.to_dict()), [InputTag("mlflow.data.context", context)])
 
 
 def _allowed(name: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
@@ -21,6 +20,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.planning.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.planning.plan import make_plan, with_params
 from hierbench.runs.job import Job
+from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import asked_options, record_request
 from hierbench.speed.announce import announce
 from hierbench.studies.publishing import AGAIN
@@ -50,7 +50,7 @@ def ablate(options: Options) -> Shown:
     alone = [job.id for job in variants[VARIANTS.index(FRAME_ALONE)]]  # no row of a comparison, as all others are
     record_request(session.store.root, "ablation", recipe.dataset, asked_options(session.options, seeds), alone)
 
-    def publish() -> tuple[Table, Path]:
+    def publish(mirror: Mirror) -> Table:
         ids = [[job.id for job in jobs] for jobs in variants]
         every = [job_id for group in ids for job_id in group]
         board = Board.of(session.options.dataset, asked_records(runs, every, AGAIN), every)
@@ -58,7 +58,8 @@ def ablate(options: Options) -> Shown:
         file = runs / f"ablation-{recipe.dataset}.md"
         write_text(file.with_suffix(".json"), render(table, "json"))
         write_text(file, render(table))
-        return table, file
+        mirror.attach(file)
+        return table
 
     table, failures = session.carry_out(plan, "ablation", labels, publish)
     tables = f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/"

@@ -19,6 +19,7 @@ from hierbench.leaderboard.columns import PAPER, Column, check_columns
 from hierbench.planning.dry_run import blocked_lines, lines_of_plan, parameters_of
 from hierbench.planning.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.runs.job import Job
+from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import Budget, asked_options, record_request
 from hierbench.speed.announce import announce
 from hierbench.studies.publishing import Ended, publish_board
@@ -119,8 +120,8 @@ def carry_out(session: Session, plan: list[Job], columns: Sequence[Column]) -> E
     options = session.options
     labels = {job.id: job.spec.label for job in plan}
 
-    def publish() -> tuple[Ended, Path]:
-        return publish_board(options, [job.id for job in plan if job.shown], columns)
+    def publish(mirror: Mirror) -> Ended:
+        return publish_board(options, [job.id for job in plan if job.shown], columns, mirror)
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]

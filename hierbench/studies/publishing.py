@@ -14,7 +14,7 @@ from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.runs.mlflow_mirror import default_uri
+from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
 from hierbench.utils.files import write_text
 
 AGAIN = "; remove its folder to train it again"
@@ -41,22 +41,32 @@ class Ended:
         return Shown(self.table, [*said, *self.failures], 1 if self.failures or self.broken else 0)
 
 
-def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column]) -> tuple[Ended, Path]:
-    """Write the leaderboard of a command's runs as markdown and JSON; return it, and the markdown file."""
+def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column], mirror: Mirror) -> Ended:
+    """Write the leaderboard of a command's runs as markdown and JSON, attach it in MLflow, and return it."""
     board = Board.of(options.dataset, asked_records(options.runs, ids, AGAIN), list(ids))
     if tuple(columns) != PAPER:
         board = with_columns(board, columns, options.data_dir)
     table, file = board_table(board), options.runs / f"leaderboard-{board.dataset}.md"
     write_text(file.with_suffix(".json"), render(table, "json"))
     write_text(file, render(table))
-    return Ended(board, table), file
+    means = {
+        f"{column.name}/{row.type} {row.method}": mean
+        for column in board.columns
+        for row in board.rows
+        if column.name in row.metrics and (mean := row.metrics[column.name].mean) is not None
+    }
+    mirror.attach(file, means)
+    return Ended(board, table)
 
 
 def _places(board: Board, options: Options) -> list[str]:
     """Return lines that say where the results are."""
     lines = [f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/"]
-    if options.mlflow is None and (uri := default_uri(options.runs)).startswith("sqlite:///"):
-        place = Path(uri.removeprefix("sqlite:///")).resolve()
-        command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]
-        lines.append(f"browse: {shlex.join(command)}")  # from any folder and shell: mlflow may not be on the path
+    uri = options.mlflow or default_uri(options.runs)
+    if address := page_of_runs(options.runs, uri, [run for row in board.rows for run in row.runs]):
+        if uri.startswith("sqlite:///"):  # from any folder and shell: mlflow may not be on the path
+            place = Path(uri.removeprefix("sqlite:///")).resolve()
+            command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]
+            lines.append(f"serve:  {shlex.join(command)}")
+        lines.append(f"browse: {address}")
     return lines

@@ -103,15 +103,20 @@ def remove_abandoned(folder: Path, name: str = "") -> None:
                     path.unlink(missing_ok=True)
 
 
+def is_database(path: Path) -> bool:
+    """Whether there is a file that is not empty."""
+    return path.is_file() and path.stat().st_size > 0
+
+
 def make_database(uri: str, make: Callable[[str], object]) -> None:
     """Let a library create a SQLite database under a temporary name, and rename it when complete.
 
-    It creates table by table, and a kill in between must not leave half of it. Does nothing if the database exists or
-    `uri` is not a SQLite file. Only one process may call it at a time. `make` gets the URI of a new file, creates the
-    tables and leaves no transaction open.
+    It creates table by table, and a kill in between must not leave half of it. Does nothing if the database exists (an
+    empty file is none), or `uri` is not a SQLite file. Only one process may call it at a time. `make` gets the URI of a
+    new file, creates the tables and leaves no transaction open.
     """
     path = Path(uri.removeprefix(SQLITE))
-    if not uri.startswith(SQLITE) or path.name in ("", ":memory:") or path.exists():
+    if not uri.startswith(SQLITE) or path.name in ("", ":memory:") or is_database(path):
         return
     with replacing(path) as temporary:
         make(f"{SQLITE}{temporary}")

@@ -38,7 +38,8 @@ def test_one_command_ends_in_a_leaderboard_of_nine_rows(finished):
     rows = [line for line in finished.out.splitlines() if line.startswith("| type-")]
     assert [row.split("|")[1].strip() for row in rows] == ["type-I"] * 4 + ["type-II"] * 5
     assert "18 jobs, 14 to train, 4 to re-rank, 0 cached" in finished.err
-    assert f"browse: {sys.executable} -m mlflow ui --backend-store-uri sqlite:////" in finished.err  # from any folder
+    assert f"serve:  {sys.executable} -m mlflow ui --backend-store-uri sqlite:////" in finished.err  # from any folder
+    assert "browse: http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning\n" in finished.err
 
 
 def test_again_it_trains_nothing(cli, finished, folder):
@@ -68,6 +69,7 @@ def test_mlflow_mirrors_the_runs(finished, folder):
         assert count("tags", "key = 'mlflow.parentRunId'") == count("params", "key = 'method.name'") == 18
         assert count("params", "key = 'methods' and value = 'paper'") == 1  # of the parent
         assert (count("metrics", "key = 'test_hierdist_at_5'"), count("metrics", "key = 'val_top1'")) == (18, 14)
+        assert count("metrics", "key = 'hierdist_at_5/type-II haframe'") == 1  # the row's mean, of the parent
     assert len(list((folder / "runs/mlartifacts").rglob("leaderboard-shapes.md"))) == 1
 
 

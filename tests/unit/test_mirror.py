@@ -12,7 +12,7 @@ import pytest
 
 from hierbench.config.spec import DatasetSpec
 from hierbench.records.record import Record
-from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.runs.mlflow_mirror import Mirror, page_of_runs
 from hierbench.utils.processes import this_machine
 
 
@@ -55,14 +55,10 @@ class Server:
         self.answer()
         self.runs[run] = status
 
-    def create_logged_model(self, experiment, name, run, *_, **__):
+    def create_external_model(self, name, run, *_):
         self.answer()
-        self.models[f"model of {run}"] = "PENDING"
+        self.models[f"model of {run}"] = "READY"
         return SimpleNamespace(model_id=f"model of {run}")
-
-    def finalize_logged_model(self, model, status):
-        self.answer()
-        self.models[model] = status
 
     def search_logged_models(self, _, where):
         self.answer()
@@ -84,6 +80,7 @@ class Server:
 def server(monkeypatch):
     server = Server()
     monkeypatch.setattr("mlflow.MlflowClient", lambda tracking_uri: server)
+    monkeypatch.setattr("mlflow.create_external_model", server.create_external_model)
     return server
 
 
@@ -128,7 +125,7 @@ def test_a_server_killed_in_the_middle_costs_one_warning_and_keeps_no_half(tmp_p
 
     warnings = []
     with monkeypatch.context() as patch:
-        patch.setattr(server, "log_inputs", dies)
+        patch.setattr(server, "log_outputs", dies)
         first = mirror(tmp_path, warnings)
         first.write(record(), "x")
         first.write(record(), "x")
@@ -183,26 +180,32 @@ def database(cli, tmp_path, monkeypatch):
     return f"sqlite:///{tmp_path}/mlflow.db"
 
 
-def children(database):
+def children(database, name="shapes"):
     from mlflow import MlflowClient
 
     client = MlflowClient(database)
-    experiment = client.get_experiment_by_name("shapes").experiment_id
+    experiment = client.get_experiment_by_name(name).experiment_id
     return client.search_runs([experiment], "tags.`hierbench.id` = 'job'")
 
 
 @pytest.mark.parametrize(("base", "context"), [(None, "training"), ("another job", "test")])
 def test_what_the_page_of_a_run_shows(tmp_path, record, database, base, context):
-    """Its label, the dataset as an input, the columns source and models; of its parent what was asked for."""
+    """Its label, the dataset as an input, the columns source and models; of its parent what was asked and came out."""
+    import mlflow
     from mlflow import MlflowClient
     from mlflow.data import get_source
 
     client, warnings, asked = MlflowClient(database), [], {"methods": "ce", "set.train.epochs": "1"}
     finished = record(base=base)
-    Mirror(database, tmp_path, "shapes", "title", warnings.append, params=asked).write(finished, "ce type-I alpha 0.3")
+    before, made = mlflow.get_tracking_uri(), Mirror(database, tmp_path, "shapes", "title", warnings.append, asked)
+    made.write(finished, "ce type-I alpha 0.3")
+    made.attach(tmp_path / "job/spec.json", {"hierdist@1/type-I ce": 0.5})
     (run,) = children(database)
-    assert run.info.run_name == "ce type-I alpha 0.3" and not warnings
-    assert client.get_run(run.data.tags["mlflow.parentRunId"]).data.params == asked
+    assert run.info.run_name == "ce type-I alpha 0.3" and not warnings and mlflow.get_tracking_uri() == before
+    parent = client.get_run(run.data.tags["mlflow.parentRunId"])
+    assert parent.data.params == asked and parent.data.metrics == {"hierdist_at_1/type-I ce": 0.5}
+    assert [entry.dataset.name for entry in parent.inputs.dataset_inputs] == ["shapes"]
+    assert [file.path for file in client.list_artifacts(parent.info.run_id)] == ["spec.json"]
     (found,) = run.inputs.dataset_inputs
     assert (found.dataset.name, found.dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
     assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context}
@@ -213,6 +216,7 @@ def test_what_the_page_of_a_run_shows(tmp_path, record, database, base, context)
     model = client.get_logged_model(output.model_id)
     assert (model.name, model.model_type, model.status) == ("x", "ce type-I", "READY")
     assert model.source_run_id == run.info.run_id and model.tags["hierbench.id"] == "job"
+    assert model.tags["mlflow.model.isExternal"] == "true"  # its files are in the runs folder
     assert {metric.key: metric.value for metric in model.metrics}["test_top1"] == 50.0
     assert run.data.metrics["test_top1"] == 50.0
 
@@ -236,3 +240,25 @@ def test_the_half_of_a_killed_process_is_deleted_by_the_next(tmp_path, record, d
     assert Mirror(database, tmp_path, "shapes", "title", warnings.append).has("job")
     (tmp_path / "mirrored.jsonl").write_text('{"id": "other", "server": "x"}\n{"id": "job", "ser')
     assert not Mirror(database, tmp_path, "shapes", "title", warnings.append).has("job")
+
+
+def test_an_experiment_has_another_name_where_that_is_asked(tmp_path, record, database, monkeypatch):
+    """MLflow's own variable; the printed address leads to the runs of that experiment."""
+    Mirror(database, tmp_path, "shapes", "title", print).write(record(), "x")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    (tmp_path / "mirrored.jsonl").unlink()
+    Mirror(database, tmp_path, "shapes", "title", print).write(record(), "x")
+    (child,) = children(database, "mine")
+    address = f"http://127.0.0.1:5000/#/experiments/{child.info.experiment_id}/runs?workflowType=machine_learning"
+    assert page_of_runs(tmp_path, database, ["job"]) == address
+    assert page_of_runs(tmp_path, "http://server", ["job"]) is page_of_runs(tmp_path, database, ["other"]) is None
+
+
+def test_an_empty_database_is_none(tmp_path, record, database):
+    """One whose content is gone is written again, whatever is noted."""
+    (tmp_path / "mlflow.db").touch()
+    (tmp_path / "mirrored.jsonl").write_text('{"id": "job", "server": ""}\n')
+    made = Mirror(database, tmp_path, "shapes", "title", print)
+    assert not made.has("job")
+    made.write(record(), "x")
+    assert len(children(database)) == 1 and Mirror(database, tmp_path, "shapes", "title", print).has("job")

@@ -21,6 +21,7 @@ from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.planning.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job, State
+from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import asked_options, record_request
 from hierbench.speed.announce import announce
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
@@ -95,9 +96,10 @@ def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> Shown:
     labels = {job.id: job.spec.label for job in plan}
     restart(plan, setting.store, setting.snapshots)
 
-    def finish() -> tuple[list[Curve], Path]:
+    def finish(mirror: Mirror) -> list[Curve]:
         curves = measured_curves(session, jobs)
-        return curves, publish(recipe, curves, setting.snapshots, runs)
+        mirror.attach(publish(recipe, curves, setting.snapshots, runs))
+        return curves
 
     curves, failures = session.carry_out(plan, "collapse", labels, finish)
     said = [
