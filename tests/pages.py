@@ -210,3 +210,12 @@ def check_part_of_recipe(text):
     content = tomllib.loads(recipe._text_of("shapes")[1])
     del content["authors"]
     recipe.parse_recipe(recipe.merged(content, tomllib.loads(text)), "a part")
+
+
+def typeset(folder, names):
+    """Run pdflatex on the document of docs/publishing.md, with other tables in it: document.tex in the folder."""
+    (block,) = (block for block in blocks_of("docs/publishing.md") if block.title == "paper.tex")
+    tables = r"\clearpage".join(rf"\input{{{name}}}" for name in names)
+    (folder / "document.tex").write_text(block.text.replace(r"\input{table}", tables), encoding="utf-8")
+    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
+    return subprocess.run(command, cwd=folder, capture_output=True, encoding="latin1", timeout=300)

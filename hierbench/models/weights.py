@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import torch as safetensors
@@ -13,9 +13,13 @@ from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import build_backbone, library_of
+from hierbench.utils.console import say
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError, foreign, one_line_of
 from hierbench.utils.files import open_regular
+
+if TYPE_CHECKING:
+    from hierbench.models.libraries.timm_networks import HubFile
 
 # Under which training scripts save a state beside other things, and what wrappers put before each name.
 STATES = ("state_dict", "model", "model_state_dict")
@@ -60,18 +64,27 @@ def find_weights(model: Model, folder: Path, given: Path | None = None) -> Path 
         return given
     if model.weights == "file":
         raise UserError("model.weights = file: give the file with --weights FILE")
-    return _remote(model).there(_place(model, folder))
+    remote = _remote(model)
+    return remote.there(_place(model, folder)) if isinstance(remote, Remote) else remote.there()
 
 
 def download_weights(model: Model, folder: Path) -> Path:
-    """Download weights with progress, check them, and return the file.
+    """Download weights with progress, check them, and return the file; huggingface_hub's are in its own cache.
 
     Raises:
         UserError: the download failed; the error names the ways out.
     """
     way_out = "give your copy with --weights FILE, or train from scratch with --set model.weights=none"
-    # Of a file without a known digest, its content is all that can be checked.
-    return obtain(_remote(model), _place(model, folder), way_out, check=lambda path: check_weights(model, path))
+    remote = _remote(model)
+    if isinstance(remote, Remote):
+        # Of a file without a known digest, its content is all that can be checked.
+        return obtain(remote, _place(model, folder), way_out, check=lambda path: check_weights(model, path))
+    what = f"{title_of(model)} from {remote.repository}"
+    say(f"downloading {what}")
+    with foreign(lambda error: UserError(f"cannot download {what} ({one_line_of(error)}); {way_out}")):
+        path = remote.download()
+    check_weights(model, path)
+    return path
 
 
 def title_of(model: Model) -> str:
@@ -80,11 +93,11 @@ def title_of(model: Model) -> str:
     return f"the weights of {model.backbone}" if known is None else known.title
 
 
-def _remote(model: Model) -> Remote:
+def _remote(model: Model) -> "Remote | HubFile":
     if model.weights in KNOWN:
         return KNOWN[model.weights]
     found = library_of(model.backbone)
-    remote: Remote | None = None if found is None else found[0].default_weights(found[1])
+    remote: Remote | HubFile | None = None if found is None else found[0].default_weights(found[1])
     assert remote is not None, "check_backbone raises for what has none"
     return remote
 

@@ -67,7 +67,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             how = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
             missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
-            missing.append(f"{title_of(model)} are not in {folder}; a run downloads them, or give --weights FILE")
+            missing.append(f"{title_of(model)} are not here; a run downloads them, or give --weights FILE")
         if missing:
             return Inputs(None, missing="; ".join(missing))
     if prepared is not None:

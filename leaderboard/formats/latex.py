@@ -1,4 +1,4 @@
-"""LaTeX, in the look of the paper's tables."""
+"""LaTeX, in the look of the paper's tables, to be input in a document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_IN_TEX = frozenset("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ")
 
 
 def render(table: Table) -> str:
-    """Return a LaTeX document with the table; two comments mark the table itself."""
+    r"""Return the table for `\input`; a comment names the packages that it needs."""
     style = Style(latex_escaped, underlined=r"\underline{{{}}}", arrow=r"\textsuperscript{{{}}}", star="")
     lines = [
         [
@@ -61,9 +61,8 @@ def _tex_cell(cell: Cell, line: Line, style: Style) -> str:
 
 
 def _column_forms(table: Table) -> str:
-    """Return LaTeX's forms of the columns: text to the left, numbers centred, a rule behind each text."""
-    numeric = table.numeric
-    return "".join("c" if number else "l" + "|" * (place + 1 < len(numeric)) for place, number in enumerate(numeric))
+    """Return LaTeX's forms of the columns: text to the left, numbers centred."""
+    return "".join("c" if number else "l" for number in table.numeric)
 
 
 def _span(lines: Sequence[Sequence[str]], row: int, place: int) -> int:
@@ -90,7 +89,8 @@ def latex_escaped(text: str) -> str:
         **dict.fromkeys(NOT_IN_TEX, "?"),
         **SPECIAL,
     }
-    return "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
+    escaped = "".join(special.get(char, char if char < LAST_LATIN else "?") for char in one_line(text))
+    return escaped.replace("+/-", r"$\pm$")
 
 
 def _render(**content: object) -> str:

@@ -41,7 +41,8 @@ def printed(shared):
 
 def test_our_latex_equals_the_papers_row_by_row(printed):
     assert len(printed) == 16 and sum(bold for row in printed for *_, bold in row[3]) == 20
-    assert rows_of(render(ablation_table(ablation_from_paper("all")), "latex")) == printed
+    ours = render(ablation_table(ablation_from_paper("all")), "latex").replace(r"$\pm$", "+/-")
+    assert rows_of(ours) == printed
 
 
 def test_one_dataset_of_the_paper():

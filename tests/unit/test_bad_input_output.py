@@ -5,7 +5,6 @@ import html.parser
 import io
 import json
 import shutil
-import subprocess
 import xml.etree.ElementTree
 
 import numpy as np
@@ -23,6 +22,7 @@ from hierbench.leaderboard.tables.board import board_table
 from hierbench.records.reading import read_records
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
 from tests import mistake_runs
+from tests.pages import typeset
 
 HARM = [
     "<script>alert(1)</script>",
@@ -139,10 +139,9 @@ def test_tex_with_names_made_to_harm_compiles(tmp_path, kind):
     else:
         table = board_table(board) if kind == "table" else ledger.ledger_table(ledger.build_ledger(board, board))
     (tmp_path / "x.tex").write_text(render(table, "latex"), encoding="utf-8")
-    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "x.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-3000:].decode("latin1")
-    assert b"root:" not in done.stdout
+    done = typeset(tmp_path, ["x"])
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "root:" not in done.stdout
 
 
 class Elements(html.parser.HTMLParser):

@@ -109,8 +109,15 @@ def test_one_of_the_project_s_own_backbones_takes_a_file(tmp_path):
         find_weights(model, tmp_path)
 
 
-@pytest.mark.parametrize("backbone", ["torchvision:resnet18", "timm:test_vit"])
-def test_default_weights_without_a_network(tmp_path, monkeypatch, backbone):
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The folder of huggingface_hub's cache, without a network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return tmp_path / "hub"
+
+
+def test_default_weights_without_a_network(tmp_path, monkeypatch):
     asked = []
 
     def no_network(url, **_):
@@ -118,23 +125,38 @@ def test_default_weights_without_a_network(tmp_path, monkeypatch, backbone):
         raise OSError("no route to host")
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
-    model = Model(backbone=backbone, weights="default")
+    model = Model(backbone="torchvision:resnet18", weights="default")
     assert find_weights(model, tmp_path) is None
     with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.weights=none"):
         download_weights(model, tmp_path)
-    assert not list(tmp_path.iterdir()) and title_of(model) == f"the weights of {backbone}"
-    expected = {
-        "torchvision": "resnet18-f37072fd.pth",
-        "timm": "timm/test_vit.r160_in1k/resolve/main/model.safetensors",
-    }
-    assert asked[0].endswith(expected[backbone.partition(":")[0]])
+    assert not list(tmp_path.iterdir()) and title_of(model) == "the weights of torchvision:resnet18"
+    assert asked[0].endswith("resnet18-f37072fd.pth")
+
+
+def test_weights_of_timm_are_those_of_its_libraries_cache(hub, tmp_path, whole):
+    """What the cache has is found, whoever put it there; nothing else is asked for where HF_HUB_OFFLINE is set."""
+    model = Model(backbone="timm:test_vit", weights="default")
+    assert find_weights(model, tmp_path) is None
+    with pytest.raises(
+        UserError, match=r"the weights of timm:test_vit from timm/test_vit.r160_in1k .*; give your copy"
+    ):
+        download_weights(model, tmp_path)
+    folder = hub / "models--timm--test_vit.r160_in1k"
+    (folder / "snapshots/abc").mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text("abc")
+    save_file(whole, folder / "snapshots/abc/model.safetensors")
+    path = find_weights(model, tmp_path)
+    assert path == folder / "snapshots/abc/model.safetensors" == download_weights(model, tmp_path)
+    assert torch.equal(loaded(model, path)["norm.weight"], whole["norm.weight"])
 
 
 def test_weights_that_timm_reads_in_its_own_way(monkeypatch):
     from hierbench.models.libraries.timm_networks import default_weights
 
     name = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"  # .npz at its url, and safetensors on the hub
-    assert default_weights(name).url.endswith(f"timm/{name}/resolve/main/model.safetensors")
+    weights = default_weights(name)
+    assert (weights.repository, weights.name) == (f"timm/{name}", "model.safetensors")
     with monkeypatch.context() as patch:
         cfg = timm.models.PretrainedCfg(url="https://example.org/w.npz", custom_load=True)
         patch.setattr(timm, "get_pretrained_cfg", lambda name: cfg)
@@ -142,22 +164,6 @@ def test_weights_that_timm_reads_in_its_own_way(monkeypatch):
         cfg = timm.models.PretrainedCfg(hf_hub_id="timm/x", custom_load="hf")
         patch.setattr(timm, "get_pretrained_cfg", lambda name: cfg)
         assert default_weights(name) is None
-
-
-def test_default_weights_are_kept_and_found_again(tmp_path, monkeypatch, whole):
-    import io
-
-    save_file(whole, tmp_path / "served.safetensors")
-    content = (tmp_path / "served.safetensors").read_bytes()
-
-    class Answer(io.BytesIO):
-        headers = {"Content-Length": str(len(content))}  # noqa: RUF012
-
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Answer(content))
-    model = Model(backbone="timm:test_vit", weights="default")
-    path = download_weights(model, tmp_path / "weights")
-    assert path == tmp_path / "weights/timm-test_vit/model.safetensors" == find_weights(model, tmp_path / "weights")
-    assert torch.equal(loaded(model, path)["norm.weight"], whole["norm.weight"])
 
 
 def lite_state():

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 from dataclasses import FrozenInstanceError, replace
 from html import escape
 from xml.etree import ElementTree
@@ -31,6 +30,7 @@ from hierbench.runs.store import Store
 from hierbench.scoring.report import Report, report_table
 from hierbench.scoring.score import Result
 from hierbench.utils.errors import UserError
+from tests.pages import typeset
 
 NAME = "tiny-imagenet-frozen"
 HOSTILE = r"\input{x} <script>alert(1)</script> | $x^2$ & {~_#%} é"
@@ -216,17 +216,12 @@ def test_html_explains_its_marks_and_nothing_in_the_data_acts(tables, name):
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason=NO_PDFLATEX)
 @pytest.mark.parametrize("names", [("board",), TABLES], ids=["one", "all"])
 def test_latex_compiles(tmp_path, tables, names):
-    """One document of the tables, and so of nothing that one of them defines for the others but the marks."""
-    pages = [render(tables[name], "latex") for name in names]
-    assert not any(r"\input{" in page for page in pages)
-    bodies = [page.split(r"\begin{document}")[1].split(r"\end{document}")[0] for page in pages]
-    head = max(pages, key=lambda page: page.index(r"\begin{document}")).split(r"\begin{document}")[0]
-    text = head + r"\begin{document}" + r"\clearpage".join(bodies) + r"\end{document}"
-    (tmp_path / "table.tex").write_text(text, encoding="utf-8")
-    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    """In one document, with the packages that their comments name."""
+    for name in names:
+        (tmp_path / f"{name}.tex").write_text(render(tables[name], "latex"), encoding="utf-8")
+    done = typeset(tmp_path, names)
     assert done.returncode == 0, done.stdout[-2000:]
-    assert "Float too large" not in done.stdout and (tmp_path / "table.pdf").stat().st_size > 1000
+    assert "Float too large" not in done.stdout and (tmp_path / "document.pdf").stat().st_size > 1000
 
 
 def test_a_table_without_records_derives_them_from_its_cells():
@@ -290,13 +285,13 @@ def test_half_widths_have_the_digits_of_the_mean_but_for_the_papers_own(board):
     rows = [replace(row, metrics={**row.metrics, "share": Cell(0.5, 0.06789)}) for row in board.rows]
     further = board_table(replace(board, rows=tuple(rows), columns=(column_of("top1"), share)))
     printed = board_table(Board.paper("fgvc"))
-    for form, sign in (("markdown", "+/- "), ("terminal", "+/- "), ("latex", "+/- "), ("html", "±&#8239;")):
+    for form, sign in (("markdown", "+/- "), ("terminal", "+/- "), ("latex", r"$\pm$ "), ("html", "±&#8239;")):
         text = render(further, form)
         assert re.search(rf"\d\d\.\d\d\D+{re.escape(sign)}\d\.\d\d\D", text) and f"{sign}0.0679" in text
         assert f"{sign}0.5873" in render(printed, form)
     text = render(printed, "latex")  # in the paper's look
-    assert r"\multirow{4}{*}{type-I}" in text and r"\cellcolor{blue!35}81.00 +/- 0.5873" in text
-    assert r"\cellcolor{blue!15}2.04 +/- 0.0343" in text and " & 79.18 +/- 0.5511" in text
+    assert r"\multirow{4}{*}{type-I}" in text and r"\cellcolor{blue!35}81.00 $\pm$ 0.5873" in text
+    assert r"\cellcolor{blue!15}2.04 $\pm$ 0.0343" in text and r" & 79.18 $\pm$ 0.5511" in text
 
 
 def test_boards_rows_and_cells_are_never_changed(board):
@@ -315,7 +310,7 @@ def test_boards_rows_and_cells_are_never_changed(board):
     ("form", "cell", "legend"),
     [
         ("markdown", "<u>70.00 +/- 0.10</u>", "<u>Underlined</u>: best of all"),
-        ("latex", r"\underline{70.00 +/- 0.10}", "Underlined: best of all"),
+        ("latex", r"\underline{70.00 $\pm$ 0.10}", "Underlined: best of all"),
         ("html", "<u>70.00</u>", "<u>Underlined</u>: best of all"),
     ],
 )

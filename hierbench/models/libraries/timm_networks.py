@@ -3,9 +3,13 @@
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import timm
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import LocalEntryNotFoundError
 from torch import Tensor, nn
 
 from hierbench.models.libraries.feature_map import Configuration, Output, unknown_network
@@ -52,16 +56,32 @@ def output_of(network: nn.Module) -> Output:
     return Output(channels_last, getattr(network, "num_prefix_tokens", 0) or 0, grid and tuple(grid))
 
 
-def default_weights(name: str) -> Remote | None:
+@dataclass(frozen=True)
+class HubFile:
+    """A file of the Hugging Face Hub, which huggingface_hub downloads and keeps: HF_HOME, HF_HUB_OFFLINE, tokens."""
+
+    repository: str
+    name: str
+
+    def there(self) -> Path | None:
+        """Return the file if it has been downloaded."""
+        with suppress(LocalEntryNotFoundError):
+            return Path(hf_hub_download(self.repository, self.name, local_files_only=True))
+        return None
+
+    def download(self) -> Path:
+        """Download the file, with progress; errors are those of huggingface_hub."""
+        return Path(hf_hub_download(self.repository, self.name))
+
+
+def default_weights(name: str) -> HubFile | Remote | None:
     """Return the file of published weights, None where there is none that can be read without executing code."""
     cfg = _published(name)
-    title = f"the weights of timm:{name}"
     # Some networks have a way of loading of their own: for the file at the url, or, marked "hf", for that on the hub.
     if cfg.hf_hub_id and cfg.custom_load != "hf":
-        from huggingface_hub import hf_hub_url
-
-        return Remote(title, hf_hub_url(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"))
-    return Remote(title, cfg.url) if isinstance(cfg.url, str) and cfg.url and not cfg.custom_load else None
+        return HubFile(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors")
+    has_url = isinstance(cfg.url, str) and cfg.url and not cfg.custom_load
+    return Remote(f"the weights of timm:{name}", cfg.url) if has_url else None
 
 
 def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
