@@ -11,6 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.formats import html
+from hierbench.leaderboard.tables.board import board_table
 from tests import browser
 from tests import site_records as records
 from tests.browser import js, press
@@ -147,6 +150,16 @@ def test_pages_load_in_silence_and_bar_nobody(chromium, kinds, site, half):
         assert browser.violations(page) == [], (path, scheme)
         ground = js(page, "getComputedStyle(document.documentElement).backgroundColor")
         assert (int(re.search(r"\d+", ground)[0]) < 64) == (scheme == "dark")
+
+
+def test_columns_of_text_are_left_in_a_notebook(chromium, tmp_path):
+    """Jupyter aligns every cell of what it shows to the right."""
+    jupyter = "<style>.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: right; }</style>"
+    table = html.notebook(board_table(Board.paper("fgvc")))
+    (tmp_path / "cell.html").write_text(f'{jupyter}<div class="jp-RenderedHTMLCommon">{table}</div>', encoding="utf-8")
+    page = browser.show(chromium, (tmp_path / "cell.html").as_uri())
+    sides = "[...document.querySelectorAll('tr:nth-child(1) > *')].map((cell) => getComputedStyle(cell).textAlign)"
+    assert js(page, sides) == 2 * [*2 * ["left"], *5 * ["right"], "left"]
 
 
 def test_the_policy_stops_what_is_not_the_site_s_own(chromium, site):
