@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
-from hierbench.records.record import Record, Records
+from hierbench.records.record import Record, Records, differing_params
 from hierbench.utils.text import one_line
 
 # From the strongest to the weakest, and how a legend says it of a number of runs.
@@ -63,13 +63,15 @@ def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
             seeds[spec.seed] = record
     rows: list[Row] = []
     variants = Counter((feature_type, method) for feature_type, method, _ in groups)
+    differing = differing_params(records)
     for (feature_type, method, _), group in groups.items():
         runs = [group[seed] for seed in sorted(group)]
         finished = {record.job.seed: record for record in runs if record.done}
         spec, results = runs[0].job, [record.metrics for record in finished.values()]
         title = one_line(next((record.title for record in finished.values()), method))
         if variants[feature_type, method] > 1:
-            title = one_line(f"{title} ({', '.join(f'{name}={value}' for name, value in spec.method.params.items())})")
+            every = ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
+            title = one_line(f"{title} ({differing.get(runs[0].id, every)})")
         ids = tuple(record.id for record in runs)
         row = Row(
             type=feature_type,

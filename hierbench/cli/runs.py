@@ -24,17 +24,20 @@ def runs(
     """
     from hierbench.config.recipe import dataset_name
     from hierbench.records.reading import read_records
+    from hierbench.records.record import differing_params
     from hierbench.runs.requests import SHOWN_DIGITS
 
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
     records = read_records(folder, dataset=None if dataset is None else dataset_name(dataset))
+    differing = differing_params(records)
     request_of = {run_id: request.id for request in records.requests for run_id in request.ids}
     lines = []
     for record in records:
         name, kind, seed = record.label, "scored", ""
         if record.spec is not None:
             name, kind, seed = record.spec.method.name, record.spec.type, str(record.spec.seed)
+            name += f" ({differing[record.id]})" if record.id in differing else ""
         state = record.state if record.state != "unfinished" else str(record.status.get("state", "planned"))
         numbers = [record.metrics.get("top1"), record.metrics.get("mistake_severity")]
         recipe = record.dataset.name if record.dataset else ""

@@ -201,6 +201,22 @@ def _variant_of(record: Record) -> tuple[str, str, str]:
     return record.job.method.name, record.job.type, comparison_of_row(record.row)
 
 
+def differing_params(records: Iterable[Record]) -> dict[str, str]:
+    """Return {run id: "alpha=0.2"}, the hyperparameters by which runs of one method, type and settings differ."""
+    groups: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for record in records:
+        if record.spec is not None:
+            groups.setdefault(_variant_of(record), {})[record.id] = record.job.method.params
+    said = {}
+    for group in groups.values():
+        first = next(iter(group.values()))
+        names = [name for name, value in first.items() if any(params.get(name) != value for params in group.values())]
+        if names:
+            for run_id, params in group.items():
+                said[run_id] = ", ".join(f"{name}={params.get(name)}" for name in names)
+    return said
+
+
 @dataclass(frozen=True, eq=False)
 class Records:
     """The runs of one folder, in the order in which they were asked for.

@@ -50,7 +50,7 @@ def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column
     write_text(file.with_suffix(".json"), render(table, "json"))
     write_text(file, render(table))
     means = {
-        f"{column.name}/{row.type} {row.method}": mean
+        f"{column.name}/{row.type} {row.title}": mean
         for column in board.columns
         for row in board.rows
         if column.name in row.metrics and (mean := row.metrics[column.name].mean) is not None

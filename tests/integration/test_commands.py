@@ -69,7 +69,7 @@ def test_mlflow_mirrors_the_runs(finished, folder):
         assert count("tags", "key = 'mlflow.parentRunId'") == count("params", "key = 'method.name'") == 18
         assert count("params", "key = 'methods' and value = 'paper'") == 1  # of the parent
         assert (count("metrics", "key = 'test_hierdist_at_5'"), count("metrics", "key = 'val_top1'")) == (18, 14)
-        assert count("metrics", "key = 'hierdist_at_5/type-II haframe'") == 1  # the row's mean, of the parent
+        assert count("metrics", "key = 'hierdist_at_5/type-II HAFrame'") == 1  # the row's mean, of the parent
     assert len(list((folder / "runs/mlartifacts").rglob("leaderboard-shapes.md"))) == 1
 
 

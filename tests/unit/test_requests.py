@@ -210,6 +210,17 @@ def test_what_a_table_is_of(planned, tmp_path):
             chosen(first, last, second, wanted=wanted)
 
 
+def test_rows_of_one_method_are_told_apart_by_what_differs(planned, tmp_path, cli):
+    """In a table and in the list of runs, by the hyperparameters that differ alone."""
+    planned("soft_labels")
+    planned("soft_labels,hxe", "methods.soft_labels.beta=9.0")
+    board = Board.of("shapes", read_records(tmp_path))
+    told = {"soft_labels (beta=9.0)", "soft_labels (beta=10.0)"}
+    assert {row.title for row in board.rows} == told | {"hxe"}
+    rows = json.loads(cli(tmp_path, "runs", "--runs", tmp_path, "--json").ok().out)["rows"]
+    assert {row["Method"] for row in rows} == told | {"hxe"}
+
+
 def test_a_published_folder_has_the_requests_of_its_runs(tmp_path):
     runs, other, target = (tmp_path / name for name in ("runs", "other", "target"))
     for folder in (runs, other, target):

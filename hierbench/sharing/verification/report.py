@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from hierbench.records.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERDICTS, Finding, Report
+from hierbench.records.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERDICTS, Finding, Report, RunFinding
+from hierbench.records.record import differing_params
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import one_line
 
@@ -29,8 +30,10 @@ def _lines(report: Report) -> Iterator[str]:
     runs = "1 run" if len(report.runs) == 1 else f"{len(report.runs)} runs"
     yield f"{one_line(str(report.folder))}: {runs}: {counts}"
     width = max(len(verdict) for verdict in VERDICTS)
+    differing = differing_params(run.record for run in report.runs if isinstance(run, RunFinding))
     for run in report.runs:
-        yield from _of(run, f"{run.verdict:{width}}  {_short(run.label)} ({run.id[:12]})", width)
+        said = _short(f"{run.label}, {differing[run.id]}" if run.id in differing else run.label)
+        yield from _of(run, f"{run.verdict:{width}}  {said} ({run.id[:12]})", width)
     for kind, findings in (("row", report.rows), ("table", report.tables)):
         for finding in findings:
             if finding.reasons or finding.notes or kind == "table":
