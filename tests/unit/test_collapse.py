@@ -234,7 +234,7 @@ def test_csv_json_and_summary(measured):
     line = line_of([*curves, second], ETF, "self_duality")
     assert line == ([1, 2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]) and line_of(curves, HAFRAME, "self_duality") is None
     table = render(summary_table(recipe, [curves[0], second]))
-    assert "2 seeds" in table and "| ETF | self-duality | 1.5000 | 1.5000 | +0 |" in " ".join(table.split())
+    assert "2 seeds" in table and "| cross-entropy | self-duality | 1.5000 | 1.5000 | +0 |" in " ".join(table.split())
 
 
 def test_the_switches_are_no_part_of_a_job(shapes):

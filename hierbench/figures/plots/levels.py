@@ -25,12 +25,16 @@ from hierbench.records.further_metrics import read_further
 from hierbench.utils.errors import UserError
 
 NOTHING = "the runs of {} have no predictions.npz: published records have none"
-SPREAD = 0.5  # of the room of a level, shared by the markers of all methods
+SPREAD = 0.8  # of the room of a level, shared by the markers of all methods
 FEW = 8  # levels, up to which the ticks say how many nodes there are
 
 
 def draw(request: Request) -> style.Drawing:
-    """Draw a row of panels per type of model, one panel per way to predict a node, in each a line per method."""
+    """Draw a row of panels per type of model, one per way to predict a node, in each a marker per method and level.
+
+    The markers of a level are side by side, in the order of the legend. No line joins those of two levels: its slope
+    would depend on the place in that order.
+    """
     board = board_of(request)
     runs = {id(row): counted_runs(row, board.records) for row in board.rows}
     if not any(run.has_predictions or read_further(run, board.records) for of in runs.values() for run in of):
@@ -56,15 +60,21 @@ def draw(request: Request) -> style.Drawing:
             _panel(axes, [(row, of[kind]) for row, of in lines if row.type == type_], looks, sizes)
             axes.set_title(f"{type_}: {about}", loc="left")
         panels[0].set_ylabel("accuracy (%)")
+    bottom, top = grid[0, 0].get_ylim()  # of all panels
+    grid[0, 0].set_ylim(max(bottom, 0.0), min(top, 100.5))  # whiskers may go further, accuracies do not
     for axes in grid[-1]:
         axes.set_xlabel("level, from the coarsest to the classes")
     figure.suptitle(f"{heading(board, request.dataset)}. Mean over seeds, whiskers: 95% t-interval", fontsize=8.0)
-    style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **style.line_of(look)))
+    style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **_marker_of(look)))
     absent = [row for row in board.rows if row.n and row not in shown]
     remarks = remarks_on(board, absent, "no predictions.npz")
     if any(run.bases for row in shown for run in runs[id(row)]):
         remarks.append("probabilities of rows that re-rank, unless they are a distribution, are those of their base")
     return style.Drawing(figure, remarks)
+
+
+def _marker_of(look: style.Look) -> dict[str, Any]:
+    return style.line_of(look) | {"linestyle": "none", "markersize": 4}
 
 
 def _panel(
@@ -73,10 +83,11 @@ def _panel(
     levels = np.arange(1, len(sizes) + 1)
     step = SPREAD / max(len(lines), 3)
     for i, (row, (means, half_widths)) in enumerate(lines):
-        look: dict[str, Any] = style.line_of(looks[style.key_of(row)])
         at = levels + (i - (len(lines) - 1) / 2.0) * step
-        axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **look)
+        axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **_marker_of(looks[style.key_of(row)]))
     few = len(sizes) <= FEW
     labels = [f"{level}\n{size} nodes" if few else f"{level}" for level, size in zip(levels, sizes, strict=True)]
     axes.set_xticks(levels, labels)
     axes.set_xlim(0.5, len(sizes) + 0.5)
+    for level in levels[:-1]:
+        axes.axvline(level + 0.5, color=style.LIGHT, linewidth=0.6, zorder=0)

@@ -50,9 +50,9 @@ def trees_shown(request: Request) -> tuple[dict[str, Tree], list[str]]:
 def draw(request: Request) -> style.Drawing:
     """Draw the mappings of one dataset's tree, or of all known ones side by side."""
     trees, unknown = trees_shown(request)
-    columns = len(trees) if len(trees) <= 3 else 2
+    columns = min(len(trees), 2)
     rows = math.ceil(len(trees) / columns)
-    figure = style.new_figure(style.SINGLE if columns == 1 else style.DOUBLE, 2.6 * rows)
+    figure = style.new_figure(style.DOUBLE, 2.6 * rows if columns > 1 else 4.0)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, (name, tree) in zip(grid.flat, trees.items(), strict=False):
         _panel(axes, title_of(name), tree.hierarchy, request.protocol)
@@ -82,7 +82,7 @@ def _panel(axes: Axes, title: str, hierarchy: Hierarchy, mode: Protocol) -> None
             marker=MARKERS[curve.gamma],
             label=label,
         )
-    axes.set_title(f"{title}\n{hierarchy.num_classes} classes, height {hierarchy.height}")
+    axes.set_title(f"{title}, protocol {mode}: {hierarchy.num_classes} classes, height {hierarchy.height}", loc="left")
     axes.set_xlabel("hierarchical distance $d$")
     axes.set_xticks(distances)
     axes.legend(loc="upper right", handlelength=0.9, handletextpad=0.4, labelspacing=0.15, borderaxespad=0.0)

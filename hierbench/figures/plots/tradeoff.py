@@ -67,15 +67,15 @@ def draw(request: Request) -> style.Drawing:
             zorder=3,
             alpha=FAINT if row.lacking else 1.0,
         )
-    if len(front := front_of(ranked)) > 1:
+    if has_front := len(front := front_of(ranked)) > 1:
         axes.plot(*numbers_of(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)
     axes.set_title(heading(board, request.dataset), loc="left")
     style.note(
         axes,
-        "band: competitive, severity at most 0.05 above the smallest\n"
-        "dashed: from row to row that no other beats in both\n"
-        "whiskers: 95% intervals; markers: open type-I, filled type-II"
+        ("band: competitive, severity at most 0.05 above the smallest\n" if ranked else "")
+        + ("dashed: from row to row that no other beats in both\n" if has_front else "")
+        + "whiskers: 95% intervals; markers: open type-I, filled type-II"
         + ("\nfaint: lacks seeds of the table, not ranked" if any(row.lacking for row in rows) else ""),
     )
     axes.set_xlabel("mistake severity (mean hierarchical distance of the mistakes; smaller is better)")

@@ -20,6 +20,11 @@ class Frame(NamedTuple):
     method: str
     type: FeatureType
 
+    @property
+    def title(self) -> str:
+        """The title of the method."""
+        return "cross-entropy" if self.name == "ETF" else self.name
+
 
 FRAMES = (Frame("HAFrame", "haframe", "type-II"), Frame("ETF", "ce", "type-I"))
 QUANTITIES = {
@@ -115,7 +120,7 @@ def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> Table:
             if (line := line_of(curves, frame, quantity)) is not None:
                 first, last, epochs = line.mean[0], line.mean[-1], line.epochs
                 change = Number(100 * (last / first - 1) if first > 5e-5 else None, "+.0f")
-                names, means = (Text(frame.name), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))
+                names, means = (Text(frame.title), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))
                 rows.append(TableLine([*names, *means, change]))
     ends = [f"Epoch {epoch}" for epoch in (*epochs[:1], *epochs[-1:])]
     how, seeds = recipe.collapse, len({curve.seed for curve in curves})
@@ -125,4 +130,4 @@ def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> Table:
         f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
         f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
     )
-    return Table(f"{recipe.title}, collapse", ["Frame", "Curve", *ends, "Change, %"], rows, above=[about])
+    return Table(f"{recipe.title}, collapse", ["Method", "Curve", *ends, "Change, %"], rows, above=[about])

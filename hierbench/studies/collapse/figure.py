@@ -1,4 +1,4 @@
-"""The figure of neural collapse: mean, standard deviation and self-duality over the epochs, HAFrame against ETF."""
+"""The figure of neural collapse over the epochs, of HAFrame and of cross-entropy, whose ideal is an ETF."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
         _draw_panel(axes, curves, *panel)
     handles, labels = rows[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside upper center", ncols=2, handlelength=3.4)
-    legend.set_title(plain(title, 60))
+    legend.set_title(f"{plain(title, 60)}\nideal of cross-entropy: a simplex ETF")
     rows[-1].set_xlabel("epoch")
     rows[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     figure.align_ylabels(rows)
@@ -71,7 +71,7 @@ def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str],
                 markerfacecolor=colour if what != "classifiers" else "white",
                 markersize=3.5,
                 markevery=list(marked)[::-1],
-                label=f"{frame.name}, {what}",
+                label=f"{frame.title}, {what}",
             )
     axes.set_title(title, loc="left")
     axes.set_ylabel(label)
