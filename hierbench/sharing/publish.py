@@ -61,7 +61,8 @@ def publish(
         _refuse_others(earlier, board, folder / name)
         parts = [Part(earlier, kept), part] if (kept := _kept(earlier, part)) else [part]
         made = compose(staging, dataset, parts, data_dir, protocol_of(board.protocol), chosen)
-        lines = [_came_and_went(earlier, made.board)] if updates else []
+        gone = sorted({*names_there(folder, name)} - {*names_there(staging, name)})
+        lines = [_came_and_went(earlier, made.board, gone)] if updates else []
         notes += _not_made(folder, name, known, chosen) if updates else []
     return Said([*notes, *made.notes], [*lines, written(folder, made)])
 
@@ -86,8 +87,8 @@ def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:
             raise UserError(f"{folder} is of other data, or of another tree or distance: move it away to publish this")
 
 
-def _came_and_went(earlier: Records, board: Board) -> str:
-    """Return the line that says which runs an update adds to a table and removes from it, by row."""
+def _came_and_went(earlier: Records, board: Board, gone: Sequence[str]) -> str:
+    """Return the line that says which runs an update adds to a table and removes from it, by row, and which files."""
     published = {record.id for record in board.records}
     parts = []
     for what, changed in (
@@ -96,7 +97,8 @@ def _came_and_went(earlier: Records, board: Board) -> str:
     ):
         rows = Counter(record.label.rpartition(" seed ")[0] for record in changed)
         parts.append(f"{what} {', '.join(f'{number} of {row}' for row, number in rows.items())}" if rows else "")
-    return "; ".join(filter(None, parts)) or "no run added or removed"
+    said = [*filter(None, parts)] or ["no run added or removed"]
+    return "; ".join([*said, *(f"removed {name}, which cannot be made of the new table" for name in gone)])
 
 
 def _not_made(folder: Path, name: str, known: Sequence[Column], columns: Sequence[Column]) -> list[str]:

@@ -155,8 +155,10 @@ def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     with pytest.raises(UserError, match="change this publication with --update, or move all of these away"):
         put(copied("two", "flamingo", seeds=2))
     (boards / "other.txt").write_text("kept")
+    (boards / "shapes-operating.svg").write_text("of the earlier table")
     lines = put(tmp_path / "two", update=True).lines
-    assert lines[0] == "added 2 of flamingo type-I" and "8 recomputed" in lines[1]
+    gone = "removed shapes-operating.svg, which cannot be made of the new table"
+    assert lines[0] == f"added 2 of flamingo type-I; {gone}" and "8 recomputed" in lines[1]
     rows = rows_of(boards)
     assert {name: (row["n"], row["verdict"]) for name, row in rows.items()} == {
         "ce": (3, "recomputed"), "crm": (3, "recomputed"), "flamingo": (2, "recomputed")
