@@ -234,13 +234,14 @@ def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Reco
 
 def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
     name = dataset_name(dataset)
-    if name == dataset and name not in recipe_names():
+    if name == dataset and name not in recipe_names() and records.root.is_dir():
         there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
         return NoRunsError(str(unknown_name("recipe", dataset, there.union(recipe_names()))))
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
-    command = f"hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
-    where = f" in {records.root}" if records.root.is_dir() else f": no folder {records.root}"
-    return NoRunsError(f"no runs of {name}{which}{where}; run: {command}")
+    command = f"run: hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
+    if not records.root.is_dir():
+        return NoRunsError(f"no runs of {name}{which}: no folder {records.root}; {command}")
+    return NoRunsError(f"no runs of {name}{which} in {records.root}; {command}")
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:

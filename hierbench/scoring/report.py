@@ -92,6 +92,12 @@ def report_table(report: Report) -> Table:
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
     about = f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
     over = "seeds" if len(report.results) > 1 else "images"
+    ties = [
+        f"{result.where}: {result.num_ties:,} of {result.num_examples:,} images have their largest score in several "
+        "classes, of which the first in the order of the tree counts."
+        for result in report.results
+        if result.num_ties
+    ]
     return Table(
         title=f"{report.name} on {report.of}",
         columns=("Metric", "Mean", "Low", "High"),
@@ -100,7 +106,7 @@ def report_table(report: Report) -> Table:
             for line in lines
             if (column := by_name[line["metric"]])
         ],
-        notes=[about],
+        notes=[about, *ties],
         records=[{key: line[key] for key in keys} for line in lines],
         content={
             "name": report.name,

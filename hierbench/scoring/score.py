@@ -41,6 +41,7 @@ class Result:
         metrics: those of `evaluate` that its number of ranked classes allows.
         intervals: {metric: (low, high)}, 95% bootstrap over examples; empty without resamples.
         mistakes: at each distance, 0 to the height.
+        num_ties: examples whose largest score several classes have.
     """
 
     where: str
@@ -48,19 +49,20 @@ class Result:
     metrics: dict[str, float]
     intervals: dict[str, tuple[float, float]]
     mistakes: list[int]
+    num_ties: int = 0
 
 
-def rank(found: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]]:
-    """Return [N, k] ranked classes, as many as the largest metric needs, and the ks of the metrics that they allow.
+def rank(found: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int]:
+    """Return [N, k] ranked classes, as many as the largest metric needs, the ks that they allow, and how many tie.
 
     Raises:
         UserError: a score is NaN.
     """
     ks = usable_ks(DEFAULT_KS, tree.num_classes)
     if found.classes is not None:
-        return found.classes, [k for k in ks if k <= found.classes.shape[1]]
+        return found.classes, [k for k in ks if k <= found.classes.shape[1]], 0
     assert found.scores is not None
-    classes = np.empty((found.num_examples, max(ks)), dtype=np.int64)
+    classes, num_ties = np.empty((found.num_examples, max(ks)), dtype=np.int64), 0
     for start in range(0, len(classes), CHUNK):
         chunk = torch.from_numpy(np.array(found.scores[start : start + CHUNK], dtype=native(found.scores.dtype)))
         top, num_nan = ranked(chunk, max(ks))
@@ -68,7 +70,8 @@ def rank(found: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]]:
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
             raise UserError(f"{found.where}: a score is NaN, first in row {row}")
         classes[start : start + CHUNK] = top.numpy()
-    return classes, list(ks)
+        num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
+    return classes, list(ks), num_ties
 
 
 def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
@@ -78,10 +81,10 @@ def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Res
         UserError: a score is NaN.
     """
     assert found.targets is not None
-    classes, ks = rank(found, tree)
+    classes, ks, num_ties = rank(found, tree)
     sums = contributions(classes, found.targets, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
-    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree))
+    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree), num_ties)
 
 
 def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:

@@ -20,16 +20,17 @@ EFFECT = "d: mean over standard deviation, of the differences by seed or pooled 
 def differences_table(board: Board, comparisons: Sequence[Comparison]) -> Table:
     """Return the differences from a reference: a row per comparison, and in CSV and JSON a line per metric too."""
     found = [pair.differences for pair in comparisons]
+    columns = [column for column in board.columns if any(column.name in differences for differences in found)]
     return Table(
         title=f"{board.dataset}, differences",
-        columns=["Model", "Method", "minus", *(column.heading for column in board.columns), "Seeds"],
+        columns=["Model", "Method", "minus", *(column.heading for column in columns), "Seeds"],
         rows=[
             Line(
                 [
                     Text(pair.row.type),
                     Text(pair.row.title, small=lacking(pair.row)),
                     Text(reference_of(pair.row, pair.reference)),
-                    *(gap_of(pair.differences.get(column.name), column) for column in board.columns),
+                    *(gap_of(pair.differences.get(column.name), column) for column in columns),
                     Text(seeds_of(pair.differences)),
                 ]
             )

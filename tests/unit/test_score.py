@@ -11,6 +11,7 @@ from hierbench import Hierarchy, evaluate
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import contributions
 from hierbench.scoring.predictions import read_predictions
+from hierbench.scoring.report import Report
 from hierbench.scoring.score import rank, score
 from hierbench.utils.errors import UserError
 
@@ -87,10 +88,19 @@ def test_what_timm_writes_is_read_as_it_is(tmp_path, tree, made, how, separate, 
     path = save_timm(frame, tmp_path / f"resnet50.{how.split('-')[0]}", how)
     found = read_predictions(path, tree)
     assert found.ids == made[2] and found.targets is None
-    ranked, ks = rank(found, tree)
+    ranked, ks, _ = rank(found, tree)
     assert ks == [each for each in (1, 5) if each <= (k or 6)]
     width = min(ranked.shape[1], k or 5)
     assert (ranked[:, :width] == top(made[0], width)[0]).all()
+
+
+def test_ties_for_the_first_place_are_said(tmp_path, tree, made):
+    scores = np.zeros_like(made[0])
+    scores[0, 2] = 1.0
+    np.savez(tmp_path / "a.npz", scores=scores, targets=made[1])
+    result = score(read_predictions(tmp_path / "a.npz", tree), tree, 0, 0)
+    said = f"{N - 1} of {N} images have their largest score in several classes"
+    assert result.num_ties == N - 1 and said in str(Report("a", "tree", "height", [result], 0, 0))
 
 
 @pytest.mark.parametrize("names", [("scores", "targets"), ("predictions", "label_ids"), ("logits", "labels")])

@@ -278,6 +278,10 @@ def test_a_row_without_runs_adds_no_column(board):
         heading = "hierdist@20" if form == "csv" else "HierDist@20"
         assert heading not in render(mixed, form) and heading in render(alone, form)
         assert "0 of 5" in render(mixed, form) or form == "csv"
+    pairs = compare_rows(board, "ce")
+    few = [replace(pair, differences={"top1": pair.differences["top1"]}) for pair in pairs]
+    assert "HierDist@20" in render(differences_table(board, pairs))
+    assert "HierDist@20" not in render(differences_table(board, few))
 
 
 def test_half_widths_have_the_digits_of_the_mean_but_for_the_papers_own(board):
