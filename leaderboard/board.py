@@ -234,9 +234,10 @@ def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Reco
 
 def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
     name = dataset_name(dataset)
-    if name == dataset and name not in recipe_names() and records.root.is_dir():
+    if name == dataset and name not in recipe_names():
         there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
-        return NoRunsError(str(unknown_name("recipe", dataset, there.union(recipe_names()))))
+        absent = "" if records.root.is_dir() else f"; no folder {records.root}, whose datasets would be known too"
+        return NoRunsError(f"{unknown_name('recipe', dataset, there.union(recipe_names()))}{absent}")
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
     command = f"run: hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
     if not records.root.is_dir():

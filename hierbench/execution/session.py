@@ -70,8 +70,11 @@ class Session:
         """The runs."""
         return Store(self.options.runs.resolve())
 
-    def open(self, methods: Sequence[Found]) -> Inputs:
-        """Check the request, resolve device and precision, and return data and weights; a dry run may lack them."""
+    def open(self, methods: Sequence[Found], *, may_be_closed: bool = False) -> Inputs:
+        """Check the request, resolve device and precision, and return data and weights; a dry run may lack them.
+
+        A runs folder that cannot be written is an error unless it `may_be_closed`.
+        """
         check_request(self.recipe, methods, self.types, self.options.overrides)
         options = self.options
         if options.executor == "ray" and not options.dry_run:
@@ -85,6 +88,8 @@ class Session:
         self.recipe = resolve_model(self.recipe.model_copy(update={"train": train}))
         self.options = replace(options, device=device)
         self.inputs = obtain(self.recipe, self.options)
+        if self.inputs.closed and not may_be_closed:
+            raise UserError(self.inputs.closed)
         self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
 

@@ -20,12 +20,17 @@ from hierbench.utils.files import file_digest
 
 @dataclass(frozen=True)
 class Inputs:
-    """The data and the weights of a recipe; after a dry run that misses any, `missing` names it, and how to get it."""
+    """The data and the weights of a recipe.
+
+    After a dry run that misses any, `missing` names it, and how to get it. `closed` says why the runs folder cannot be
+    written: a comparison whose runs are all there can still be shown.
+    """
 
     prepared: Prepared | None
     weights: Path | None = None
     digest: str | None = None
     missing: str = ""
+    closed: str = ""
 
 
 def obtain(recipe: Recipe, options: Options) -> Inputs:
@@ -36,11 +41,17 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     """
     model, folder, weights = recipe.model, options.data_dir / "weights", options.weights
     prepared: Prepared | None
+    closed = ""
     check_source(recipe, options.source)
     if not options.dry_run:
         if options.mlflow is None:
             default_uri(options.runs)  # raises where it cannot be written down
-        Store(options.runs).writable()
+        try:
+            Store(options.runs).writable()
+        except UserError as error:
+            if data.find(recipe.data.variant, options.data_dir) is None:
+                raise
+            closed = str(error)
         quality, source = recipe.data.jpeg_quality, options.source
         if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
             say(f"note: {recipe.data.dataset} is already prepared in {options.data_dir}; --source is not read")
@@ -77,7 +88,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             f"{recipe.data.dataset} was prepared from pictures, whose official order is lost: protocol authors drops "
             f"the last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
         )
-    return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
+    digest = None if weights is None else file_digest(weights, follow=True)
+    return Inputs(prepared, weights, digest, closed=closed)
 
 
 def _check_inputs(recipe: Recipe, prepared: Prepared) -> None:

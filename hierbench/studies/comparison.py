@@ -46,17 +46,22 @@ def compare(
     with redirect_stdout(sys.stderr):
         methods, broken = find_methods(names_asked(options))
     tuned_by = tuned_params(session, methods, file) if tuned else {}
-    inputs, types, seeds = session.open(methods), session.types, session.num_seeds
+    inputs, types, seeds = session.open(methods, may_be_closed=True), session.types, session.num_seeds
     recipe, prepared = session.recipe, inputs.prepared
     if prepared is not None:
         check_columns(columns, prepared.hierarchy(recipe.distance))
     params = {key: entry.params for key, entry in tuned_by.items()}
     plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
     state = states(plan, session.store)
+    if inputs.closed and (options.plan_only or set(state.values()) != {"cached"}):
+        raise UserError(inputs.closed)
     lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
     trained = list(with_bases(methods).values())
     if not announce(session, lines, partial(parameters_of, recipe, trained, types)):
         return Ended()
+    if inputs.closed:
+        say(f"warning: {inputs.closed}; the table is not written there")
+        return replace(publish_board(session.options, _shown(plan), columns), broken=broken)
     more = {"tuned": {f"{method}:{kind}": entry.params for (method, kind), entry in tuned_by.items()}} if tuned else {}
     record_request(
         session.store.root,
@@ -72,6 +77,10 @@ def compare(
         return Ended(broken=broken)
     ended = carry_out(session, plan, columns)
     return replace(ended, broken=broken)
+
+
+def _shown(plan: Sequence[Job]) -> list[str]:
+    return [job.id for job in plan if job.shown]
 
 
 def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]) -> dict[str, Any]:
@@ -121,7 +130,7 @@ def carry_out(session: Session, plan: list[Job], columns: Sequence[Column]) -> E
     labels = {job.id: job.spec.label for job in plan}
 
     def publish(mirror: Mirror) -> Ended:
-        return publish_board(options, [job.id for job in plan if job.shown], columns, mirror)
+        return publish_board(options, _shown(plan), columns, mirror)
 
     # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]

@@ -41,12 +41,16 @@ class Ended:
         return Shown(self.table, [*said, *self.failures], 1 if self.failures or self.broken else 0)
 
 
-def publish_board(options: Options, ids: Sequence[str], columns: Sequence[Column], mirror: Mirror) -> Ended:
-    """Write the leaderboard of a command's runs as markdown and JSON, attach it in MLflow, and return it."""
+def publish_board(
+    options: Options, ids: Sequence[str], columns: Sequence[Column], mirror: Mirror | None = None
+) -> Ended:
+    """Return the leaderboard of a command's runs; with a mirror it is also written, and attached there."""
     board = Board.of(options.dataset, asked_records(options.runs, ids, AGAIN), list(ids))
     if tuple(columns) != PAPER:
         board = with_columns(board, columns, options.data_dir)
     table, file = board_table(board), options.runs / f"leaderboard-{board.dataset}.md"
+    if mirror is None:
+        return Ended(board, table)
     write_text(file.with_suffix(".json"), render(table, "json"))
     write_text(file, render(table))
     means = {

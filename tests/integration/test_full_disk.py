@@ -160,6 +160,8 @@ def test_a_folder_that_becomes_read_only(disk, data_dir, cli, monkeypatch):
     disk.lock()
     shown = cli(disk.path.parent, "leaderboard", "--dataset", "shapes", "--runs", runs).ok()
     assert "| 1 " in shown.out and shown.err == ""
+    again = cli(disk.path.parent, *command).ok()
+    assert again.out == table and f"warning: runs cannot be written to {runs}: Read-only file system; the" in again.err
 
 
 def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, cli, monkeypatch):
