@@ -164,11 +164,10 @@ def crossing(start: int, most: int, nominal: float) -> float:
     stay = None  # as a function of u at a look that does not separate: that no later one does
     for n in range(most - 1, start - 1, -1):
         stay = _one_back(n, limits[n - start], limits[n + 1 - start], stay)
-    angle = math.asin(min(1.0, limits[0] / math.sqrt(start))) * _X
-    density = np.cos(angle) ** (start - 2) * math.exp(-betaln(0.5, (start - 1) / 2))
-    u = math.sqrt(start) * np.sin(angle)
-    later = np.ones_like(u) if stay is None else stay(np.abs(u))
     scale = math.asin(min(1.0, limits[0] / math.sqrt(start)))
+    density = np.cos(scale * _X) ** (start - 2) * math.exp(-betaln(0.5, (start - 1) / 2))
+    u = math.sqrt(start) * np.sin(scale * _X)
+    later = np.ones_like(u) if stay is None else stay(np.abs(u))
     return 1.0 - float((_W * density * later).sum() * scale)
 
 
@@ -208,9 +207,8 @@ def look_at(differences: Values, nominal: float) -> Look:
     if n < 2:
         return Look(n, float(differences.sum()), 0.0, 1.0)
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
-    quantile = float(stdtrit(n - 1, 1 - nominal / 2))
-    flat = error <= 1e-12 * abs(mean)
-    return Look(n, mean, quantile * error, 1.0 if flat else 2.0 * float(stdtr(n - 1, -abs(mean) / error)))
+    width, flat = float(stdtrit(n - 1, 1 - nominal / 2)) * error, error <= 1e-12 * abs(mean)
+    return Look(n, mean, width, 1.0 if flat else 2.0 * float(stdtr(n - 1, -abs(mean) / error)))
 
 
 def adjusted_p(design: Design, looks: Sequence[Look]) -> float:
