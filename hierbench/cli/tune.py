@@ -9,7 +9,6 @@ from hierbench.cli.command import command
 from hierbench.config.names import complete_methods
 from hierbench.config.options import Options
 from hierbench.leaderboard.table import Shown
-from hierbench.utils.errors import UserError
 
 
 @command("tune --dataset shapes --types type-II --dry-run", table="terminal", seeds=None, plan_only=False)
@@ -19,16 +18,16 @@ def tune(
         str,
         typer.Option("--methods", "--method", help="all, paper, or names and paths.", autocompletion=complete_methods),
     ] = "haframe",
-    sampler: Annotated[Literal["grid", "tpe"], "Every point of the grid, or TPE with median pruning."] = "grid",
+    sampler: Annotated[
+        Literal["grid", "tpe"] | None, "Every point of the grid, or TPE with median pruning; by default the recipe's."
+    ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Number of TPE's configurations; by default that of the grid.")
+        int | None, typer.Option(min=1, help="Number of TPE's configurations; by default the recipe's or the grid's.")
     ] = None,
     storage: Annotated[str | None, "Database for the trials; by default a SQLite file in the runs folder."] = None,
     output: Annotated[Path | None, "File for the best; by default tuned/DATASET.toml in the runs folder."] = None,
 ) -> Shown:
     """Search hyperparameters on the validation set, for run --tuned."""
-    if options.executor == "ray" and sampler == "tpe":
-        raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
     from hierbench.studies.tuning.tune import tune as search
 
     return search(options, storage, sampler, trials, output)

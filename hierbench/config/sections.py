@@ -103,6 +103,7 @@ class Train(Closed):
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     # Each epoch sees every image once, or draws as many with every class equally often.
     sampling: Literal["natural", "balanced"] = "natural"
+    every: Annotated[int, Field(ge=1)] = 1  # of how many images of a class, in their order, one is trained on
     lr: RatesOfTypes
 
     @model_validator(mode="after")
@@ -207,10 +208,13 @@ class Expected(Closed):
 class Tune(Closed):
     """How hyperparameters and learning rates are searched.
 
-    `grid` {method: {name: values}} replaces the grids that methods declare; "lr.backbone", "lr.transform" and
-    "lr.classifier" are learning rates, which a file may write as a table `lr`. The method "all" stands for every
-    trained one without points of its own for a rate.
+    `grid` {method: {name: values}} replaces the grids that methods declare; TPE searches from the smallest to the
+    largest value. "lr.backbone", "lr.transform" and "lr.classifier" are learning rates, which a file may write as a
+    table `lr`. The method "all" stands for every trained one without points of its own for a rate.
     """
 
     runs: Annotated[int, Field(ge=1, le=10_000)] = 3  # per configuration; configurations are compared by the mean
+    sampler: Literal["grid", "tpe"] = "grid"
+    trials: Annotated[int, Field(ge=1)] | None = None  # of TPE; by default as many as the largest grid has points
+    every: Annotated[int, Field(ge=1)] | None = None  # as train.every, for a search on a part of the training images
     grid: dict[str, Annotated[dict[str, tuple[Point, ...]], BeforeValidator(flat_rates)]] = Field(default={})

@@ -17,7 +17,7 @@ CODE_VERSION = 2
 # Keys that came after the first records, in the spec only where they differ from their default: older ids hold.
 ADDED = {
     "model": ("tokens", "input_size", "frozen", "views"),
-    "train": ("optimizer", "warmup_epochs", "layer_decay", "sampling"),
+    "train": ("optimizer", "warmup_epochs", "layer_decay", "sampling", "every"),
 }
 
 
@@ -53,6 +53,7 @@ class TrainSpec(Closed):
     warmup_epochs: int = 0
     layer_decay: float = 1.0
     sampling: Literal["natural", "balanced"] = "natural"
+    every: int = 1
     lr: JobRates
 
 

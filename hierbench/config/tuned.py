@@ -32,6 +32,7 @@ class Tuned(Closed):
     runner_up: dict[str, float] = Field(default={})  # the second best
     runner_up_mean: float | None = None
     runner_up_ci95: float | None = None
+    ends: tuple[str, ...] = ()  # hyperparameters that are at an end of the range that was searched
     separated: bool = False  # whether the two intervals are disjoint; if not, the choice may be due to chance
 
     @property

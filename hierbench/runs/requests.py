@@ -52,6 +52,7 @@ class Budget(Closed):
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
     runs: Annotated[int, Field(strict=True, ge=1, le=10_000)]  # of each trial
     study: str
+    ends: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()  # see `Tuned`
 
 
 class _Line(Closed):

@@ -90,8 +90,9 @@ def _seconds_per_job(
     """Return the seconds of a job's steps by type; one device is timed on its part of a batch."""
     sizes, prepared, before = _sizes(recipe, inputs), inputs.prepared, torch.get_num_threads()
     tree = stand_in_tree(recipe.expected.level_sizes) if prepared is None else prepared.hierarchy(recipe.distance)
-    batch = min(recipe.train.batch_size, sizes["train"])
-    steps = recipe.train.epochs * (sizes["train"] // batch)  # the last short batch of an epoch is dropped
+    num = max(1, sizes["train"] // recipe.train.every)
+    batch = min(recipe.train.batch_size, num)
+    steps = recipe.train.epochs * (num // batch)  # the last short batch of an epoch is dropped
     part = max(2, min(batch, recipe.train.micro_batch or batch) // setting.devices)
     torch.set_num_threads(setting.threads or before)
     try:

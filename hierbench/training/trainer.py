@@ -87,9 +87,11 @@ def train(
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
     train_split, val_split = (_split(fabric, prepared, name, job) for name in ("train", "val"))
-    batch_size = min(spec.train.batch_size, len(train_split))
+    labels, pace = train_split.labels.cpu(), Pace()
+    rows = rows_of_every(labels, spec.train.every)
+    batch_size = min(spec.train.batch_size, len(rows))
     num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
-    steps, epochs = len(train_split) // batch_size, spec.train.epochs
+    steps, epochs = len(rows) // batch_size, spec.train.epochs
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
@@ -97,14 +99,14 @@ def train(
         size = spec.model.input_size or prepared.meta["image_size"]
         shapes = shapes_of(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)
-    labels, pace = train_split.labels.cpu(), Pace()
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may be lost, and is not written again after the last epoch
     for epoch in range(len(history), epochs):
         current = set_rates(optimizer, spec.train, epoch)
         torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
-        order = epoch_order(labels, steps * batch_size, spec.train.sampling)  # the last short batch is dropped
+        # The last short batch is dropped.
+        order = rows[epoch_order(labels[rows], steps * batch_size, spec.train.sampling)]
         batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])
         losses: list[Tensor] = []
         model.train()
@@ -153,6 +155,14 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
     return progress
+
+
+def rows_of_every(labels: Tensor, every: int) -> Tensor:
+    """Return the rows of the first of every so many images of each class, labels [N], in ascending order."""
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    place = torch.arange(len(labels)) - (counts.cumsum(0) - counts).repeat_interleave(counts)  # within the class
+    return order[place % every == 0].sort().values
 
 
 def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced"]) -> Tensor:

@@ -74,6 +74,14 @@ def notes_of(board: Board) -> list[str]:
     if budgets - {None}:
         differ = "; rows differ in it, and - is none" if len(budgets) > 1 else ""
         found.append(f"Tuning: configurations tried on validation data x runs of each{differ}.")
+    ends = [
+        f"{row.title} {row.type} {one_line(end)}"
+        for row in board.rows
+        if row.tuning and not board.records[row.runs[0]].bases
+        for end in row.tuning.get("ends", ())
+    ]
+    if ends:
+        found.append(f"Tuned to an end of the range that was searched: {'; '.join(ends)}.")
     if units := units_of(board):
         found.append(units)
     if board.remark:

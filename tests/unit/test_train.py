@@ -71,6 +71,7 @@ def test_cosine_schedule():
         ("hafeature", "type-I", []),
         ("haframe", "type-II", []),
         ("ce", "type-II", ["train.sampling=balanced"]),
+        ("ce", "type-I", ["train.every=3"]),
         ("ce", "type-I", ["train.optimizer=adamw", "train.warmup_epochs=1", "train.layer_decay=0.5"]),
     ],
 )

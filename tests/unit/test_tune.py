@@ -50,7 +50,7 @@ def test_the_papers_grids(name, alphas, gammas):
 
 def test_the_space_comes_from_the_methods_params():
     space = search_space(load_recipe("shapes"), find_method("haframe"))
-    assert space.ranges == {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}
+    assert space.ranges == {"alpha": (0.3, 0.6), "gamma": (1.0, 5.0)}
     assert search_space(load_recipe("shapes"), find_method("ce")) is None
     assert search_space(load_recipe("shapes"), find_method("hafeature")) is None  # a switch is not tuned
 
@@ -85,7 +85,7 @@ def test_learning_rates_are_searched_where_the_recipe_has_points():
     assert list(found["haframe"].grid) == ["alpha", "gamma", "lr.classifier"]
     assert found["haframe"].points[1] == found["haframe"].points[0] | {"lr.classifier": 0.001}
     assert found["haframe"].ranges["lr.classifier"] == (0.001, 0.1)
-    assert found["haframe"].ranges["gamma"] == (0.1, 20.0)
+    assert found["haframe"].ranges["gamma"] == (1.0, 5.0)
 
 
 def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():
@@ -98,14 +98,25 @@ def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():
     assert search_space(recipe, find_method("ce")).of(recipe.model, "type-I") is None
 
 
-def test_tpe_draws_learning_rates_by_their_logarithm():
+def test_tpe_draws_learning_rates_and_wide_ranges_by_their_logarithm():
     """From 1e-6 to 1, half of the draws before TPE has seen any are below 1e-3, instead of a thousandth of them."""
-    ranges = {"lr.classifier": (1e-6, 1.0), "alpha": (1e-6, 1.0)}
-    space = Space({name: tuple(range(40)) for name in ranges}, ranges, 10)
+    ranges = {"lr.classifier": (1e-6, 1.0), "alpha": (1e-6, 1.0), "beta": (0.0, 1.0)}
+    space = Space({name: (0.0,) for name in ranges}, ranges, 10)
     found = tried(Search(space, "tpe"), lambda params: 1.0)
     assert all(1e-6 <= params["lr.classifier"] <= 1.0 for params in found) and len(found) == 10
-    assert sum(params["lr.classifier"] < 1e-3 for params in found) >= 3
-    assert sum(params["alpha"] < 1e-3 for params in found) == 0
+    assert all(sum(params[name] < 1e-3 for params in found) >= 3 for name in ("lr.classifier", "alpha"))
+    assert sum(params["beta"] < 1e-3 for params in found) == 0
+
+
+def test_tpe_begins_with_the_recipes_own_values(target):
+    """Its ranges include them; a value that is near an end of its range is named."""
+    start = target.start(search_space(target.recipe, target.found))
+    assert start == {"alpha": 0.4, "gamma": 4.0}
+    search = Search(Space(GRID.grid, {"alpha": (0.3, 0.5), "gamma": (1.0, 2.0)}, 8), "tpe", start)
+    found = tried(search)
+    assert found[0] == start and search.space.ranges == {"alpha": (0.3, 0.5), "gamma": (1.0, 4.0)}
+    assert search.space.ends_near({"alpha": 0.305, "gamma": 2.0}) == ("alpha 0.305 of 0.3 to 0.5",)
+    assert search.space.ends_near({"alpha": 0.32, "gamma": 3.9}) == ("gamma 3.9 of 1 to 4",)
 
 
 def tried(search, value_of=value_of):

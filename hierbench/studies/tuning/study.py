@@ -35,6 +35,7 @@ from hierbench.utils.lock import Lock
 
 FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
 OBJECTIVE = "hierdist@1"
+STARTUP = 6  # configurations that TPE draws at random
 BATCH = 4  # configurations that TPE chooses at once; not the number of workers, so that all machines choose the same
 Params = Mapping[str, float]
 
@@ -51,6 +52,16 @@ class Space:
     def points(self) -> list[dict[str, float]]:
         """The grid's points, the last hyperparameter fastest."""
         return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
+
+    def ends_near(self, params: Params) -> tuple[str, ...]:
+        """Return the hyperparameters within a twentieth of an end of their ranges, as users see them."""
+        found = []
+        for name, value in params.items():
+            low, high = self.ranges[name]
+            scale = math.log if is_logarithmic(name, low, high) else float
+            if low < high and not 0.05 < (scale(value) - scale(low)) / (scale(high) - scale(low)) < 0.95:
+                found.append(f"{name} {value:.3g} of {low:g} to {high:g}")
+        return tuple(found)
 
     def of(self, model: Model, feature_type: FeatureType) -> "Space | None":
         """Return the space of one type, with as many trials; None where nothing of it is left.
@@ -69,20 +80,17 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
     """Return a trained method's search space, None for a method without anything to tune.
 
     The grid is the method's own unless the recipe has another, and learning rates only where the recipe has points.
-    Ranges are the hyperparameters' bounds, and from the smallest to the largest point of a learning rate.
+    Ranges go from the smallest to the largest point.
 
     Raises:
         UserError: the recipe's grid has a name that the method does not tune, no points, or a value out of bounds.
     """
     grid: dict[str, Sequence[float]] = {}
-    ranges: dict[str, tuple[float, float]] = {}
     for name, info in found.cls.Params.model_fields.items():
         extra = info.json_schema_extra
         values = extra.get("grid") if isinstance(extra, dict) else None
         if isinstance(values, list) and values:
             grid[name] = [float(value) for value in values if isinstance(value, int | float)]
-            bounds = {key: getattr(item, key) for item in info.metadata for key in ("ge", "le") if hasattr(item, key)}
-            ranges[name] = (bounds.get("ge", min(grid[name])), bounds.get("le", max(grid[name])))
     if not_shared := [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
     groups = group_names(recipe, found)
@@ -98,17 +106,22 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
             if not own:
                 raise UserError(f"tune.grid.{section}.{name} is empty")
             grid[name] = list(dict.fromkeys(own))
-            if name.startswith(PREFIX):
-                if min(own) <= 0:
-                    raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(own):g}")
-                ranges[name] = (min(own), max(own))
+            if name.startswith(PREFIX) and min(own) <= 0:
+                raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(own):g}")
     if not grid:
         return None
+    ranges = {name: (min(values), max(values)) for name, values in grid.items()}
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
         params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
         found.params(recipe.params_of(found.name) | params)  # raises out of bounds
     return space
+
+
+def of_search(recipe: Recipe) -> Recipe:
+    """Return the recipe that a search trains on: with `tune.every`, a part of the training images."""
+    every = recipe.tune.every or recipe.train.every
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"every": every})})
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,13 @@ class Target:
             for seed in range(FIRST_SEED, FIRST_SEED + recipe.tune.runs)
         ]
 
+    def start(self, space: Space) -> dict[str, float]:
+        """Return the recipe's own values of what is searched, which are TPE's first configuration."""
+        rates = self.recipe.rates_of(self.found.name, self.type).model_dump()
+        params = self.found.params(self.recipe.params_of(self.found.name)).model_dump()
+        values = {PREFIX + name: value for name, value in rates.items()} | params
+        return {name: float(values[name]) for name in space.ranges}
+
     @property
     def label(self) -> str:
         """What users see."""
@@ -142,21 +162,33 @@ class Target:
                 content["train"]["lr"].pop(name.removeprefix(PREFIX), None)  # an own group's may be the classifier's
             else:
                 del content["method"]["params"][name]
-        searched: Any = [list(map(list, space.grid.items()))] if sampler == "grid" else [sorted(space.ranges.items())]
+        searched: Any = [list(map(list, space.grid.items()))]
+        if sampler == "tpe":
+            searched = [sorted(space.ranges.items()), sorted(self.start(space).items())]
         digest = digest_of([content, self.recipe.tune.runs, sampler, searched])
         return f"{self.recipe.dataset} {self.recipe.protocol} {self.label} {sampler} {digest[:12]}"
 
 
-class Search:
-    """The configurations of one search and their results; `sampler` is "grid", or "tpe" with median pruning."""
+def is_logarithmic(name: str, low: float, high: float) -> bool:
+    """Whether a range is searched on a logarithmic scale: a learning rate's, and any over a decade or more."""
+    return low > 0.0 and (name.startswith(PREFIX) or 10.0 * low <= high)
 
-    def __init__(self, space: Space, sampler: str) -> None:
+
+class Search:
+    """The configurations of one search and their results; `sampler` is "grid", or "tpe" with median pruning.
+
+    TPE begins with the configuration `start`, and its ranges include it.
+    """
+
+    def __init__(self, space: Space, sampler: str, start: Params | None = None) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.space, self.sampler = space, sampler
-        startup = min(10, max(2, len(space.points) // 2))
+        if start is not None:
+            ends = {name: (*space.ranges[name], start[name]) for name in space.ranges}
+            space = replace(space, ranges={name: (min(values), max(values)) for name, values in ends.items()})
+        self.space, self.sampler, self.start = space, sampler, start
         self._study = optuna.create_study(
             direction="minimize",
-            sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=startup),
+            sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=STARTUP),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
         )
 
@@ -166,7 +198,9 @@ class Search:
         distributions: dict[str, Any]
         if self.sampler == "tpe":
             ranges = self.space.ranges.items()
-            distributions = {name: FloatDistribution(*ends, log=name.startswith(PREFIX)) for name, ends in ranges}
+            distributions = {name: FloatDistribution(*ends, log=is_logarithmic(name, *ends)) for name, ends in ranges}
+            if self.start is not None and not self._study.trials:
+                self._study.enqueue_trial(dict(self.start))
             return [self._study.ask(distributions) for _ in range(min(BATCH, left))]
         distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
         for point in self.space.points[:left]:

@@ -34,6 +34,7 @@ from hierbench.studies.tuning.study import (
     Search,
     Space,
     Target,
+    of_search,
     search_space,
     without_password,
 )
@@ -41,9 +42,14 @@ from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
 
 
-def tune(options: Options, storage: str | None, sampler: str, trials: int | None, output: Path | None) -> Shown:
+def tune(options: Options, storage: str | None, sampler: str | None, trials: int | None, output: Path | None) -> Shown:
     """Run the command and return the ranking; the exit code is 0, or 1 where a run failed."""
     session = Session(options)
+    sampler = sampler or session.recipe.tune.sampler
+    if options.executor == "ray" and sampler == "tpe":
+        raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
+    if sampler == "tpe":
+        trials = trials or session.recipe.tune.trials
     names = names_asked(options)
     with redirect_stdout(stderr):
         methods, broken = find_methods(names)
@@ -54,7 +60,8 @@ def tune(options: Options, storage: str | None, sampler: str, trials: int | None
     methods, searches = _searches(session, methods, names, sampler, trials)
     storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
     types_to_train = [feature_type for _, feature_type, space in searches for _ in range(space.trials * runs)]
-    inputs, recipe = session.open(methods), session.recipe
+    inputs = session.open(methods)
+    recipe = of_search(session.recipe)
     session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
     if session.options.dry_run or inputs.prepared is None:
         for found, feature_type, space in searches:
@@ -212,7 +219,7 @@ def _tune_one(
 ) -> tuple[list[Ranked], bool]:
     """Carry out one search, write the winner, and return it, if there is one, and whether a run failed."""
     name, runs, epochs = target.study(space, sampler), target.recipe.tune.runs, target.recipe.train.epochs
-    record, search = Record(storage, name, session.options.runs), Search(space, sampler)
+    record, search = Record(storage, name, session.options.runs), Search(space, sampler, target.start(space))
     done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
     where = f"study {name!r} in {without_password(storage)}"
     say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; {where}")
@@ -226,6 +233,8 @@ def _tune_one(
     ):
         Tuning(target, search, record, execution, request).run()
     best = winner(search, name, runs)
+    if best is not None and best.ends:
+        extend_request(session.store.root, request, budget={row: {"ends": best.ends}})
     if best is None:
         say(f"{target.label}: no configuration was completed")
         return [], True
@@ -257,6 +266,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         runner_up_mean=runner_up.mean,
         runner_up_ci95=runner_up.ci95,
         separated=separated,
+        ends=search.space.ends_near(params),
     )
 
 
@@ -287,7 +297,8 @@ def ranking_table(searches: Sequence[Ranked], file: Path) -> Table:
 def _choice(target: Target, best: Tuned, file: Path) -> str:
     why = "its interval overlaps the next one's" if best.runs > 1 else "one run each has no interval"
     certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
-    return f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}; written to {file}"
+    ends = f"; at an end of its range: {', '.join(best.ends)}" if best.ends else ""
+    return f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}{ends}; written to {file}"
 
 
 def shown(params: Mapping[str, Any]) -> str:
