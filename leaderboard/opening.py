@@ -13,6 +13,7 @@ from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.printed import paper_datasets
 from hierbench.records.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
 from hierbench.records.reading import read_records
 from hierbench.records.record import Record, Records
@@ -139,3 +140,20 @@ def note(lines: Sequence[str]) -> None:
     """Print notes on standard error, each in one line."""
     for line in lines:
         say(f"note: {one_line(line, LONGEST)}")
+
+
+def boards_in(folders: Sequence[Path], *, paper: bool) -> list[Board]:
+    """Return the last table of each recipe in these folders, of runs or of published tables, and those printed.
+
+    Raises:
+        UserError: a folder is missing or has no table.
+    """
+    boards = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"no folder {folder}")
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir() and is_published(folder, path.name))
+        if not names:
+            names = sorted({one.dataset.name for one in read_records(folder) if one.dataset is not None})
+        boards += [open_board(name, Place(folder), apart=False) for name in names]
+    return boards + [Board.paper(name) for name in paper_datasets() if paper]

@@ -117,21 +117,17 @@ def group(help: str, *commands: Callable[..., None], panels: dict[str, str] | No
 
 
 class Group(TyperGroup):
-    """Commands whose list is divided by `panels`; names that are in none come last."""
+    """Commands whose list is divided by `panels`; one that is in none, which programs call, is not listed."""
 
     panels: ClassVar[dict[str, str]] = {}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, a section for each panel."""
-        left = self.list_commands(ctx)
-        for title, names in {**self.panels, "Commands": " ".join(left)}.items():
-            shown = [name for name in names.split() if name in left]
-            left = [name for name in left if name not in shown]
-            if shown:
-                width = formatter.width - 6 - max(map(len, self.list_commands(ctx)))
-                with formatter.section(title):
-                    rows = [(name, self.commands[name].get_short_help_str(width)) for name in shown]
-                    formatter.write_dl(rows)
+        every = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, every))
+        for title, names in (self.panels or {"Commands": " ".join(every)}).items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names.split()])
 
 
 class Command(TyperCommand):

@@ -1,0 +1,30 @@
+"""`hierbench overview`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hierbench.cli.command import command
+from hierbench.leaderboard.table import Table
+
+
+@command("overview boards --paper", table="markdown")
+def overview(
+    folders: Annotated[list[Path] | None, typer.Argument(help="Of published tables, or of runs.")] = None,
+    *,
+    metric: Annotated[str, "Of differences, ranks and agreement; claims have theirs."] = "mistake_severity",
+    paper: Annotated[bool, typer.Option("--paper", help="With the tables that the paper printed.")] = False,
+) -> Table:
+    """Print what holds across tables: differences, ranks, claims and agreement."""
+    from hierbench.leaderboard.columns import PAPER_BY_NAME
+    from hierbench.leaderboard.opening import boards_in
+    from hierbench.leaderboard.overview import overview_table, read_claims
+    from hierbench.utils.errors import UserError, unknown_name
+
+    if metric not in PAPER_BY_NAME:
+        raise unknown_name("metric", metric, PAPER_BY_NAME)
+    boards = boards_in(folders or ([] if paper else [Path("runs")]), paper=paper)
+    if not boards:
+        raise UserError("no table to look at")
+    return overview_table(boards, metric, read_claims())

@@ -1,0 +1,115 @@
+"""The overview of two published tables and the paper's, against the same numbers computed here from their JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hierbench.leaderboard.opening import boards_in
+from hierbench.leaderboard.overview import Claim, overview_table, read_claims
+from hierbench.leaderboard.table import Interval
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published"
+NAMES = ("cifar100-frozen", "cifar100-small")
+METRIC = "hierdist@1"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """The values [seeds] of both tables by row and metric."""
+    found = []
+    for name in NAMES:
+        rows = {}
+        for row in json.loads((PUBLISHED / f"{name}.json").read_text())["rows"]:
+            values = {metric: np.array(cell["values"]) for metric, cell in row["metrics"].items()}
+            rows[f"{row['method']}:{row['type']}"] = values
+        found.append(rows)
+    return found
+
+
+@pytest.fixture(scope="module")
+def overview(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    for name in NAMES:
+        for suffix in ("", ".json"):
+            (folder / f"{name}{suffix}").symlink_to(PUBLISHED / f"{name}{suffix}")
+    table = overview_table(boards_in([folder], paper=False), METRIC, read_claims())
+    return {(line.cells[0].text, line.cells[1].text): line.cells[2:] for line in table.rows}
+
+
+def by_hand(rows):
+    """{(row, metric): (difference, half-width, adjusted p)} of all rows from cross-entropy of their type, by seed."""
+    gaps = {}
+    for name, metrics in rows.items():
+        method, kind = name.split(":")
+        for metric, values in metrics.items() if method != "ce" else ():
+            gap = values - rows[f"ce:{kind}"][metric]
+            width = stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5
+            gaps[name, metric] = [gap.mean(), width, stats.ttest_1samp(gap, 0).pvalue]
+    order = sorted(gaps, key=lambda key: gaps[key][2])
+    largest = 0.0
+    for place, key in enumerate(order):
+        largest = max(largest, (len(order) - place) * gaps[key][2])
+        gaps[key][2] = min(1.0, largest)
+    return gaps
+
+
+def test_differences_ranks_and_agreement_are_those_computed_by_hand(overview, tables):
+    gaps = [by_hand(rows) for rows in tables]
+    titles = {f"{title.lower()}:type-II": f"{title}, type-II" for title in ("HAFrame", "CRM", "Flamingo")}
+    common = [name for name in tables[0] if name in tables[1]]
+    means = np.array([[rows[name][METRIC].mean() for name in common] for rows in tables])
+    ranks = stats.rankdata(means, axis=1)
+    for name, title in titles.items():
+        *cells, rank, wins = overview["HierDist@1", title]
+        for cell, of in zip(cells, gaps, strict=True):
+            mean, width, p = of[name, METRIC]
+            assert isinstance(cell, Interval) and (cell.mean, cell.ci95) == (pytest.approx(mean), pytest.approx(width))
+            assert cell.versus == ("" if p >= 0.05 else "better" if mean < 0 else "worse")
+        own = ranks[:, common.index(name)]
+        assert (rank.value, wins.value) == (own.mean(), (own == 1).sum())
+    tau = stats.kendalltau(*means).statistic
+    assert overview["tau-b, HierDist@1", NAMES[0]][1].text == f"{tau:.2f} ({len(common)} rows)"
+    assert (
+        overview["Network", "training"][0].text == "frozen"
+        and overview["Network", "training"][1].text == "from scratch"
+    )
+
+
+def test_claims_are_decided_as_by_hand(overview, tables):
+    for claim in read_claims():
+        for cell, rows, gaps in zip(overview["Claim", claim.says][:2], tables, map(by_hand, tables), strict=True):
+            if claim.is_ == "best":
+                paper = {n: v[claim.metric].mean() for n, v in rows.items() if n.split(":")[0] in
+                         ("ce", "crm", "flamingo", "hafeature", "haframe")}  # fmt: skip
+                best = min(paper, key=paper.get)
+                assert (cell.text == "holds") == (best.split(":")[0] == claim.row.split(":")[0])
+                continue
+            mean, width, p = gaps[claim.row, claim.metric]
+            gain = mean if claim.metric == "top1" else -mean
+            excludes = gain - width >= 0 if claim.is_ == "no worse" else p < 0.05
+            expected = "does not, " if p < 0.05 and gain < 0 else "holds, " if excludes else "cannot tell, "
+            assert cell.text.startswith(expected) and re.search(r"[+-][\d.]+ \+/- [\d.]+$", cell.text), (claim, cell)
+
+
+def test_printed_differences_are_welchs_of_the_printed_numbers(tmp_path):
+    """Of five runs a row; the printed half-widths have the deviation over n."""
+    claim = Claim.model_validate({"says": "x", "row": "haframe:type-II", "metric": "top1", "is": "better"})
+    table = overview_table(boards_in([], paper=True), "top1", [claim])
+    (line,) = [line for line in table.rows if line.cells[1].text == "HAFrame, type-II"]
+    cell = line.cells[2:][table.columns[2:].index("fgvc (paper)")]
+    ours, base = (80.49, 0.4692), (79.58, 0.2727)
+    deviations = [width / stats.t.ppf(0.975, 4) * 5**0.5 * (5 / 4) ** 0.5 for _, width in (ours, base)]
+    test = stats.ttest_ind_from_stats(ours[0], deviations[0], 5, base[0], deviations[1], 5, equal_var=False)
+    assert cell.mean == pytest.approx(ours[0] - base[0])
+    error = (deviations[0] ** 2 / 5 + deviations[1] ** 2 / 5) ** 0.5
+    assert cell.ci95 / error == pytest.approx(stats.t.ppf(0.975, welch_freedom(deviations)))
+    assert test.statistic == pytest.approx(cell.mean / error)
+
+
+def welch_freedom(deviations):
+    parts = [deviation**2 / 5 for deviation in deviations]
+    return sum(parts) ** 2 / sum(part**2 / 4 for part in parts)
