@@ -15,11 +15,12 @@ def overview(
     *,
     metric: Annotated[str, "Of differences, ranks and agreement; claims have theirs."] = "mistake_severity",
     paper: Annotated[bool, typer.Option("--paper", help="With the tables that the paper printed.")] = False,
+    picture: Annotated[Path | None, "Draw the differences into this file too: SVG, PDF or PNG."] = None,
 ) -> Table:
     """Print what holds across tables: differences, ranks, claims and agreement."""
     from hierbench.leaderboard.columns import PAPER_BY_NAME
     from hierbench.leaderboard.opening import boards_in
-    from hierbench.leaderboard.overview import overview_table, read_claims
+    from hierbench.leaderboard.overview import Seen, overview_table, read_claims
     from hierbench.utils.errors import UserError, unknown_name
 
     if metric not in PAPER_BY_NAME:
@@ -27,4 +28,11 @@ def overview(
     boards = boards_in(folders or ([] if paper else [Path("runs")]), paper=paper)
     if not boards:
         raise UserError("no table to look at")
+    if picture is not None:
+        from hierbench.figures.plots.overview import draw
+        from hierbench.figures.plots.style import check_output, house_style, write_figure
+
+        check_output(picture, "--picture")
+        with house_style():
+            write_figure(draw([Seen.of(board) for board in boards], PAPER_BY_NAME[metric]), picture)
     return overview_table(boards, metric, read_claims())

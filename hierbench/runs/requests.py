@@ -257,7 +257,9 @@ def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, A
     row = f"{spec.method.name}:{spec.type}"
     content = next((budget[row] for budget in reversed(budgets.get(run_id, [])) if row in budget), None)
     try:
-        return None if content is None else Budget.model_validate(content).model_dump()
+        return (
+            None if content is None else Budget.model_validate(content).model_dump(mode="json", exclude_defaults=True)
+        )
     except ValueError:  # in a received folder
         return None
 

@@ -2,17 +2,20 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import boards_in
 from hierbench.leaderboard.overview import Claim, overview_table, read_claims
 from hierbench.leaderboard.table import Interval
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published"
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "leaderboard/published"
 NAMES = ("cifar100-frozen", "cifar100-small")
 METRIC = "hierdist@1"
 
@@ -113,3 +116,13 @@ def test_printed_differences_are_welchs_of_the_printed_numbers(tmp_path):
 def welch_freedom(deviations):
     parts = [deviation**2 / 5 for deviation in deviations]
     return sum(parts) ** 2 / sum(part**2 / 4 for part in parts)
+
+
+def test_the_pages_say_what_the_tables_give():
+    """README and the page on photographs have the rows that `hierbench overview leaderboard/published` prints."""
+    pages = runpy.run_path(str(ROOT / "docs/pictures/overview.py"))
+    text = render(overview_table(boards_in([PUBLISHED], paper=False), "mistake_severity", read_claims()))
+    for page, rows in pages["PAGES"].items():
+        shown = (ROOT / page).read_text(encoding="utf-8")
+        part = pages["part_of"](text, rows)
+        assert part.count("| Claim") == len(read_claims()) and pages["filled"](shown, part) == shown, page

@@ -178,14 +178,14 @@ def legend_below(
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, option: str = "--output") -> None:
     """Raise a UserError, before anything is drawn, where a figure cannot be written."""
     if path.suffix.lower() not in METADATA:
-        raise UserError(f"--output {path}: the suffix must be one of {', '.join(METADATA)}")
+        raise UserError(f"{option} {path}: the suffix must be one of {', '.join(METADATA)}")
     if path.exists() and not path.is_file():
-        raise UserError(f"--output {path}: not a file")
+        raise UserError(f"{option} {path}: not a file")
     if not path.parent.is_dir():
-        raise UserError(f"--output {path}: there is no folder {path.parent}")
+        raise UserError(f"{option} {path}: there is no folder {path.parent}")
 
 
 def write_figure(figure: Figure, path: Path) -> None:

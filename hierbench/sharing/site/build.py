@@ -9,7 +9,7 @@ from hierbench.sharing.received import Received
 from hierbench.sharing.site.content import Table, find_tables, read_table
 from hierbench.sharing.site.methods import Methods
 from hierbench.sharing.site.names import Slugs
-from hierbench.sharing.site.pages import TablePage, Writer, write_method
+from hierbench.sharing.site.pages import TablePage, Writer, write_index, write_method
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
@@ -77,7 +77,7 @@ def write_site(tables: Sequence[Table], target: Path, title: str) -> int:
         for method in methods.known.values():
             write_method(writer, method)
         in_order = sorted(methods.known.values(), key=lambda method: method.slug)
-        writer.page("index.html", "index", tables=pages, methods=in_order)
+        write_index(writer, pages, in_order)
         writer.write(".nojekyll", "")  # GitHub's pages otherwise leave some names out
         about = "made by hierbench site build, which replaces it"
         write_json(target / MARKER, {"about": about, "files": sorted(writer.files)})

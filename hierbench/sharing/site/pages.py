@@ -3,7 +3,7 @@
 import re
 import shlex
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -15,9 +15,11 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hierbench.figures.plots import overview, style
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
+from hierbench.leaderboard.overview import Seen, overview_table, read_claims
 from hierbench.leaderboard.paired import BASELINE, compare_rows
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Text
@@ -42,6 +44,7 @@ from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
 PICTURE = "tradeoff"
+OVERVIEW = PAPER_BY_NAME["mistake_severity"]  # by which the paper ranks
 MOST_DRAWN = 50  # rows of a table that has a picture: the legend of 60 leaves no room for the axes
 DOWNLOADS = {"csv": "CSV", "json": "JSON", "latex": "LaTeX"}
 ARCHIVE = "records.zip"
@@ -224,6 +227,17 @@ def write_method(writer: Writer, method: Method) -> None:
         results=shown(results_of(method)),
         code=highlighted(method.text),
     )
+
+
+def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Method]) -> None:
+    """Write the page that lists all: what holds across the tables first, where there are several."""
+    boards, picture, across = [page.table.board for page in pages if page.table.board.rows], "", Markup()
+    if len(boards) > 1:
+        across = shown(replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables"))
+        picture = "overview.svg"
+        with style.house_style():
+            style.write_figure(overview.draw([Seen.of(board) for board in boards], OVERVIEW), writer.add(picture))
+    writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 
 def results_of(method: Method) -> Sheet:
