@@ -88,9 +88,9 @@ def test_links_are_relative_and_lead_somewhere(site, pages):
 
 def test_the_table_page_says_what_the_records_give(site, pages):
     text = " ".join(" ".join(pages[f"{TABLE}index.html"].text).split())
-    assert "27 rows under protocol paper" in text and "Differences from cross-entropy" in text
+    assert "18 rows under protocol paper" in text and "Differences from cross-entropy" in text
     rows = list(csv.DictReader((site / TABLE / "table.csv").read_text(encoding="utf-8").splitlines()))
-    assert len(rows) == 27 and len(json.loads((site / TABLE / "table.json").read_text())["rows"]) == 27
+    assert len(rows) == 18 and len(json.loads((site / TABLE / "table.json").read_text())["rows"]) == 18
     assert r"\begin{tabular}" in (site / TABLE / "table.tex").read_text(encoding="utf-8")
 
 
@@ -107,7 +107,7 @@ def test_the_archive_is_what_verify_takes(site, cli, tmp_path):
         archive.extractall(tmp_path)
     done = cli(tmp_path, "verify", "tiny-imagenet-frozen", "--json").ok()
     (folder,) = json.loads(done.out)["folders"]
-    assert folder["counts"]["recomputed"] == 58 and folder["rejected"] == 0
+    assert folder["counts"]["recomputed"] == 38 and folder["rejected"] == 0
 
 
 def test_the_picture_is_drawn_from_the_records(site):
@@ -234,7 +234,7 @@ def test_without_scripts_the_table_is_whole_and_has_no_controls(chromium, site):
     url = (site / TABLE / "index.html").as_uri()
     browser.show(chromium, url, scripts=False)
     try:
-        assert len(chromium.find_element("css selector", ".board").find_elements("css selector", "tbody tr")) == 27
+        assert len(chromium.find_element("css selector", ".board").find_elements("css selector", "tbody tr")) == 18
         assert not chromium.find_elements("css selector", ".board button")
     finally:
         browser.show(chromium, "about:blank")

@@ -22,8 +22,8 @@ SHIPPED = Path(__file__).resolve().parents[2] / f"leaderboard/published/{NAME}"
 
 @pytest.fixture(scope="module")
 def published(copied, tmp_path_factory):
-    """Published runs of three methods."""
-    methods = ("ce", "crm", "soft_labels")
+    """Published runs of four methods."""
+    methods = ("ce", "crm", "soft_labels", "hxe")
     return copied(tmp_path_factory.mktemp("published"), lambda spec: spec["method"]["name"] in methods)
 
 
@@ -34,7 +34,7 @@ def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     pairs = [(row, name) for row in rows for name in METRICS]
     gaps = [difference(values_by_seed(row, METRICS)[name], bases[row.type][name]) for row, name in pairs]
     arrows, adjusted = arrows_of(board), holm([gap.p for gap in gaps])
-    assert arrows.number == len(gaps) == 25 * 5
+    assert arrows.number == len(gaps) == 16 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
         better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
         assert arrows.of.get((id(row), name), "") == (better if p < 0.05 else ""), (row.method, name)
@@ -69,10 +69,10 @@ def test_the_page_of_differences_has_the_tests_of_the_arrows():
     board = replace(board, rows=rows, seeds=(0, 1, 2))
     arrows, pairs = arrows_of(board), compare_rows(board, "ce")
     bold = {(id(p.row), name) for p in pairs for name, gap in p.differences.items() if gap.significant}
-    assert bold == arrows.of.keys() and arrows.number == 24 * 5
+    assert bold == arrows.of.keys() and arrows.number == 15 * 5
     text = render(differences_table(board, pairs), "markdown")
-    assert "Holm's correction over all 120 differences; those of rows that are not ranked are not tested" in text
-    assert len(pairs) == 25
+    assert "Holm's correction over all 75 differences; those of rows that are not ranked are not tested" in text
+    assert len(pairs) == 16
 
 
 def test_differences_from_a_reference_are_one_family(published):

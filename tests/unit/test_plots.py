@@ -116,10 +116,10 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
     drawing = severity.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
-    for axes, titles in zip(panels, (13, 14), strict=True):
+    for axes, titles in zip(panels, (4, 14), strict=True):
         assert len(axes.patches) == titles * 11
     heights = [patch.get_height() for patch in panels[0].patches[:11]]
-    assert sum(heights) == pytest.approx(100 - 58.445, abs=0.01)  # cross-entropy, type-I
+    assert sum(heights) == pytest.approx(100 - 62.392, abs=0.01)  # cross-entropy, type-I
     assert panels[1].get_xlabel() == "height of the lowest common ancestor"
     legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 14
@@ -167,7 +167,7 @@ def test_the_band_holds_exactly_the_competitive_rows_and_labels_do_not_cover_eac
 
 def fake_run(folder, hierarchy):
     """A finished run of `shapes` with random predictions: what confusion reads."""
-    content = read_json(next(PUBLISHED.glob("99b0*/spec.json")))
+    content = read_json(next(PUBLISHED.glob("dd0a5b71f36d*/spec.json")))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
     spec = Spec.model_validate(content | {"seed": 4})
     run = Store(folder).run(spec.id)
@@ -234,8 +234,8 @@ def test_choosing_a_run(tmp_path, small):
 def test_curves_of_the_published_runs():
     drawing = curves.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
-    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [11, 11, 11, 12, 12, 12]
-    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(57.8, abs=0.2)  # validation accuracy of cross-entropy
+    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 12, 12, 12]
+    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
     assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
     assert len({line.get_marker() for line in panels[3].lines}) == 12
     assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)

@@ -30,9 +30,9 @@ def row_of(method, values, seeds=None, planned=3):
     return Row("type-I", method, method, len(values), planned, cells, ["id"] * planned, seeds=seeds)
 
 
-def of_type_one(spec, kept):
-    """Whether a run of type I is of a kept seed of its method."""
-    return spec["type"] == "type-I" and spec["seed"] in kept.get(spec["method"]["name"], ())
+def of_type_two(spec, kept):
+    """Whether a run of type II is of a kept seed of its method."""
+    return spec["type"] == "type-II" and spec["seed"] in kept.get(spec["method"]["name"], ())
 
 
 def test_seeds_of_a_table():
@@ -70,7 +70,7 @@ def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
     found = best_of(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
     named = [(column.name, first.method, first.type, star and star.method) for column, first, star in found]
     assert named == [
-        ("top1", "descendant_softmax", "type-I", "hiercos"),
+        ("top1", "ce", "type-I", "hiercos"),
         ("mistake_severity", "hiercos", "type-II", None),
         ("hierdist@1", "crm", "type-I", "hiercos"),
         ("hierdist@5", "crm", "type-I", "hiercos"),
@@ -116,7 +116,7 @@ def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     """A copy of published runs: a method that keeps its two best seeds of five has the smallest severity."""
     said = "the recipe plans 5 seeds"
     kept = dict.fromkeys(("ce", "soft_labels", "hxe"), range(5)) | {"hiercos": (1, 3)}
-    store = Store(copied(tmp_path, lambda spec: of_type_one(spec, kept)))
+    store = Store(copied(tmp_path, lambda spec: of_type_two(spec, kept)))
     found = Board.of("tiny-imagenet-frozen", read_records(store.root))
     rows = {row.method: row for row in found.rows}
     assert found.seeds == (0, 1, 2, 3, 4) and rows["hiercos"].lacking == (0, 2, 4) and rows["hiercos"].n == 2
@@ -149,13 +149,13 @@ def test_rows_that_are_not_of_runs_and_a_table_of_one_seed():
 def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_the_seeds_of_others(tmp_path, copied):
     """Seeds 0, 1, 3 and 4 of a row, and five of one without predictions, are no reason to exclude rows with 0 to 2."""
     kept = {"ce": (0, 1, 3, 4), "hxe": (0, 1, 2), "barz_denzler": (0, 1, 2), "soft_labels": range(5)}
-    for path in copied(tmp_path, lambda spec: of_type_one(spec, kept)).glob("*/spec.json"):
+    for path in copied(tmp_path, lambda spec: of_type_two(spec, kept)).glob("*/spec.json"):
         if json.loads(path.read_text())["method"]["name"] == "soft_labels":
             path.with_name("predictions-compact.npz").unlink()
     opened = checked_board("tiny-imagenet-frozen", Place(tmp_path, tmp_path / "no-data"))
     found, report = opened.board, opened.report
     rows = {row.method: row for row in found.rows}
-    assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-I"]
+    assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-II"]
     assert found.seeds == (0, 1, 2) and rows["ce"].verdict == "rejected"
     assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking
     assert rows["soft_labels"].verdict == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking

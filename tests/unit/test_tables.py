@@ -65,7 +65,7 @@ def store(copied, tmp_path_factory):
 
     def takes(spec):
         name = spec["method"]["name"]
-        return spec["type"] == "type-I" and (name in ("ce", "soft_labels") or (name == "hxe" and spec["seed"] < 4))
+        return spec["type"] == "type-II" and (name in ("ce", "soft_labels") or (name == "hxe" and spec["seed"] < 4))
 
     return Store(copied(tmp_path_factory.mktemp("runs"), takes))
 

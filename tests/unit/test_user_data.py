@@ -573,6 +573,8 @@ def test_the_images_of_a_built_in_recipe():
         "cifar100-small": "cifar100",
         "grocery-frozen": "grocery",
         "tiny-imagenet-frozen": "tiny-imagenet",
+        "cifar100-lite2": "cifar100",
+        "grocery-finetuned": "grocery",
     }
     for name, data in names.items():
         assert load_recipe(name).expected == load_recipe(data).expected
