@@ -3,7 +3,8 @@
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from hierbench import Hierarchy, PostHoc, hyperparameter
 from hierbench.hierarchy import Nodes
@@ -39,12 +40,18 @@ class HierarchicalEnsemble(PostHoc):
         _, self.parent, self.num_children = nodes.parent[nodes.num_inner :].unique(  # [K], [P]
             return_inverse=True, return_counts=True
         )
+        # [P, most children], K where there are fewer; column by column, every device adds up in one order.
+        classes = self.parent.argsort(stable=True).split(self.num_children.tolist())
+        self.children = nn.utils.rnn.pad_sequence(list(classes), batch_first=True, padding_value=len(self.parent))
 
     def rescore(self, fine: Tensor, coarse: Tensor) -> Tensor:
         """Return [N, K] for the probabilities [N, K] of the cross-entropy model and of the coarse network."""
         parent = self.parent = self.parent.to(fine.device)  # kept there for the next chunk
-        own = coarse if self.params.parents == "network" else fine
-        of_parent = torch.zeros_like(fine[:, : len(self.num_children)]).index_add_(1, parent, own)
+        children = self.children = self.children.to(fine.device)
+        own = F.pad(coarse if self.params.parents == "network" else fine, (0, 1))
+        of_parent = torch.zeros_like(fine[:, : len(children)])
+        for column in children.unbind(1):
+            of_parent += own.index_select(1, column)
         if self.params.parents == "mean":
             of_parent = of_parent / self.num_children.to(of_parent)
         products: Tensor = fine * of_parent.index_select(1, parent)

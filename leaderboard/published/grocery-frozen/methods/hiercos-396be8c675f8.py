@@ -56,10 +56,12 @@ class HierCOS(Method):
 
     params: Params
     rotation: Tensor | None
+    shares: Tensor
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)
         self.nodes = Nodes(hierarchy)
+        self.register_buffer("shares", path_distribution(self.nodes.on_path), persistent=False)  # [K, L] float64
         size = self.nodes.num_nodes - 1
         self.linear = nn.Linear(num_features, size) if num_features != size else None
         rotation = random_rotation(size).to(torch.get_default_dtype()) if self.linear is None else None
@@ -78,7 +80,7 @@ class HierCOS(Method):
         path = self.nodes.paths[targets] - 1  # [B, L]
         on_path = self.nodes.on_path[targets]
         own = sizes.gather(1, path)
-        wanted = path_distribution(on_path)
+        wanted = self.shares[targets]
         entropy = torch.special.entr(wanted).sum(dim=1).to(sizes)
         divergences = sizes.logsumexp(dim=1) - (wanted.to(sizes) * own).sum(dim=1) - entropy
         terms = {"kl": divergences.mean()}
