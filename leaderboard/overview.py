@@ -168,7 +168,7 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     heads = [seen.board.dataset + (" (paper)" if seen.trained == "printed" else "") for seen in tables]
     return Table(
         title="Overview",
-        columns=["", "Row", *heads, "Mean rank", "Wins"],
+        columns=["Part", "Row", *heads, "Mean rank", "Wins"],
         rows=lines,
         notes=NOTES,
         merged=1,
