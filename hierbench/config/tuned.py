@@ -27,6 +27,7 @@ class Tuned(Closed):
     trials: int  # completed configurations
     pruned: int  # configurations that were stopped early
     runs: int  # per configuration
+    earlier: int = 0  # configurations of searches that this one replaced, as when a range is widened
     mean: float  # of validation hierdist@1 over the runs
     ci95: float | None = None  # half-width of its interval, None below two runs
     runner_up: dict[str, float] = Field(default={})  # the second best
@@ -36,9 +37,14 @@ class Tuned(Closed):
     separated: bool = False  # whether the two intervals are disjoint; if not, the choice may be due to chance
 
     @property
+    def configurations(self) -> int:
+        """All that were tried, also by searches before."""
+        return self.trials + self.pruned + self.earlier
+
+    @property
     def budget(self) -> str:
         """Configurations times runs."""
-        return f"{self.trials + self.pruned} x {self.runs}"
+        return f"{self.configurations} x {self.runs}"
 
 
 FILE = TypeAdapter(dict[Protocol, dict[str, dict[FeatureType, Tuned]]])
@@ -77,7 +83,9 @@ def read_tuned(file: Path) -> AllTuned:
 
 
 def write_tuned(file: Path, found: AllTuned) -> None:
-    """Add results to a file; results of other searches stay, even of commands that write at the same time.
+    """Add results to a file; those of other rows stay, even of commands that write at the same time.
+
+    A result that replaces one of another study counts its configurations too: both searches were made for the row.
 
     Raises:
         UserError: the file is damaged or cannot be written.
@@ -85,8 +93,12 @@ def write_tuned(file: Path, found: AllTuned) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with Lock(file.parent, "tuned"):
-            text = HEADER
-            for (protocol, method, feature_type), tuned in sorted({**read_tuned(file), **found}.items()):
+            text, entries = HEADER, dict(read_tuned(file))
+            for key, tuned in found.items():
+                before = entries.get(key, tuned)
+                earlier = before.earlier if before.study == tuned.study else before.configurations
+                entries[key] = tuned.model_copy(update={"earlier": earlier})
+            for (protocol, method, feature_type), tuned in sorted(entries.items()):
                 text += f"\n[{protocol}.{toml_text(method)}.{feature_type}]\n"
                 entries = tuned.model_dump(exclude_none=True).items()
                 text += "".join(f"{key} = {toml_text(value)}\n" for key, value in entries)

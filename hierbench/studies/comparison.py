@@ -91,7 +91,7 @@ def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]
         names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
         entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
         if entry is not None:
-            budget = Budget(trials=entry.trials + entry.pruned, runs=entry.runs, study=entry.study, ends=entry.ends)
+            budget = Budget(trials=entry.configurations, runs=entry.runs, study=entry.study, ends=entry.ends)
             found[f"{names[0]}:{job.spec.type}"] = budget.model_dump(mode="json", exclude_defaults=True)
     return found
 

@@ -217,6 +217,14 @@ def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
     assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): own}
 
 
+def test_a_search_over_a_wider_range_counts_the_one_before(tmp_path):
+    """Written twice, a study counts once."""
+    key, file = ("paper", "haframe", "type-II"), tmp_path / "tuned.toml"
+    for study, configurations in (("a", 4), ("b", 8), ("b", 8), ("c", 12)):
+        write_tuned(file, {key: TUNED.model_copy(update={"study": study})})
+        assert read_tuned(file)[key].budget == f"{configurations} x 3"
+
+
 def test_what_is_worse_than_the_median_is_stopped():
     """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
 
