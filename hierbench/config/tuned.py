@@ -93,12 +93,12 @@ def write_tuned(file: Path, found: AllTuned) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with Lock(file.parent, "tuned"):
-            text, entries = HEADER, dict(read_tuned(file))
+            text, rows = HEADER, dict(read_tuned(file))
             for key, tuned in found.items():
-                before = entries.get(key, tuned)
+                before = rows.get(key, tuned)
                 earlier = before.earlier if before.study == tuned.study else before.configurations
-                entries[key] = tuned.model_copy(update={"earlier": earlier})
-            for (protocol, method, feature_type), tuned in sorted(entries.items()):
+                rows[key] = tuned.model_copy(update={"earlier": earlier})
+            for (protocol, method, feature_type), tuned in sorted(rows.items()):
                 text += f"\n[{protocol}.{toml_text(method)}.{feature_type}]\n"
                 entries = tuned.model_dump(exclude_none=True).items()
                 text += "".join(f"{key} = {toml_text(value)}\n" for key, value in entries)
